@@ -1,0 +1,292 @@
+"""The paper's inequalities, both sides computed.
+
+Each function returns the two sides of `left ≤ right` at its arguments. Moduli and projection errors
+that a statement assumes are taken from the distributions at hand unless they are given, since Π_Q
+has no finite modulus in any w_p with p < ∞ (a median can jump while w_p → 0) and Π_C has one, 1, in
+w_1 alone. `docs/theory.md` tells where our constants differ from the printed ones and why.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from winkel import distributions
+from winkel.errors import InputError
+from winkel.mdps import FiniteMDP, Policy
+from winkel.operators import (
+    PerPair,
+    action_values,
+    bellman,
+    distances,
+    expect_next,
+    means,
+    mix,
+    project,
+    project_mixture,
+)
+from winkel.projections import Categorical, Projection, Quantile
+from winkel.types import Atoms
+
+
+class Inequality(NamedTuple):
+    """`left ≤ right`, entry by entry."""
+
+    left: Float[np.ndarray, "*batch"]
+    right: Float[np.ndarray, "*batch"]
+
+    @property
+    def slack(self) -> float:
+        """How much room the tightest entry has; negative where the inequality is violated."""
+        return float(np.min(self.right - self.left))
+
+    def holds(self, rounding: float = 1e-9) -> bool:
+        """Whether every entry holds up to an absolute rounding error."""
+        return self.slack >= -rounding
+
+
+def joint_modulus(moduli: Sequence[float], p: float = 1.0) -> float:
+    """c̄_p = (1/M Σ c_i^p)^(1/p) of Proposition 1; the same mean makes d̄_p of Proposition 8."""
+    if not len(moduli):
+        raise InputError("need at least one modulus, got none")
+    return float(np.mean(np.asarray(moduli, dtype=np.float64) ** p) ** (1.0 / p))
+
+
+def empirical_modulus(projection: Projection, first: Atoms, second: Atoms, p: float = 1.0) -> float:
+    """Largest ratio w_p(Π ν, Π ν')/w_p(ν, ν') over a batch of pairs: a lower bound on a modulus."""
+    before = distances(first, second, p)
+    after = distances(project(projection, first), project(projection, second), p)
+    apart = before > 0
+    if (after[~apart] > 0).any():
+        return float("inf")
+    return float(np.max(after[apart] / before[apart], initial=0.0))
+
+
+def projection_error(projection: Projection, eta: Atoms, p: float = 1.0) -> float:
+    """Largest w_p(Π ν, ν) over a batch of distributions: d_i of Propositions 8 and 9."""
+    return float(distances(project(projection, eta), eta, p).max())
+
+
+def _realised_modulus(
+    projections: Sequence[Projection],
+    first: Atoms,
+    second: Atoms,
+    p: float,
+    moduli: Sequence[float] | None,
+) -> float:
+    if moduli is None:
+        moduli = [empirical_modulus(projection, first, second, p) for projection in projections]
+    return joint_modulus(moduli, p)
+
+
+def _realised_errors(
+    projections: Sequence[Projection], eta: Atoms, p: float, errors: Sequence[float] | None
+) -> Sequence[float]:
+    if errors is None:
+        return [projection_error(projection, eta, p) for projection in projections]
+    return errors
+
+
+def mixture_distance(first: Sequence[Atoms], second: Sequence[Atoms], p: float = 1.0) -> Inequality:
+    """Lemma 4: w_p^p of two uniform mixtures is at most the mean of w_p^p between their members."""
+    members = [distances(x, y, p) ** p for x, y in zip(first, second, strict=True)]
+    return Inequality(
+        left=distances(mix(first), mix(second), p) ** p, right=np.mean(members, axis=0)
+    )
+
+
+def bootstrap_distance(
+    reward: float, discount: float, first: Atoms, second: Atoms, p: float = 1.0
+) -> Inequality:
+    """Lemma 7, an equality: w_p(r + γ Z, r + γ Z') = γ w_p(Z, Z')."""
+    with jax.enable_x64(True):
+        shifted, other = (distributions.bootstrap(reward, discount, nu) for nu in (first, second))
+        return Inequality(
+            left=distances(shifted, other, p), right=abs(discount) * distances(first, second, p)
+        )
+
+
+def contraction(
+    mdp: FiniteMDP,
+    policy: Policy,
+    projections: Sequence[Projection],
+    first: Atoms,
+    second: Atoms,
+    p: float = 1.0,
+    moduli: Sequence[float] | None = None,
+) -> Inequality:
+    """Proposition 1: w̄_p(Ω_M T^π η, Ω_M T^π η') ≤ c̄_p γ w̄_p(η, η').
+
+    Without `moduli`, those that the projections show between T^π η and T^π η'.
+    """
+    target, other_target = (bellman(mdp, policy, eta) for eta in (first, second))
+    modulus = _realised_modulus(projections, target, other_target, p, moduli)
+    projected, other = (project_mixture(projections, eta) for eta in (target, other_target))
+    return Inequality(
+        left=distances(projected, other, p).max(),
+        right=modulus * mdp.gamma * distances(first, second, p).max(),
+    )
+
+
+def optimism(mdp: FiniteMDP, policy: Policy, estimate: Atoms, truth: Atoms) -> Inequality:
+    """Proposition 2: Q^π ≤ Q̂ + w_1(η̂, η^π). Q^π is solved for, not read off `truth`."""
+    return Inequality(
+        left=action_values(mdp, policy), right=means(estimate) + distances(estimate, truth)
+    )
+
+
+def error_propagation(
+    mdp: FiniteMDP,
+    policy: Policy,
+    projections: Sequence[Projection],
+    estimate: Atoms,
+    fixed_point: Atoms,
+    moduli: Sequence[float] | None = None,
+) -> Inequality:
+    """Theorem 3: w_1(η̂, η_E) ≤ w_1(η̂, Ω_M T^π η̂) + c̄_1 γ E[w_1(η̂, η_E)(S_1, A_1)].
+
+    Without `moduli`, those that the projections show between T^π η̂ and T^π η_E.
+    """
+    target = bellman(mdp, policy, estimate)
+    modulus = _realised_modulus(projections, target, bellman(mdp, policy, fixed_point), 1.0, moduli)
+    error = distances(estimate, fixed_point)
+    one_step = distances(estimate, project_mixture(projections, target))
+    return Inequality(
+        left=error, right=one_step + modulus * mdp.gamma * expect_next(mdp, policy, error)
+    )
+
+
+def fixed_point_error(
+    mdp: FiniteMDP,
+    policy: Policy,
+    projections: Sequence[Projection],
+    fixed_point: Atoms,
+    truth: Atoms,
+    p: float = 1.0,
+    moduli: Sequence[float] | None = None,
+    errors: Sequence[float] | None = None,
+) -> Inequality:
+    """Proposition 8: w_p(η_E, η^π)(s, a) ≤ d̄_p/(1 − c̄_p γ); infinite where c̄_p γ ≥ 1.
+
+    Without `errors`, those of projecting η^π; without `moduli`, those between T^π η_E and η^π.
+    """
+    modulus = _realised_modulus(projections, bellman(mdp, policy, fixed_point), truth, p, moduli)
+    error = joint_modulus(_realised_errors(projections, truth, p, errors), p)
+    left = distances(fixed_point, truth, p)
+    room = 1.0 - modulus * mdp.gamma
+    return Inequality(left=left, right=np.full(left.shape, error / room if room > 0 else np.inf))
+
+
+def fixed_point_error_without_modulus(
+    mdp: FiniteMDP,
+    policy: Policy,
+    projections: Sequence[Projection],
+    fixed_point: Atoms,
+    truth: Atoms,
+    p: float = 1.0,
+    errors: Sequence[float] | None = None,
+) -> Inequality:
+    """w_p(η_E, η^π)(s, a) ≤ d̄_p/(1 − γ), for any projections, contracting or not.
+
+    Split at T^π η_E instead of Ω_M η^π: the projections then act on one distribution only, and the
+    contraction of T^π alone does the rest. Never weaker than Proposition 8 with c̄_p ≥ 1 and the
+    same d̄_p. Without `errors`, those of projecting T^π η_E.
+    """
+    target = bellman(mdp, policy, fixed_point)
+    error = joint_modulus(_realised_errors(projections, target, p, errors), p)
+    left = distances(fixed_point, truth, p)
+    return Inequality(left=left, right=np.full(left.shape, error / (1.0 - mdp.gamma)))
+
+
+def ensemble_disagreement(members: Sequence[Atoms], p: float = 1.0) -> PerPair:
+    """w_avg(s, a) at every (s, a), in float64."""
+    count = len(members)
+    if count < 2:
+        raise InputError(f"need at least two members to disagree, got {count}")
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    total = sum(distances(members[i], members[j], p) for i, j in pairs)
+    return 2.0 * np.asarray(total) / (count * (count - 1))
+
+
+def residual_disagreement(
+    mdp: FiniteMDP,
+    policy: Policy,
+    projections: Sequence[Projection],
+    fixed_point: Atoms,
+    p: float = 1.0,
+    errors: Sequence[float] | None = None,
+) -> Inequality:
+    """Proposition 9: w_avg(s, a) ≤ 2M/(M − 1) d̄ of the members Π_i T^π η_E at the fixed point.
+
+    Without `errors`, those of projecting T^π η_E. `sharp_residual_disagreement` saves the factor.
+    """
+    sharp = sharp_residual_disagreement(mdp, policy, projections, fixed_point, p, errors)
+    count = len(projections)
+    return Inequality(left=sharp.left, right=sharp.right * count / (count - 1))
+
+
+def sharp_residual_disagreement(
+    mdp: FiniteMDP,
+    policy: Policy,
+    projections: Sequence[Projection],
+    fixed_point: Atoms,
+    p: float = 1.0,
+    errors: Sequence[float] | None = None,
+) -> Inequality:
+    """w_avg(s, a) ≤ 2 d̄: Proposition 9 without charging a member for disagreeing with itself."""
+    target = bellman(mdp, policy, fixed_point)
+    error = np.mean(_realised_errors(projections, target, p, errors))
+    left = ensemble_disagreement([project(projection, target) for projection in projections], p)
+    return Inequality(left=left, right=np.full(left.shape, 2.0 * error))
+
+
+def categorical_error(projection: Categorical, eta: Atoms) -> Inequality:
+    """Lemma 10: w_1(Π_C ν, ν) ≤ the spacing (z_K − z_1)/(K − 1), for ν inside [z_1, z_K]."""
+    low, high = float(projection.z_min), float(projection.z_max)
+    held = np.asarray(eta.locations)[np.asarray(eta.probs) > 0]
+    if held.min() < low or held.max() > high:
+        raise InputError(
+            f"need a distribution inside the support [{low}, {high}], got locations in "
+            f"[{held.min()}, {held.max()}]"
+        )
+    left = distances(project(projection, eta), eta)
+    return Inequality(
+        left=left, right=np.full(left.shape, (high - low) / (projection.num_atoms - 1))
+    )
+
+
+def quantile_error(projection: Quantile, eta: Atoms) -> Inequality:
+    """Lemma 11: w_1(Π_Q ν, ν) ≤ (z_max − z_min)/K, for ν on [z_min, z_max]: its own range here."""
+    held = np.asarray(eta.probs) > 0
+    z = np.asarray(eta.locations)
+    highest = np.max(z, axis=-1, where=held, initial=-np.inf)
+    lowest = np.min(z, axis=-1, where=held, initial=np.inf)
+    return Inequality(
+        left=distances(project(projection, eta), eta),
+        right=(highest - lowest) / projection.num_atoms,
+    )
+
+
+def categorical_quantile_disagreement(
+    mdp: FiniteMDP, policy: Policy, num_atoms: int, fixed_point: Atoms
+) -> Inequality:
+    """Corollary 12 with the true spacing: w_avg ≤ 2 (R_max − R_min)/(1 − γ) (1/K + 1/(K − 1)).
+
+    For Π_Q and Π_C with K atoms each on the whole return range. Printed with 4/K for the last
+    factor: still true, though for a reason other than the given one (see docs/theory.md).
+    """
+    low, high = mdp.return_range
+    projections = categorical_quantile_ensemble(mdp, num_atoms)
+    errors = [(high - low) / num_atoms, (high - low) / (num_atoms - 1)]
+    return residual_disagreement(mdp, policy, projections, fixed_point, errors=errors)
+
+
+def categorical_quantile_ensemble(mdp: FiniteMDP, num_atoms: int) -> tuple[Quantile, Categorical]:
+    """Π_Q and Π_C with K atoms each, on an MDP's return range: the ensemble of Corollary 12."""
+    low, high = mdp.return_range
+    return (
+        Quantile(num_atoms=num_atoms),
+        Categorical(num_atoms=num_atoms, z_min=low, z_max=high),
+    )

@@ -1,0 +1,1 @@
+"""Experiments: each computes named arrays, which a figure then draws."""

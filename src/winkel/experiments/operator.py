@@ -1,0 +1,37 @@
+"""Fig. 2: what Ω_M T^π does to one return distribution."""
+
+import numpy as np
+
+from winkel.distributions import bootstrap
+from winkel.operators import mix, project
+from winkel.projections import Categorical, Quantile
+from winkel.types import Atoms
+
+
+def operator(num_atoms: int = 11, reward: float = 0.6, gamma: float = 0.7) -> dict[str, np.ndarray]:
+    """A two-humped η(s', a'), its bootstrap r + γ Z, both projections of that, and their mixture.
+
+    η stands on a fine grid, so that it can be drawn as a density.
+    """
+    z = np.linspace(-2.5, 2.5, 2001)
+    density = 0.55 * _bell(z, -0.75, 0.42) + 0.45 * _bell(z, 0.95, 0.25)
+    eta = Atoms.of(z[None], (density / density.sum())[None])
+    target = Atoms(*(np.asarray(x, np.float64) for x in bootstrap(reward, gamma, eta)))
+    quantile = project(Quantile(num_atoms=num_atoms), target)
+    categorical = project(Categorical(num_atoms=num_atoms, z_min=-1.5, z_max=2.5), target)
+    stages = {
+        "eta": eta,
+        "target": target,
+        "quantile": quantile,
+        "categorical": categorical,
+        "mixture": mix([quantile, categorical]),
+    }
+    return {
+        f"{name}_{field}": np.asarray(getattr(atoms, field))[0]
+        for name, atoms in stages.items()
+        for field in Atoms._fields
+    }
+
+
+def _bell(z: np.ndarray, center: float, width: float) -> np.ndarray:
+    return np.exp(-0.5 * ((z - center) / width) ** 2) / width

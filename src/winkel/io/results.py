@@ -1,0 +1,65 @@
+"""Named arrays on disk: what an experiment writes and a figure reads."""
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from winkel.errors import InputError
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def ensure_folder(path: Path) -> None:
+    """Make the folder and check that files can be made in it, before the work and not after."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except FileExistsError as error:
+        raise InputError(f"need a folder to write to, got the file {path}") from error
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}") from error
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Write a file under a temporary name beside it, then rename: never half a file in place."""
+    ensure_folder(path.parent)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def save_arrays(path: Path, arrays: Arrays) -> None:
+    """Save named arrays as one .npz file."""
+    write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
+
+
+def load_arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Load the named arrays of an .npz file, none of which may execute code."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            missing = [name for name in names if name not in file.files]
+            if missing:
+                raise InputError(
+                    f"{path} lacks {', '.join(missing)}; it holds "
+                    f"{', '.join(file.files) or 'nothing'}"
+                )
+            return {name: file[name] for name in names}
+    except FileNotFoundError as error:
+        raise InputError(f"no such file: {path}") from error
+    except IsADirectoryError as error:
+        raise InputError(f"need an .npz file, got the folder {path}") from error
+    except (zipfile.BadZipFile, EOFError, OSError, AttributeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a readable .npz file ({error})") from error

@@ -1,0 +1,126 @@
+"""The expectile representation (Rowland et al. 2019), with an imputation in closed form."""
+
+from dataclasses import KW_ONLY
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from winkel.distributions import mean, partial_moments
+from winkel.errors import InputError
+from winkel.projections.base import require_atoms
+from winkel.types import Atoms
+
+
+class Expectile(eqx.Module):
+    """K expectiles at the midpoint levels τ_k = (2k − 1)/2K, K odd, so that one is the mean.
+
+    The τ-expectile e solves τ E[(Z − e)⁺] = (1 − τ) E[(e − Z)⁺]. Together with the mean μ it gives
+    the integrated cdf L(e) = E[(e − Z)⁺] = τ (μ − e)/(1 − 2τ). A distribution with these expectiles
+    is therefore read off the polygon through the points (e_k, L(e_k)): its slopes are cdf values,
+    its corners atoms. Rowland et al. solve a root-finding problem instead.
+    """
+
+    _: KW_ONLY
+    num_atoms: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        require_atoms(self.num_atoms, at_least=3)
+        if self.num_atoms % 2 == 0:
+            raise InputError(
+                f"need an odd num_atoms, so that one expectile is the mean, got {self.num_atoms}"
+            )
+
+    @classmethod
+    def spanning(cls, num_atoms: int, z_min: float, z_max: float) -> "Expectile":
+        """Expectiles are free, so the range does not matter."""
+        del z_min, z_max
+        return cls(num_atoms=num_atoms)
+
+    @property
+    def levels(self) -> Float[Array, " K"]:
+        """Midpoint levels τ_k = (2k − 1)/2K; the middle one is 1/2."""
+        return (jnp.arange(self.num_atoms) + 0.5) / self.num_atoms
+
+    def decode(self, theta: Float[Array, " K"]) -> Atoms:
+        """A distribution with expectiles `theta`, and with mean θ_mid in any case.
+
+        Outputs that are no distribution's expectiles are sorted, and the polygon's slopes are made
+        monotone within [0, 1].
+        """
+        middle = self.num_atoms // 2
+        theta = jnp.sort(theta)
+        outer = jnp.delete(jnp.arange(self.num_atoms), middle, assume_unique_indices=True)
+        level, x = self.levels[outer], theta[outer] - theta[middle]
+        integrated_cdf = jnp.maximum(level * x / (2.0 * level - 1.0), 0.0)  # L(e_k)
+        run = jnp.diff(x)
+        slope = jnp.where(run > 0, jnp.diff(integrated_cdf) / jnp.where(run > 0, run, 1.0), 0.0)
+        tiny = 1e-6  # keeps the outermost atoms finite where theta is no set of expectiles
+        slope = jax.lax.cummax(jnp.clip(slope, tiny, 1.0 - tiny))
+        lowest = x[0] - integrated_cdf[0] / slope[0]
+        highest = x[-1] + (integrated_cdf[-1] - x[-1]) / (1.0 - slope[-1])
+        x = x.at[0].set(lowest).at[-1].set(highest)
+        locations = jnp.insert(x, middle, 0.0)
+        probs = jnp.insert(jnp.diff(slope, prepend=0.0, append=1.0), middle, 0.0)
+        return Atoms(locations=theta[middle] + locations - jnp.sum(probs * locations), probs=probs)
+
+    def project(self, target: Atoms) -> Atoms:
+        """The distribution imputed from the target's expectiles; it keeps the mean."""
+        return self.decode(self.expectiles(target))
+
+    def expectiles(self, target: Atoms) -> Float[Array, " K"]:
+        """Exact expectiles at all levels, in O((N + K) log N).
+
+        An atom z is the expectile of level L(z)/(L(z) + R(z)), R(z) = E[(Z − z)⁺], increasing in z;
+        between two atoms the defining equation is linear.
+        """
+        center = mean(target)
+        z = jnp.sort(target.locations - center)
+        centered = Atoms(locations=target.locations - center, probs=target.probs)
+        mass, moment = partial_moments(centered, z, order=1)
+        total = moment[-1]
+        below = z * mass - moment
+        above = (total - moment) - z * (mass[-1] - mass)
+        spread = below + above
+        atom_level = jnp.where(spread > 0, below / jnp.where(spread > 0, spread, 1.0), 0.0)
+        at = jnp.clip(jnp.searchsorted(atom_level, self.levels, side="right") - 1, 0)
+        tau, mass_at, moment_at = self.levels, mass[at], moment[at]
+        weight = tau * (mass[-1] - mass_at) + (1.0 - tau) * mass_at
+        return center + (tau * (total - moment_at) + (1.0 - tau) * moment_at) / weight
+
+    def loss(self, theta: Float[Array, " K"], target: Atoms) -> Float[Array, ""]:
+        """Expectile regression, ½ Σ_k E[|τ_k − 1{Z ≤ θ_k}| (Z − θ_k)²]."""
+        return _expectile_regression(
+            theta, self.levels, jax.lax.stop_gradient(Atoms(*map(jnp.asarray, target)))
+        )
+
+
+@jax.custom_jvp
+def _expectile_regression(
+    theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
+) -> Float[Array, ""]:
+    return jnp.sum(_losses_and_slopes(theta, levels, target)[0])
+
+
+@_expectile_regression.defjvp
+def _expectile_regression_jvp(
+    primals: tuple[Array, Array, Atoms], tangents: tuple[Array, Array, Atoms]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    losses, slopes = _losses_and_slopes(*primals)
+    return jnp.sum(losses), jnp.sum(slopes * tangents[0])
+
+
+def _losses_and_slopes(
+    theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
+) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    center = mean(target)
+    target = Atoms(locations=target.locations - center, probs=target.probs)
+    theta = theta - center
+    mass, moment, square = partial_moments(target, theta, order=2)
+    second_moment = jnp.sum(target.probs * target.locations**2)
+    squared_gap = second_moment + theta**2
+    squared_gap_below = square - 2.0 * theta * moment + theta**2 * mass
+    overshoot = theta * mass - moment  # E[(θ − Z)⁺]
+    losses = 0.5 * (levels * squared_gap + (1.0 - 2.0 * levels) * squared_gap_below)
+    return losses, levels * theta + (1.0 - 2.0 * levels) * overshoot

@@ -1,0 +1,106 @@
+"""The quantile representation and projection Π_Q (QR-DQN)."""
+
+from dataclasses import KW_ONLY
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from winkel.distributions import mean, partial_moments, quantile
+from winkel.errors import InputError
+from winkel.projections.base import require_atoms
+from winkel.types import Atoms
+
+
+class Quantile(eqx.Module):
+    """K equally likely Diracs, whose locations are free (Dabney et al. 2017).
+
+    `huber_width` κ replaces |u| by Huber's L_κ(u)/κ in the loss; its limit 0, the default, is plain
+    quantile regression, the one whose minimiser is the projection.
+    """
+
+    _: KW_ONLY
+    num_atoms: int = eqx.field(static=True)
+    huber_width: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        require_atoms(self.num_atoms)
+        if not 0.0 <= self.huber_width < float("inf"):
+            raise InputError(f"need a finite huber_width >= 0, got {self.huber_width}")
+
+    @classmethod
+    def spanning(cls, num_atoms: int, z_min: float, z_max: float) -> "Quantile":
+        """Locations are free, so the range does not matter."""
+        del z_min, z_max
+        return cls(num_atoms=num_atoms)
+
+    @property
+    def levels(self) -> Float[Array, " K"]:
+        """Midpoint levels τ_k = (2k − 1)/2K."""
+        return (jnp.arange(self.num_atoms) + 0.5) / self.num_atoms
+
+    def decode(self, theta: Float[Array, " K"]) -> Atoms:
+        """Locations `theta`, in any order, 1/K each (App. B)."""
+        return Atoms(locations=theta, probs=jnp.full_like(theta, 1.0 / self.num_atoms))
+
+    def project(self, target: Atoms) -> Atoms:
+        """Π_Q: θ_k = F⁻¹(τ_k), the closest member of the representation in w_1."""
+        return self.decode(quantile(target, self.levels))
+
+    def loss(self, theta: Float[Array, " K"], target: Atoms) -> Float[Array, ""]:
+        """Σ_k E_{Z ~ target}[ρ_{τ_k}(Z − θ_k)], eq. 11 without its constant factor K M.
+
+        The target's own probabilities are the weights, which is what the ratio K p of eq. 11 does.
+        The gradient in closed form: F(θ_k) − τ_k.
+        """
+        target = jax.lax.stop_gradient(Atoms(*map(jnp.asarray, target)))
+        return _quantile_regression(self.huber_width, theta, self.levels, target)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _quantile_regression(
+    huber_width: float, theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
+) -> Float[Array, ""]:
+    return jnp.sum(_losses_and_slopes(huber_width, theta, levels, target)[0])
+
+
+@_quantile_regression.defjvp
+def _quantile_regression_jvp(
+    huber_width: float, primals: tuple[Array, Array, Atoms], tangents: tuple[Array, Array, Atoms]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    losses, slopes = _losses_and_slopes(huber_width, *primals)
+    return jnp.sum(losses), jnp.sum(slopes * tangents[0])
+
+
+def _losses_and_slopes(
+    huber_width: float, theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
+) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    """E[ρ_τ(Z − θ)] and its derivative in θ, for each output, from partial moments of the target.
+
+    Everything is taken about the target's mean, which keeps differences of moments accurate.
+    """
+    center = mean(target)
+    target = Atoms(locations=target.locations - center, probs=target.probs)
+    theta = theta - center
+    if huber_width == 0.0:
+        mass, moment = partial_moments(target, theta, order=1)
+        overshoot = theta * mass - moment  # E[(θ − Z)⁺]
+        return overshoot - levels * theta, mass - levels
+
+    kappa = huber_width
+    points = jnp.stack([theta - kappa, theta, theta + kappa, jnp.full_like(theta, jnp.inf)])
+    mass, moment, square = partial_moments(target, points, order=2)  # each [4, K]
+    mass_in = jnp.diff(mass, axis=0, prepend=0.0)  # far below, near below, near above, far above
+    moment_in = jnp.diff(moment, axis=0, prepend=0.0)
+    square_in = jnp.diff(square, axis=0, prepend=0.0)
+    gap = moment_in - theta[None] * mass_in  # E[(Z − θ) 1{·}]
+    gap_squared = square_in - 2.0 * theta[None] * moment_in + theta[None] ** 2 * mass_in
+    below = 0.5 * gap_squared[1] - kappa * (gap[0] + 0.5 * kappa * mass_in[0])
+    above = 0.5 * gap_squared[2] + kappa * (gap[3] - 0.5 * kappa * mass_in[3])
+    slope_below = kappa * mass_in[0] - gap[1]
+    slope_above = -kappa * mass_in[3] - gap[2]
+    losses = ((1.0 - levels) * below + levels * above) / kappa
+    slopes = ((1.0 - levels) * slope_below + levels * slope_above) / kappa
+    return losses, slopes

@@ -1,0 +1,64 @@
+"""The pytrees that travel between modules."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from winkel.errors import InputError
+
+AnyArray = jax.Array | np.ndarray
+
+MASS_TOLERANCE = 1e-5
+"""How far from one the sum of given probabilities may be: the rounding of float32 input."""
+
+
+class Atoms(NamedTuple):
+    """A finite mixture of Diracs, Σ_n probs[n] δ_{locations[n]}; leading axes are a batch.
+
+    Locations may repeat and stand in any order, and atoms of zero mass are padding that no
+    function may look at. The constructor checks nothing, so that traced values, gradients and
+    tangents fit in; `Atoms.of` checks.
+    """
+
+    locations: Float[AnyArray, "*batch N"]
+    probs: Float[AnyArray, "*batch N"]
+
+    @classmethod
+    def of(cls, locations: ArrayLike, probs: ArrayLike | None = None) -> "Atoms":
+        """Checked atoms from plain numbers, equally likely where `probs` is not given.
+
+        The arrays are NumPy's, in float64: JAX takes them at the precision it is set to, and the
+        exact operators of `winkel.operators` lose nothing.
+        """
+        z = np.asarray(locations, dtype=np.float64)
+        if z.ndim == 0 or z.shape[-1] == 0:
+            raise InputError(f"need at least one location, got an array of shape {z.shape}")
+        if not np.isfinite(z).all():
+            raise InputError(f"need finite locations, got {z[~np.isfinite(z)][0]} in {z}")
+        if probs is None:
+            return cls(locations=z, probs=np.full(z.shape, 1.0 / z.shape[-1]))
+        p = np.asarray(probs, dtype=np.float64)
+        if p.shape != z.shape:
+            raise InputError(
+                f"need one probability for each location, got shapes {p.shape} and {z.shape}"
+            )
+        check_probabilities(p, "probabilities")
+        return cls(locations=z, probs=p)
+
+
+def check_probabilities(probs: np.ndarray, what: str) -> None:
+    """Raise unless every row (last axis) of `probs` is a probability vector."""
+    if not np.isfinite(probs).all():
+        raise InputError(f"need finite {what}, got {probs[~np.isfinite(probs)][0]} in {probs}")
+    if (probs < 0).any():
+        raise InputError(f"need non-negative {what}, got {probs.min()} in {probs}")
+    total = probs.sum(axis=-1)
+    worst = np.unravel_index(np.argmax(np.abs(total - 1.0)), total.shape)
+    if abs(total[worst] - 1.0) > MASS_TOLERANCE:
+        where = f" in row {tuple(int(i) for i in worst)}" if worst else ""
+        raise InputError(
+            f"need {what} that sum to one, got a sum of {total[worst]:.6g}{where}: {probs[worst]}"
+        )

@@ -1,0 +1,26 @@
+"""Strictness for all tests: shapes and types are checked, and no rank is promoted silently."""
+
+from jaxtyping import install_import_hook
+
+# Before anything imports winkel.
+install_import_hook("winkel", "beartype.beartype")
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+hypothesis.settings.register_profile("winkel", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("winkel")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def float64():
+    with jax.enable_x64(True):
+        yield

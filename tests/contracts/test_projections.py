@@ -1,0 +1,175 @@
+"""What holds for every entry of PROJECTIONS."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from helpers import largest_intermediate, mixed_atoms, random_atoms, row
+
+from winkel import distributions as D
+from winkel.errors import InputError
+from winkel.projections import PROJECTIONS
+from winkel.types import Atoms
+
+NUM_ATOMS = 11
+ALL = pytest.mark.parametrize("projection", PROJECTIONS.values(), ids=PROJECTIONS, indirect=True)
+
+
+@pytest.fixture
+def projection(request):
+    return request.param.spanning(NUM_ATOMS, -6.0, 6.0)
+
+
+@pytest.fixture
+def targets(rng):
+    return mixed_atoms(rng, 32, 23)
+
+
+def assert_distributions(atoms):
+    np.testing.assert_allclose(jnp.sum(atoms.probs, axis=-1), 1.0, atol=1e-5)
+    assert (np.asarray(atoms.probs) >= 0).all()
+    assert np.isfinite(atoms.locations).all()
+
+
+@ALL
+def test_any_outputs_decode_to_a_distribution(projection, rng):
+    assert projection.num_atoms == NUM_ATOMS
+    theta = np.concatenate(
+        [scale * rng.normal(size=(20, NUM_ATOMS)) for scale in (0.01, 1.0, 100.0)]
+        + [np.zeros((1, NUM_ATOMS)), np.full((1, NUM_ATOMS), 3.0)]
+    )
+    decoded = jax.vmap(projection.decode)(jnp.asarray(theta, jnp.float32))
+    assert decoded.locations.shape == (62, NUM_ATOMS)
+    assert_distributions(decoded)
+
+
+@ALL
+def test_any_target_projects_to_a_distribution_in_its_range(projection, targets):
+    projected = jax.vmap(projection.project)(targets)
+    assert_distributions(projected)
+    reached = jax.vmap(lambda atoms: D.quantile(atoms, jnp.array([0.0, 1.0])))
+    np.testing.assert_array_less(-6.0 - 1e-4, reached(projected)[:, 0])
+    np.testing.assert_array_less(reached(projected)[:, 1], 6.0 + 1e-4)
+
+
+@ALL
+@pytest.mark.parametrize(("precise", "tolerance"), [(False, 2e-4), (True, 1e-9)])
+def test_projecting_twice_changes_nothing(projection, targets, precise, tolerance):
+    with jax.enable_x64(precise):
+        once = jax.vmap(projection.project)(targets)
+        twice = jax.vmap(projection.project)(once)
+        assert jax.vmap(D.wasserstein)(once, twice).max() < tolerance
+
+
+@ALL
+def test_order_and_splitting_of_atoms_do_not_matter(projection, rng, float64):
+    target = row(random_atoms(rng, 1, 9), 0)
+    order = rng.permutation(9)
+    split = Atoms(
+        locations=np.concatenate([target.locations[order]] * 2 + [[77.0]]),
+        probs=np.concatenate([target.probs[order] / 2] * 2 + [[0.0]]),
+    )
+    theta = jnp.asarray(rng.normal(size=NUM_ATOMS))
+    assert D.wasserstein(projection.project(target), projection.project(split)) < 1e-9
+    np.testing.assert_allclose(
+        projection.loss(theta, target), projection.loss(theta, split), rtol=1e-9
+    )
+
+
+@ALL
+def test_gradient_descent_on_the_loss_ends_at_the_projection(projection, rng):
+    targets = random_atoms(rng, 8, 23)
+    optimiser = optax.adam(optax.cosine_decay_schedule(0.1, 4_000))
+
+    def fit(theta, target):
+        def step(carry, _):
+            theta, state = carry
+            updates, state = optimiser.update(jax.grad(projection.loss)(theta, target), state)
+            return (optax.apply_updates(theta, updates), state), None
+
+        return jax.lax.scan(step, (theta, optimiser.init(theta)), length=4_000)[0][0]
+
+    start = jnp.asarray(rng.normal(size=(8, NUM_ATOMS)), jnp.float32)
+    fitted = jax.vmap(projection.decode)(jax.jit(jax.vmap(fit))(start, targets))
+    distances = jax.vmap(D.wasserstein)(fitted, jax.vmap(projection.project)(targets))
+    started = jax.vmap(D.wasserstein)(
+        jax.vmap(projection.decode)(start), jax.vmap(projection.project)(targets)
+    )
+    assert started.min() > 0.3
+    assert distances.max() < 0.02
+
+
+@ALL
+def test_the_gradient_is_linear_in_the_target(projection, rng):
+    """So that the mean gradient over sampled targets is the gradient at their mixture."""
+    first, second = (row(random_atoms(rng, 1, n), 0) for n in (5, 9))
+    theta = jnp.asarray(rng.normal(size=NUM_ATOMS), jnp.float32)
+    gradient = jax.grad(projection.loss)
+    mixed = gradient(theta, D.mixture([first, second], [0.3, 0.7]))
+    np.testing.assert_allclose(
+        mixed, 0.3 * gradient(theta, first) + 0.7 * gradient(theta, second), atol=1e-5
+    )
+
+
+@ALL
+def test_the_target_carries_no_gradient(projection, rng):
+    target = Atoms(*(jnp.asarray(x, jnp.float32) for x in row(random_atoms(rng, 1, 5), 0)))
+    theta = jnp.asarray(rng.normal(size=NUM_ATOMS), jnp.float32)
+    for gradient in jax.grad(projection.loss, argnums=1)(theta, target):
+        np.testing.assert_array_equal(gradient, 0.0)
+
+
+@ALL
+def test_forward_and_reverse_mode_agree_under_jit_and_vmap(projection, rng):
+    targets = random_atoms(rng, 4, 7)
+    theta, tangent = jnp.asarray(rng.normal(size=(2, 4, NUM_ATOMS)), jnp.float32)
+
+    def total(theta):
+        return jnp.sum(jax.vmap(projection.loss)(theta, targets))
+
+    value, forward = jax.jvp(jax.jit(total), (theta,), (tangent,))
+    reverse = jax.jit(jax.grad(total))(theta)
+    np.testing.assert_allclose(forward, jnp.sum(reverse * tangent), rtol=1e-4)
+    np.testing.assert_allclose(value, sum(map(projection.loss, theta, _rows(targets))), rtol=1e-5)
+
+
+def _rows(atoms):
+    return [row(atoms, i) for i in range(len(atoms.locations))]
+
+
+@ALL
+def test_no_outputs_times_atoms_tensor_is_built(projection, rng):
+    large = type(projection).spanning(65, -6.0, 6.0)
+    target = row(random_atoms(rng, 1, 512), 0)
+    theta = jnp.asarray(rng.normal(size=65), jnp.float32)
+    assert largest_intermediate(jax.value_and_grad(large.loss), theta, target) <= 4 * 512
+    assert largest_intermediate(large.project, target) <= 4 * 512
+
+
+@ALL
+def test_one_trace_serves_all_values(projection, rng):
+    traces = []
+
+    @jax.jit
+    def step(theta, target):
+        traces.append(None)
+        return jax.grad(projection.loss)(theta, target)
+
+    for _ in range(3):
+        step(jnp.asarray(rng.normal(size=NUM_ATOMS), jnp.float32), row(random_atoms(rng, 1, 7), 0))
+    assert len(traces) == 1
+
+
+@ALL
+@pytest.mark.parametrize("num_atoms", [1, 0, -3])
+def test_too_few_atoms_are_refused_with_their_number(projection, num_atoms):
+    with pytest.raises(InputError, match=str(num_atoms)):
+        type(projection).spanning(num_atoms, -1.0, 1.0)
+
+
+@ALL
+def test_projections_are_hashable_values(projection):
+    twin = type(projection).spanning(NUM_ATOMS, -6.0, 6.0)
+    assert twin == projection
+    assert hash(twin) == hash(projection)
