@@ -10,7 +10,7 @@ demo: $(VENV)/.core
 	$(BIN)/winkel demo --out demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist=loadfile
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

@@ -1,5 +1,6 @@
 """Strictness for all tests: shapes and types are checked, and no rank is promoted silently."""
 
+import jaxtyping
 from jaxtyping import install_import_hook
 
 # Before anything imports winkel.
@@ -18,6 +19,14 @@ hypothesis.settings.load_profile("winkel")
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def without_shape_checks():
+    """As users run it: jaxtyping's checks, which would speak before our own errors, are off."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

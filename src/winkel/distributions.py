@@ -167,9 +167,9 @@ def wasserstein(first: Atoms, second: Atoms, p: float = 1.0) -> Scalar:
     """w_p between two distributions, exact for every order 1 ≤ p < ∞, in O(N log N).
 
     w_1 integrates |F − G|; other orders integrate |F⁻¹ − G⁻¹|^p over the common refinement of both
-    cumulative sums. Differentiable in locations and probabilities; where atoms of both coincide, the
-    gradient is a subgradient, 0 at distance 0 for p > 1.
-    For p > 1 a rounding error ε in a probability moves the distance by about ε^(1/p).
+    cumulative sums. Differentiable in locations and probabilities; where atoms of both coincide,
+    the gradient is a subgradient, 0 at distance 0 for p > 1. A rounding error ε in a probability
+    moves the distance by about ε^(1/p).
     """
     _require_single(first, second)
     _require_order(p)

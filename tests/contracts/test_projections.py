@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers import largest_intermediate, mixed_atoms, random_atoms, row
 
+from helpers import largest_intermediate, mixed_atoms, random_atoms, row
 from winkel import distributions as D
 from winkel.errors import InputError
 from winkel.projections import PROJECTIONS

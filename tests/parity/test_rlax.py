@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import rlax
-from helpers import mixed_atoms
 
+from helpers import mixed_atoms
 from winkel.projections import Categorical, Quantile
 
 TARGETS = mixed_atoms(np.random.default_rng(0), 64, 40)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from helpers import KINDS, random_atoms, row
 
+from helpers import KINDS, random_atoms, row
 from winkel import distributions as D
 from winkel.types import Atoms
 

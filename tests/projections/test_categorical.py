@@ -2,8 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import mixed_atoms, random_atoms
 
+from helpers import mixed_atoms, random_atoms
 from winkel import distributions as D
 from winkel.errors import InputError
 from winkel.projections import Categorical

@@ -1,6 +1,6 @@
 """What a projection is."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Array, Float
 
@@ -8,6 +8,7 @@ from winkel.errors import InputError
 from winkel.types import Atoms
 
 
+@runtime_checkable
 class Projection(Protocol):
     """A representation F_i together with the map Π_i of any distribution into it.
 

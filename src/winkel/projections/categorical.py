@@ -17,8 +17,8 @@ from winkel.types import Atoms
 class Categorical(eqx.Module):
     """Probabilities on the K evenly spaced locations z_min … z_max (Bellemare et al. 2017).
 
-    The ends are leaves: supports that differ share one compiled program, and a search can batch over
-    them. Traced ends are not checked.
+    The ends are leaves: supports that differ share one compiled program, and a search can batch
+    over them. Traced ends are not checked.
     """
 
     _: KW_ONLY
