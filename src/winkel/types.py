@@ -1,10 +1,11 @@
 """The pytrees that travel between modules."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, PyTree
 from numpy.typing import ArrayLike
 
 from winkel.errors import InputError
@@ -62,3 +63,23 @@ def check_probabilities(probs: np.ndarray, what: str) -> None:
         raise InputError(
             f"need {what} that sum to one, got a sum of {total[worst]:.6g}{where}: {probs[worst]}"
         )
+
+
+class EnvStep(NamedTuple):
+    """What one step of an environment shows; a reset is part of the step and never a transition.
+
+    Attributes:
+        reward: of this transition.
+        discount: 0 only on termination, 1 else; γ is the agent's.
+        next_obs: the observation that the transition ends in, before any reset.
+        obs: what to act on next: the same, or the first observation of a new episode.
+        boundary: whether the episode ended here, by termination or truncation.
+        info: facts that add up over an episode (mistakes, bad episodes), never running totals.
+    """
+
+    reward: Float[AnyArray, "*batch"]
+    discount: Float[AnyArray, "*batch"]
+    next_obs: PyTree
+    obs: PyTree
+    boundary: Bool[AnyArray, "*batch"]
+    info: Mapping[str, AnyArray]

@@ -1,0 +1,1 @@
+"""The subcommands of `winkel`: one file each, a dataclass of arguments with `run`."""

@@ -1,0 +1,53 @@
+"""`winkel score` and `winkel export bsuite`: what bsuite makes of runs."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from winkel.commands.terminal import say
+from winkel.experiments.export import export_bsuite
+from winkel.experiments.score import score_runs, score_tags
+from winkel.io.runs import find_runs, load_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Official bsuite scores of runs, for each agent and seed on its own."""
+
+    runs: tyro.conf.Positional[Path]
+    """Folder that `winkel rollout --out` or a sweep has filled."""
+
+    def run(self) -> None:
+        """Print the scores of all experiments found, and of the capabilities they count towards."""
+        scored = score_runs(load_run(folder) for folder in find_runs(self.runs))
+        for (agent, seed), scores in scored.items():
+            say(f"{agent}, seed {seed}")
+            for name, value in scores.items():
+                say(f"  {name:24} {value:.4f}")
+            for tag, value in score_tags(scores).items():
+                if not math.isnan(value):  # no experiment of this tag has been run
+                    say(f"  tag {tag:20} {value:.4f}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write runs in the layout of other tools."""
+
+    layout: tyro.conf.Positional[Literal["bsuite"]]
+    """bsuite: DeepMind's CSV files, one folder for each agent and seed."""
+    runs: tyro.conf.Positional[Path]
+    """Folder of runs."""
+    out: tyro.conf.Positional[Path]
+    """Folder to write to."""
+    overwrite: bool = False
+    """Replace files that exist."""
+
+    def run(self) -> None:
+        """Write the files and count them."""
+        exported = export_bsuite(self.runs, self.out, overwrite=self.overwrite)
+        say(f"wrote {len(exported.written)} files to {self.out}")
+        for folder in exported.skipped:
+            say(f"skipped {folder}: not one of bsuite's 468 settings, or no episode ended")

@@ -1,0 +1,27 @@
+"""`winkel data`: data sets that environments need."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from winkel.commands.terminal import say
+from winkel.io.mnist import mnist_directory
+from winkel.io.mnist_fetch import fetch_mnist
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Fetch a data set to where the environments look for it, and check it."""
+
+    name: tyro.conf.Positional[Literal["mnist"]]
+    """Which one."""
+    mnist_dir: Path | None = None
+    """Where to put it; else WINKEL_MNIST, else the cache folder."""
+
+    def run(self) -> None:
+        """Fetch, verify, say where it is."""
+        directory = mnist_directory(self.mnist_dir)
+        source = fetch_mnist(directory, progress=say)
+        say(f"MNIST is in {directory} ({source})")

@@ -1,0 +1,98 @@
+"""`winkel rollout`: any policy on any environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import tyro
+
+from winkel import __version__
+from winkel.commands.terminal import progress_bar, say
+from winkel.envs import make, make_batch
+from winkel.envs.registry import TaskBatch
+from winkel.errors import InputError
+from winkel.experiments.rollout import frames, make_policy, rollout
+from winkel.io.results import ensure_folder
+from winkel.io.runs import Run, run_folder, save_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """Run a fixed policy and print, and if asked keep, every episode."""
+
+    env: tyro.conf.Positional[str]
+    """An id (deep_sea/20, deep_sea:size=100) or an experiment (catch: all its settings at once)."""
+    policy: str = "random"
+    """'random', or 'action:K' for always action K."""
+    episodes: int = 100
+    """Episodes of each setting."""
+    seed: int = 0
+    """Seed of the policy and of what the environment draws."""
+    out: Path | None = None
+    """Keep the runs in this folder, for `winkel score` and `winkel export bsuite`."""
+    show: bool = False
+    """Print one episode as text instead."""
+    mnist_dir: Path | None = None
+    """Folder with MNIST's IDX files; else WINKEL_MNIST, else the cache of `winkel data mnist`."""
+
+    def run(self) -> None:
+        """Roll out, summarise, save."""
+        if self.show:
+            task = make(self.env, self.mnist_dir)
+            for caption, picture in frames(task, make_policy(self.policy, task.env), self.seed):
+                say(f"{caption}\n{picture}\n")
+            return
+        batch = make_batch(self.env, self.mnist_dir)
+        policy = make_policy(self.policy, batch.env)
+        if self.episodes < 1:
+            raise InputError(f"need --episodes of at least 1, got {self.episodes}")
+        folders = self._folders(batch)
+        with progress_bar() as bar:
+            shown = bar.add_task(f"{self.env}, {self.policy}", total=self.episodes)
+            records = rollout(
+                batch,
+                policy,
+                self.episodes,
+                self.seed,
+                lambda done: bar.update(shown, completed=done),
+            )
+        for task_id, episodes in zip(batch.ids, records, strict=True):
+            returns, lengths = episodes["return"], episodes["length"]
+            say(
+                f"{task_id:32} return {returns.mean():9.3f} ± {returns.std():.3f}   "
+                f"length {lengths.mean():8.1f}"
+            )
+        for folder, task_id, setting, episodes in zip(
+            folders, batch.ids, batch.settings, records, strict=False
+        ):
+            save_run(folder, Run(config=self._config(task_id, setting), episodes=episodes))
+        if folders:
+            say(f"kept {len(folders)} runs in {self.out}")
+
+    def _folders(self, batch: TaskBatch) -> list[Path]:
+        """Where to keep the runs; refuses to replace any, before the work and not after."""
+        if self.out is None:
+            return []
+        ensure_folder(self.out)
+        folders = [run_folder(self.out, task_id, self._agent, self.seed) for task_id in batch.ids]
+        for folder in folders:
+            if folder.exists():
+                raise InputError(f"{folder} exists; choose another --out or --seed")
+        return folders
+
+    @property
+    def _agent(self) -> str:
+        return self.policy.replace(":", "-")
+
+    def _config(self, task_id: str, setting: Mapping[str, int | float]) -> dict[str, Any]:
+        return {
+            "env": task_id,
+            "agent": self._agent,
+            "seed": self.seed,
+            "setting": dict(setting),
+            "episodes": self.episodes,
+            "versions": {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__},
+        }

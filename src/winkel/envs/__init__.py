@@ -1,0 +1,10 @@
+"""Environments as pure JAX functions, and the names under which they are made."""
+
+from winkel.envs.base import Dense, Environment, EnvState, OneHot, Outcome, outcome
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import Task, TaskBatch, make, make_batch
+
+__all__ = [
+    "EXPERIMENTS", "Dense", "EnvState", "Environment", "OneHot", "Outcome", "Task", "TaskBatch",
+    "make", "make_batch", "outcome",
+]  # fmt: skip

@@ -1,0 +1,129 @@
+"""Balance a pole on a cart: explicit Euler steps of 0.01 s, ten seconds at most."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.types import AnyArray
+
+TIMESCALE, MAX_TIME = 0.01, 10.0
+_ELAPSED = np.concatenate([[0.0], np.cumsum(np.full(1_100, TIMESCALE))])
+# Sums of 0.01 in float64 first exceed 10 after 1,001 steps; in float32 after 1,000.
+NUM_STEPS = int(np.argmax(_ELAPSED > MAX_TIME))
+TIME = time_table(_ELAPSED[: NUM_STEPS + 1] / MAX_TIME)
+MASS_CART, MASS_POLE, LENGTH, FORCE, GRAVITY = 1.0, 0.1, 0.5, 10.0, 9.8
+INIT_RANGE = 0.05
+
+
+class CartpoleState(NamedTuple):
+    """Position and angle with their velocities, and the steps taken."""
+
+    x: Float[Array, ""]
+    x_dot: Float[Array, ""]
+    theta: Float[Array, ""]
+    theta_dot: Float[Array, ""]
+    step: Int[Array, ""]
+
+
+class CartpoleParams(NamedTuple):
+    """Where the pole counts as up and the cart as on its table."""
+
+    height_threshold: Float[AnyArray, ""]
+    x_threshold: Float[AnyArray, ""]
+
+
+def draw_pose(key: PRNGKeyArray) -> Float[Array, "4"]:
+    """x, x_dot, theta, theta_dot, uniform within ±0.05."""
+    return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
+
+
+def pose_state(pose: Float[Array, "4"]) -> CartpoleState:
+    """A first state from its four numbers."""
+    x, x_dot, theta, theta_dot = pose
+    return CartpoleState(
+        x=x, x_dot=x_dot, theta=theta, theta_dot=theta_dot, step=jnp.zeros((), jnp.int32)
+    )
+
+
+def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
+    """One Euler step; positions advance by the old velocities."""
+    force = (action - 1) * FORCE
+    cos, sin = jnp.cos(state.theta), jnp.sin(state.theta)
+    total = MASS_CART + MASS_POLE
+    swing = MASS_POLE * LENGTH
+    pushed = (force + swing * state.theta_dot**2 * sin) / total
+    theta_acceleration = (GRAVITY * sin - cos * pushed) / (
+        LENGTH * (4 / 3 - MASS_POLE * cos**2 / total)
+    )
+    x_acceleration = pushed - swing * theta_acceleration * cos / total
+    return CartpoleState(
+        x=state.x + TIMESCALE * state.x_dot,
+        x_dot=state.x_dot + TIMESCALE * x_acceleration,
+        theta=jnp.remainder(state.theta + TIMESCALE * state.theta_dot, 2 * np.pi),
+        theta_dot=state.theta_dot + TIMESCALE * theta_acceleration,
+        step=state.step + 1,
+    )
+
+
+def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Float[Array, "6"]:
+    """What both cartpole tasks show of a state."""
+    return jnp.stack(
+        [
+            state.x / x_threshold,
+            state.x_dot / x_threshold,
+            jnp.sin(state.theta),
+            jnp.cos(state.theta),
+            state.theta_dot,
+            jnp.asarray(TIME)[state.step],
+        ]
+    )
+
+
+class Cartpole(Environment):
+    """Pays 1 while the pole is up and the cart central; the first step that pays 0 ends it."""
+
+    @property
+    def observation(self) -> Dense:
+        """x, x_dot, sin, cos, theta_dot, time, roughly normalised."""
+        return Dense((1, 6))
+
+    @property
+    def num_actions(self) -> int:
+        """Left, stay, right."""
+        return 3
+
+    def draw_start(self, key: PRNGKeyArray, params: CartpoleParams) -> Float[Array, "4"]:
+        """A pose near upright."""
+        return draw_pose(key)
+
+    def start(
+        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: CartpoleParams
+    ) -> CartpoleState:
+        """The pose drawn."""
+        return pose_state(draws)
+
+    def draw(self, key: PRNGKeyArray, params: CartpoleParams) -> None:
+        """Nothing is random."""
+
+    def transition(
+        self,
+        state: CartpoleState,
+        action: Int[Array, ""],
+        draws: None,
+        params: CartpoleParams,
+    ) -> tuple[CartpoleState, Outcome]:
+        """The reward is that of the state reached; running out of time is a termination."""
+        state = move(state, action)
+        balanced = (jnp.cos(state.theta) > params.height_threshold) & (
+            jnp.abs(state.x) < params.x_threshold
+        )
+        ended = (state.step >= NUM_STEPS) | ~balanced
+        return state, outcome(balanced, ended, balanced=balanced)
+
+    def observe(self, state: CartpoleState, params: CartpoleParams) -> Float[Array, "1 6"]:
+        """The six features."""
+        return pose_features(state, params.x_threshold)[None]

@@ -1,0 +1,124 @@
+"""Environments by name: 'deep_sea/20', 'deep_sea:size=100', 'catch_noise/3:noise_scale=0.5'."""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from winkel.envs.base import Environment
+from winkel.envs.bsuite.families import FAMILIES
+from winkel.envs.bsuite.sweep import EXPERIMENTS, Experiment
+from winkel.errors import InputError
+
+_ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
+
+
+class Task(NamedTuple):
+    """An environment with the parameters of one setting.
+
+    Attributes:
+        id: the name it was made from.
+        env: its functions.
+        params: what this setting has; the last argument of `reset` and `step`.
+        setting: the same as plain numbers.
+        num_episodes: how long bsuite runs it.
+    """
+
+    id: str
+    env: Environment
+    params: Any
+    setting: Mapping[str, int | float]
+    num_episodes: int
+
+
+class TaskBatch(NamedTuple):
+    """Settings that share one environment: every array of `params` has a first axis over them."""
+
+    ids: tuple[str, ...]
+    env: Environment
+    params: Any
+    settings: tuple[Mapping[str, int | float], ...]
+    num_episodes: tuple[int, ...]
+
+
+def make(task_id: str, mnist_dir: Path | None = None) -> Task:
+    """The environment of one id, in the shape of the original."""
+    batch = make_batch([task_id], mnist_dir)
+    return Task(
+        id=task_id,
+        env=batch.env,
+        params=jax.tree.map(lambda x: np.asarray(x[0]), batch.params),
+        setting=batch.settings[0],
+        num_episodes=batch.num_episodes[0],
+    )
+
+
+def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> TaskBatch:
+    """Several ids, or all settings of one experiment, as one environment with stacked parameters.
+
+    Ids must be of one family: catch, catch_noise and catch_scale are; deep_sea and catch are not.
+    Shapes that differ (sizes, lengths, distractors, bits) are padded to the largest.
+    """
+    if isinstance(task_ids, str):
+        task_ids = EXPERIMENTS[task_ids].ids if task_ids in EXPERIMENTS else [task_ids]
+    ids = tuple(task_ids)
+    if not ids:
+        raise InputError("need at least one environment, got none")
+    parsed = [parse(task_id) for task_id in ids]
+    families = sorted({experiment.family for experiment, _ in parsed})
+    if len(families) > 1:
+        raise InputError(f"need environments of one family in a batch, got {', '.join(families)}")
+    settings = [setting for _, setting in parsed]
+    env, params = FAMILIES[families[0]].build(settings, mnist_dir)
+    return TaskBatch(
+        ids=ids,
+        env=env,
+        params=jax.tree.map(lambda *leaves: np.stack(leaves), *params),
+        settings=tuple(settings),
+        num_episodes=tuple(experiment.num_episodes for experiment, _ in parsed),
+    )
+
+
+def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
+    """The experiment that an id names, and its setting with all defaults filled in."""
+    match = _ID.fullmatch(task_id)
+    name = match["name"] if match else task_id
+    if match is None or name not in EXPERIMENTS:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=3, cutoff=0.4)
+        hint = f"; did you mean {', '.join(near)}?" if near else "; see `winkel list envs`"
+        raise InputError(f"unknown environment {task_id!r}{hint}")
+    experiment = EXPERIMENTS[name]
+    family = FAMILIES[experiment.family]
+    setting: dict[str, Any] = dict(family.defaults)
+    if match["index"] is not None:
+        count = len(experiment.settings)
+        if not match["index"].isdecimal() or int(match["index"]) >= count:
+            raise InputError(f"need {name}/0 … {name}/{count - 1}, got {task_id!r}")
+        setting |= experiment.settings[int(match["index"])]
+    for override in filter(None, (match["overrides"] or "").split(",")):
+        key, equals, text = override.partition("=")
+        if not equals or key not in family.defaults:
+            raise InputError(
+                f"need overrides of the form key=value with keys {', '.join(family.defaults)}, "
+                f"got {override!r} in {task_id!r}"
+            )
+        setting[key] = _number(text, type(family.defaults[key]), key)
+    for key, least in family.at_least.items():
+        if setting[key] < least:
+            raise InputError(f"need {key} >= {least}, got {setting[key]} in {task_id!r}")
+    return experiment, setting
+
+
+def _number(text: str, kind: type, key: str) -> int | float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = float("nan")
+    if not np.isfinite(value):
+        wanted = "a whole number" if kind is int else "a finite number"
+        raise InputError(f"need {wanted} for {key}, got {text!r}")
+    return value

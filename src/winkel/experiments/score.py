@@ -1,0 +1,234 @@
+"""bsuite's official scores, from logs in bsuite's layout. Equal to bsuite 0.3.6, without pandas."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from winkel.envs.bsuite.info import FACTS, bsuite_info, family_of
+from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS, Experiment
+from winkel.errors import InputError
+from winkel.io.runs import Run
+
+Log = Mapping[str, np.ndarray]
+"""Columns over logged episodes."""
+
+OFFICIAL_IDS: Mapping[str, str] = MappingProxyType(
+    {env_id: name for name, experiment in EXPERIMENTS.items() for env_id in experiment.ids}
+)
+"""The experiment of each of the 468 official ids; no other environment has a score."""
+
+_LOGGED_TENTHS = np.array([10, 12, 14, 17, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100])
+
+
+def is_logged(episode: np.ndarray) -> np.ndarray:
+    """Whether bsuite logs after an episode, counted from 1: at 1, 1.2, 1.4, 1.7, 2 … times 10^k."""
+    power = 10 ** np.floor(np.log10(np.maximum(1, episode))).astype(np.int64)
+    return (10 * episode[..., None] == _LOGGED_TENTHS * power[..., None]).any(axis=-1)
+
+
+def log_of(experiment: str, episodes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What bsuite's `Logging` would have written: its columns, in its order, at logged episodes.
+
+    The last episode is not logged when the rule does not say so: of a run stopped after 9 999
+    episodes the log ends at 9 000.
+    """
+    info = bsuite_info(experiment, episodes)
+    length = np.asarray(episodes["length"], np.int64)
+    returned = np.asarray(episodes["return"], np.float64)
+    episode = np.arange(1, length.size + 1)
+    columns = {
+        "steps": np.cumsum(length),
+        "episode": episode,
+        "total_return": np.cumsum(returned),
+        "episode_len": length,
+        "episode_return": returned,
+        **info,
+    }
+    logged = is_logged(episode)
+    return {name: column[logged] for name, column in columns.items()}
+
+
+def score_experiment(name: str, logs: Mapping[str, Log]) -> float:
+    """The score of an experiment in [0, 1], from the logs of its ids, such as 'catch/0'.
+
+    Faithful to bsuite also where runs are unfinished or missing, which is rarely what one wants:
+    only the ids that got furthest count towards a regret; deep sea drops ids without a row that
+    counts; mnist has no score, NaN, before its last episode. NaN also without any row.
+    """
+    family = family_of(name)
+    experiment = EXPERIMENTS[name]
+    rows = _rows(experiment, logs)
+    score = partial(_SCORES[family], limit=experiment.num_episodes)
+    if name == family:
+        return score(rows)
+    variable = "noise_scale" if name.endswith("_noise") else "reward_scale"
+    scores = [score(group) for group in _groups(rows, variable)]
+    if not scores:
+        return math.nan
+    mean, deviation = np.mean(scores), np.std(scores)
+    return float(0.5 * (np.clip(mean, 0, 1) + np.clip(mean - deviation, 0, 1)))
+
+
+def score_tags(scores: Mapping[str, float]) -> dict[str, float]:
+    """The mean score per capability over the experiments that have one; NaN where none has."""
+    for name in scores:
+        family_of(name)
+    return {
+        tag: _mean([score for name, score in scores.items() if tag in EXPERIMENTS[name].tags])
+        for tag in TAGS
+    }
+
+
+def score_runs(runs: Iterable[Run]) -> dict[tuple[str, int], dict[str, float]]:
+    """The scores by experiment of each agent and seed, each on its own.
+
+    Runs in environments that are not official, such as 'deep_sea:size=100', do not count.
+    """
+    logs: dict[tuple[str, int], dict[str, dict[str, Log]]] = {}
+    for config, episodes in runs:
+        env_id, agent, seed = config["env"], config["agent"], config["seed"]
+        if env_id not in OFFICIAL_IDS:
+            continue
+        experiment = OFFICIAL_IDS[env_id]
+        group = logs.setdefault((agent, seed), {}).setdefault(experiment, {})
+        if env_id in group:
+            raise InputError(f"need one run of {env_id} by {agent} with seed {seed}, got two")
+        group[env_id] = log_of(experiment, episodes)
+    return {
+        key: {name: score_experiment(name, found[name]) for name in EXPERIMENTS if name in found}
+        for key, found in sorted(logs.items())
+    }
+
+
+def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:
+    """All logs after one another, with the number of the id and its setting beside each row."""
+    no_episodes = {fact: np.zeros(0) for fact in ("return", "length", *FACTS[experiment.family])}
+    columns = log_of(experiment.name, no_episodes)
+    parts = []
+    for env_id, log in logs.items():
+        if env_id not in experiment.ids:
+            raise InputError(f"need ids {experiment.ids[0]} … {experiment.ids[-1]}, got {env_id!r}")
+        missing = [column for column in columns if column not in log]
+        if missing:
+            raise InputError(
+                f"the log of {env_id} lacks {', '.join(missing)}; it holds "
+                f"{', '.join(log) or 'nothing'}"
+            )
+        number = experiment.ids.index(env_id)
+        constants = {"id": number, **experiment.settings[number]}
+        num_rows = len(log["episode"])
+        parts.append(
+            {column: log[column] for column in columns}
+            | {key: np.full(num_rows, value) for key, value in constants.items()}
+        )
+    parts = parts or [columns | {key: np.zeros(0) for key in ("id", *experiment.settings[0])}]
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _where(rows: Log, mask: np.ndarray) -> Log:
+    return {key: column[mask] for key, column in rows.items()}
+
+
+def _groups(rows: Log, key: str) -> Iterator[Log]:
+    for value in np.unique(rows[key]):
+        yield _where(rows, rows[key] == value)
+
+
+def _mean(values: ArrayLike) -> float:
+    """As pandas has it: NaNs do not count, and the mean of nothing is NaN."""
+    known = np.asarray(values, np.float64)
+    known = known[~np.isnan(known)]
+    return float(known.mean()) if known.size else math.nan
+
+
+def _regret(rows: Log, limit: int, total: str, ideal: float | None = None) -> float:
+    """Mean regret per episode at the last episode that any run has, or at the limit.
+
+    Runs without a row at that very episode do not count. `total` is a total of regrets, or with
+    `ideal` a total of returns, of which the ideal agent has that many per episode.
+    """
+    last = rows["episode"] == min(rows["episode"].max(initial=0), limit)
+    if not last.any():
+        return math.nan
+    at_last = _where(rows, last)
+    regret = at_last[total] if ideal is None else ideal * at_last["episode"] - at_last[total]
+    return _mean(regret) / float(at_last["episode"][0])
+
+
+def _by_regret(
+    rows: Log, limit: int, baseline: float, total: str, ideal: float | None = None
+) -> float:
+    return float(np.clip((baseline - _regret(rows, limit, total, ideal)) / baseline, 0, 1))
+
+
+def _by_accuracy(rows: Log, limit: int) -> float:
+    """Half for regret, half for the accuracy over the last tenth, which needs finished runs.
+
+    The accuracy has no upper limit: rows past it count as well.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.diff(rows["total_regret"]) / np.diff(rows["episode"])
+    accuracy = _mean(1 - slope[rows["episode"][1:] > 0.9 * limit] / 2)
+    return 0.5 * (_by_regret(rows, limit, 1.8, "total_regret") + accuracy)
+
+
+def _by_good_episode(rows: Log, limit: int, good: float, total: str, ideal: float) -> float:
+    """Half for regret, half for the share of runs with a good episode."""
+    rows = _where(rows, rows["episode"] <= limit)
+    found = _mean([group["best_episode"].max() > good for group in _groups(rows, "id")])
+    return 0.5 * (_by_regret(rows, limit, ideal, total, ideal) + found)
+
+
+def _swingup(rows: Log, limit: int) -> float:
+    """By `total_return`, unlike cartpole; the same as the raw return, as it has no noise."""
+    rows = _where(rows, rows["episode"] <= limit)
+    groups = _groups(rows, "id")
+    return _mean([_by_good_episode(group, limit, 100.0, "total_return", 700.0) for group in groups])
+
+
+def _share_below(
+    rows: Log, limit: int, threshold: float, total: str, ideal: float | None = None
+) -> float:
+    """The share of ids, each at its own last episode, whose regret is below a threshold."""
+    groups = _groups(rows, "id")
+    return _mean([_regret(group, limit, total, ideal) < threshold for group in groups])
+
+
+def _deep_sea(rows: Log, limit: int, first: int, threshold: float) -> float:
+    """The share of sizes solved before dithering would: within 2^size episodes and 100 more.
+
+    Solved is from the first logged episode with a share of bad ones so far below the threshold.
+    """
+    rows = _where(rows, (rows["episode"] >= first) & (rows["episode"] <= limit))
+    beaten = []
+    for group in _groups(rows, "size"):
+        episode = group["episode"]
+        solved = group["total_bad_episodes"] / episode < threshold
+        at = episode[solved].min() if solved.any() else episode.max()
+        beats = bool(solved.any() and at < 2.0 ** group["size"][0] + 100)
+        beaten += [beats] * int(np.sum(episode == at))
+    return _mean(beaten)
+
+
+_memory = partial(_share_below, threshold=0.75 * 0.5, total="total_perfect", ideal=1.0)
+_umbrella = partial(_share_below, threshold=0.5, total="total_regret")
+
+_SCORES: Mapping[str, Callable[..., float]] = {
+    "bandit": partial(_by_regret, baseline=0.5, total="total_regret"),
+    "cartpole": partial(_by_good_episode, good=500.0, total="raw_return", ideal=1000.0),
+    "cartpole_swingup": _swingup,
+    "catch": partial(_by_regret, baseline=1.6, total="total_regret"),
+    "deep_sea": partial(_deep_sea, first=1, threshold=0.9),
+    "deep_sea_stochastic": partial(_deep_sea, first=100, threshold=0.8),
+    "discounting_chain": partial(_by_regret, baseline=0.1, total="total_return", ideal=1.1),
+    "memory_len": _memory,
+    "memory_size": _memory,
+    "mnist": _by_accuracy,
+    "mountain_car": partial(_by_regret, baseline=1000.0, total="raw_return", ideal=-100.0),
+    "umbrella_distract": _umbrella,
+    "umbrella_length": _umbrella,
+}
