@@ -54,7 +54,7 @@ class PerturbedReward(Environment):
 
     def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> PerturbedDraws:
         """Those of the environment inside, and the noise."""
-        key_inner, key_noise = jax.random.split(key)
+        key_inner, key_noise = (jax.random.fold_in(key, use) for use in range(2))
         return PerturbedDraws(
             inner=self.env.draw(key_inner, params.inner), noise=jax.random.normal(key_noise)
         )

@@ -17,6 +17,7 @@ NUM_STEPS = int(np.argmax(_ELAPSED > MAX_TIME))
 TIME = time_table(_ELAPSED[: NUM_STEPS + 1] / MAX_TIME)
 MASS_CART, MASS_POLE, LENGTH, FORCE, GRAVITY = 1.0, 0.1, 0.5, 10.0, 9.8
 INIT_RANGE = 0.05
+FULL_TURN = 2 * np.pi
 
 
 class CartpoleState(NamedTuple):
@@ -60,10 +61,12 @@ def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
         LENGTH * (4 / 3 - MASS_POLE * cos**2 / total)
     )
     x_acceleration = pushed - swing * theta_acceleration * cos / total
+    theta = state.theta + TIMESCALE * state.theta_dot
     return CartpoleState(
         x=state.x + TIMESCALE * state.x_dot,
         x_dot=state.x_dot + TIMESCALE * x_acceleration,
-        theta=jnp.remainder(state.theta + TIMESCALE * state.theta_dot, 2 * np.pi),
+        # The remainder by 2π, in operations that vectorise; XLA's own calls libm for each element.
+        theta=theta - FULL_TURN * jnp.floor(theta / FULL_TURN),
         theta_dot=state.theta_dot + TIMESCALE * theta_acceleration,
         step=state.step + 1,
     )

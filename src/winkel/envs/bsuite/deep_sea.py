@@ -72,7 +72,7 @@ class DeepSea(Environment):
 
     def draw(self, key: PRNGKeyArray, params: DeepSeaParams) -> DeepSeaDraws:
         """Wind and noise, used or not."""
-        key_wind, key_noise = jax.random.split(key)
+        key_wind, key_noise = (jax.random.fold_in(key, use) for use in range(2))
         return DeepSeaDraws(wind=jax.random.uniform(key_wind), noise=jax.random.normal(key_noise))
 
     def transition(
