@@ -1,7 +1,8 @@
 """Claim: batched JAX environments outrun bsuite's Python ones, on the same CPU.
 
-Steps per second under random actions that are drawn beforehand on both sides: `--copies` copies of a setting in one compiled program, against
-one Python environment of DeepMind's bsuite 0.3.6 (in the `test` extra), in the same run.
+Steps per second under random actions that are drawn beforehand on both sides: `--copies` copies of
+a setting in one compiled program, against one Python environment of DeepMind's bsuite 0.3.6 (in the
+`test` extra), in the same run.
 
     python benchmarks/environments.py [--copies 1024] [--experiments catch deep_sea ...]
 """

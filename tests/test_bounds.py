@@ -320,6 +320,60 @@ def test_empirical_moduli_see_that_the_quantile_projection_has_none(rng):
     assert bounds.empirical_modulus(grid, pairs[0], pairs[0]) == 0.0
 
 
+def test_equal_laws_in_another_order_have_modulus_zero(rng):
+    """Rounding over rounding is no ratio: a true inequality must not be reported as violated."""
+    eta = random_atoms(rng, 400, 12)
+    order = rng.permutation(12)
+    same = Atoms(*(x[:, order] for x in eta))
+    grid = Categorical(num_atoms=7, z_min=-5.0, z_max=5.0)
+    for p in (1.0, 2.0):
+        assert bounds.empirical_modulus(grid, eta, same, p) <= 1.0
+    mdp = mdps.random_mdp(0)
+    eta, same = (Atoms(*(x[:8].reshape(4, 2, -1) for x in a)) for a in (eta, same))
+    ensemble = bounds.categorical_quantile_ensemble(mdp, 5)
+    assert bounds.contraction(mdp, mdps.uniform_policy(mdp), ensemble, eta, same).holds()
+
+
+def test_nan_is_never_a_small_distance():
+    broken = Atoms(locations=np.full((1, 1, 2), np.nan), probs=np.full((1, 1, 2), 0.5))
+    fine = Atoms.of([[[0.0, 1.0]]])
+    arguments = (mdps.coin_flips(), np.ones((1, 1)), [Quantile(num_atoms=2)])
+    assert not bounds.contraction(*arguments, fine, broken, p=2.0).holds()
+    found = O.value_iteration(*arguments, initial=broken, p=2.0, max_iterations=3)
+    assert not found.converged
+
+
+def test_projection_errors_are_averaged_in_their_p_norm():
+    found = bounds.fixed_point_error_without_modulus(
+        mdps.coin_flips(), np.ones((1, 1)), [Same(), Same()], *[Atoms.of([[[0.0]]])] * 2,
+        p=2.0, errors=[0.0, 0.6],
+    )  # fmt: skip
+    np.testing.assert_allclose(found.right, np.sqrt(0.18) / 0.5)
+
+
+def test_with_quantiles_the_bonus_is_an_estimate_and_not_a_bound():
+    """A median that the estimate's small error tips: true error 0.043, bonus 0.0025."""
+    transitions = np.zeros((4, 1, 4))
+    transitions[0, 0] = [0, 0.495, 0.495, 0.01]
+    transitions[[1, 2, 3], 0, [1, 2, 3]] = 1
+    mdp = mdps.FiniteMDP(
+        transitions=transitions, rewards=Atoms.of([[[0.0]], [[-0.5]], [[0.5]], [[0.0]]]), gamma=0.5
+    )
+    policy = np.ones((4, 1))
+    ensemble = bounds.categorical_quantile_ensemble(mdp, 3)
+    fixed_point = O.value_iteration(mdp, policy, ensemble).mixture
+    values = np.array([[0.0], [-1.0], [1.0], [0.5]])  # the last is wrong by a half
+    guess = O.project_mixture(ensemble, O.point_masses(values))
+    backup = O.project_mixture(ensemble, O.bellman(mdp, policy, guess))
+    estimate = Atoms(*(np.concatenate([b[:1], g[1:]]) for b, g in zip(backup, guess, strict=True)))
+    error = O.local_error(mdp, policy, ensemble, estimate)
+    bonus = O.bonus_iteration(mdp, policy, error).limit[0, 0]
+    true = O.distances(estimate, fixed_point)[0, 0]
+    np.testing.assert_allclose(bonus, 0.0025, atol=1e-6)
+    np.testing.assert_allclose(true, 0.0429, atol=1e-4)
+    assert bounds.error_propagation(mdp, policy, ensemble, estimate, fixed_point).holds(1e-7)
+
+
 def test_violations_are_reported_by_their_size():
     found = bounds.Inequality(left=np.array([1.0, 2.0]), right=np.array([1.5, 1.75]))
     assert found.slack == -0.25
@@ -327,5 +381,13 @@ def test_violations_are_reported_by_their_size():
     assert found.holds(rounding=0.3)
     with pytest.raises(InputError, match="none"):
         bounds.joint_modulus([])
-    with pytest.raises(InputError, match="got 1"):
-        bounds.ensemble_disagreement([Atoms.of([[0.0]])])
+    with pytest.raises(InputError, match="one modulus for each of 1 projections, got 2"):
+        bounds.contraction(
+            mdps.coin_flips(),
+            np.ones((1, 1)),
+            [Same()],
+            *[Atoms.of([[[0.0]]])] * 2,
+            moduli=[1.0, 1.0],
+        )
+    with pytest.raises(InputError, match="2 and 1"):
+        bounds.mixture_distance([Atoms.of([[0.0]])] * 2, [Atoms.of([[0.0]])])

@@ -202,6 +202,21 @@ def test_a_compiled_distance_is_traced_once(rng):
     assert len(traces) == 1
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_no_distance_hides_nan_or_infinity(value):
+    broken = Atoms(locations=jnp.array([0.0, value]), probs=jnp.array([0.5, 0.5]))
+    fine = Atoms.of([0.0, 1.0])
+    for distance in (D.wasserstein, lambda x, y: D.wasserstein(x, y, 2.0), D.cramer):
+        assert not distance(broken, fine) < 1e30
+    if np.isnan(value):
+        assert np.isnan(D.quantile(broken, jnp.array([0.1, 0.9]))).all()
+
+
+def test_levels_beyond_the_mass_that_is_there_stop_at_the_last_held_atom():
+    short = Atoms(locations=jnp.array([0.0, 1.0, 9.0]), probs=jnp.array([0.5, 0.49, 0.0]))
+    assert D.quantile(short, jnp.asarray(1.0)) == 1.0
+
+
 @pytest.mark.parametrize("p", [0.5, 0.0, -1.0, float("inf"), float("nan")])
 def test_orders_below_one_and_infinite_ones_are_refused(p):
     atoms = Atoms.of([0.0])
@@ -223,8 +238,17 @@ def test_batches_without_vmap_are_refused_with_their_shape():
         (lambda a: D.mixture([]), "got none"),
         (lambda a: D.mixture([a, a], [0.5, 0.6]), "1.1"),
         (lambda a: D.mixture([a, a], [1.0]), "got 1 for 2"),
+        (lambda a: D.mixture([a, a], np.full((2, 1), 0.5)), r"\[M\], got \[2, 1\]"),
+        (lambda a: D.bootstrap(np.zeros(2), np.zeros(2), a), r"\[2\] and \[2\]; batch"),
+        (
+            lambda a: D.sup_wasserstein(
+                Atoms.of(np.zeros((2, 3, 1))), Atoms.of(np.zeros((3, 2, 1)))
+            ),
+            r"\[2, 3\] and \[3, 2\]",
+        ),
     ],
 )
+@pytest.mark.usefixtures("without_shape_checks")
 def test_impossible_ensembles_are_refused(call, shown):
     with pytest.raises(InputError, match=shown):
         call(Atoms.of([0.0, 1.0]))

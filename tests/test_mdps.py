@@ -40,7 +40,8 @@ def test_seeds_of_random_mdps_differ_and_repeat():
     assert not np.array_equal(first.transitions, other.transitions)
 
 
-@pytest.mark.parametrize("gamma", [1.0, -0.1, 1.5, float("nan")])
+@pytest.mark.parametrize("gamma", [1.0, -0.1, 1.5, float("nan"), "0.5", None])
+@pytest.mark.usefixtures("without_shape_checks")
 def test_discounts_outside_the_unit_interval_are_refused(gamma):
     with pytest.raises(InputError, match=str(gamma)):
         FiniteMDP(transitions=TWO_STATES, rewards=REWARDS, gamma=gamma)
@@ -62,6 +63,13 @@ def test_bad_transitions_are_refused_with_their_values(transitions, shown):
         FiniteMDP(transitions=transitions, rewards=REWARDS, gamma=0.5)
 
 
+@pytest.mark.usefixtures("without_shape_checks")
+def test_plain_lists_make_an_mdp():
+    mdp = FiniteMDP(transitions=[[[1]]], rewards=Atoms([[[1]]], [[[1]]]), gamma=0)
+    assert mdp.transitions.dtype == np.float64
+    np.testing.assert_allclose(action_values(mdp, [[1]]), 1.0)
+
+
 def test_bad_rewards_are_refused_with_their_values():
     with pytest.raises(InputError, match="nan"):
         FiniteMDP(
@@ -77,6 +85,9 @@ def test_bad_rewards_are_refused_with_their_values():
     ("make", "shown"),
     [
         (lambda: mdps.deep_sea(size=1), "got 1"),
+        (lambda: mdps.chain(length=2.5), "2.5"),
+        (lambda: mdps.random_mdp(0, num_actions=0), "num_actions >= 1"),
+        (lambda: mdps.always(mdps.chain(), 0.5), "0.5"),
         (lambda: mdps.chain(length=0), "got 0"),
         (lambda: mdps.chain(slip=1.2), "1.2"),
         (lambda: mdps.reward_cycle(length=0), "got 0"),
@@ -84,6 +95,7 @@ def test_bad_rewards_are_refused_with_their_values():
         (lambda: mdps.always(mdps.chain(), 2), "got 2"),
     ],
 )
+@pytest.mark.usefixtures("without_shape_checks")
 def test_impossible_sizes_are_refused(make, shown):
     with pytest.raises(InputError, match=shown):
         make()

@@ -88,6 +88,26 @@ def test_the_return_of_deep_sea_is_exact():
     np.testing.assert_allclose(truth.probs[0, 1, top], 2.0**-7)
 
 
+@pytest.mark.parametrize("accuracy", [0.3, 0.05])
+def test_stopping_early_costs_no_more_than_stated(accuracy):
+    """Coin flips come near: δ_1 is 1 from the uniform law in w_∞, and halves with each step."""
+    truth = O.return_distribution(mdps.coin_flips(), np.ones((1, 1)), accuracy)
+    grid = Atoms.of(((np.arange(4096) + 0.5) / 2048)[None, None])
+    assert O.distances(truth, grid, p=40.0).max() <= accuracy
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.9])
+def test_compression_spends_no_more_than_half_of_the_accuracy(gamma, monkeypatch):
+    """Two compressions a step, the first one shrunk by γ, and a geometric sum of steps."""
+    used = []
+    compress = O.compress
+    monkeypatch.setattr(O, "compress", lambda eta, t: used.append(t) or compress(eta, t))
+    mdp = mdps.reward_cycle(gamma=gamma)
+    O.return_distribution(mdp, mdps.uniform_policy(mdp), accuracy=0.2)
+    assert len(used) > 4
+    assert (gamma * used[0] + used[1]) / (1 - gamma) <= 0.1 + 1e-12
+
+
 @pytest.mark.parametrize("name", mdps.ZOO)
 def test_the_stated_accuracy_of_return_distributions_holds(name):
     mdp = mdps.ZOO[name]()
@@ -181,8 +201,11 @@ def test_the_oscillator_never_converges():
         law(a=("-2", "31/48"), b=("-1", "1/4"), c=("2", "5/48")),
         law(a=("-2", "19/80"), b=("-2/3", "1/4"), c=("1", "1/4"), d=("2", "21/80")),
     ]
-    odd = step(even)
-    assert odd != even
+    odd = [
+        law(a=("-2", "11/30"), b=("-4/3", "1/4"), c=("0", "1/4"), d=("2", "2/15")),
+        law(a=("-2", "13/48"), b=("-1", "1/4"), c=("0", "1/4"), d=("2", "11/48")),
+    ]
+    assert step(even) == odd
     assert step(odd) == even
 
     mdp = mdps.oscillator()
@@ -197,6 +220,32 @@ def _add(pairs):
     for z, p in pairs:
         total[z] = total.get(z, 0) + p
     return total
+
+
+def test_rounding_of_given_probabilities_does_not_leak():
+    """Sums off by 9e-6 are accepted as rounding, and must not compound over a long horizon."""
+    mdp = mdps.FiniteMDP(
+        transitions=np.full((1, 1, 1), 1 - 9e-6),
+        rewards=Atoms.of([[[0.0, 1.0]]], [[[0.5, 0.5 - 9e-6]]]),
+        gamma=0.99,
+    )
+    truth = O.return_distribution(mdp, np.full((1, 1), 1 + 9e-6), accuracy=1.0)
+    np.testing.assert_allclose(truth.probs.sum(), 1.0)
+    np.testing.assert_allclose(O.means(truth), O.action_values(mdp, np.ones((1, 1))))
+
+
+def test_the_operators_are_float64_whatever_the_projection_was_made_of():
+    import jax.numpy as jnp
+
+    grid = Categorical(num_atoms=4, z_min=jnp.float32(-1.0), z_max=jnp.float32(1.0))
+    projected = O.project(grid, Atoms.of([[0.1, 0.7]]))
+    assert projected.probs.dtype == projected.locations.dtype == np.float64
+
+
+def test_a_bonus_that_has_not_converged_says_so():
+    mdp = mdps.reward_cycle()
+    found = O.bonus_iteration(mdp, mdps.uniform_policy(mdp), np.ones((3, 1)), max_iterations=5)
+    assert not found.converged
 
 
 def test_bonus_iteration_solves_its_linear_equation(rng):
@@ -229,6 +278,10 @@ def test_progress_hears_of_every_iteration():
         ),
         (lambda mdp, pi: O.bonus_iteration(mdp, pi, np.ones((1, 1)), modulus=2.0), "2.0"),
         (lambda mdp, pi: O.bonus_iteration(mdp, pi, np.ones((2, 1))), r"\[2, 1\]"),
+        (lambda mdp, pi: O.bonus_iteration(mdp, pi, np.full((1, 1), np.nan)), "nan"),
+        (lambda mdp, pi: O.bonus_iteration(mdp, pi, np.ones((1, 1)), max_iterations=2.5), "2.5"),
+        (lambda mdp, pi: O.bellman(mdp, pi, Atoms.of([[0.0]])), r"\[1, 1, N\], got \[1, 1\]"),
+        (lambda mdp, pi: O.disagreements([Atoms.of([[0.0]])]), "got 1"),
         (lambda mdp, pi: O.return_distribution(mdp, pi, accuracy=0.0), "0.0"),
         (lambda mdp, pi: O.compress(Atoms.of([0.0]), -1.0), "-1.0"),
         (lambda mdp, pi: O.distances(Atoms.of([[0.0]]), Atoms.of([0.0])), r"\[1\] and \[\]"),

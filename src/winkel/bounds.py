@@ -17,14 +17,15 @@ from winkel import distributions
 from winkel.errors import InputError
 from winkel.mdps import FiniteMDP, Policy
 from winkel.operators import (
-    PerPair,
     action_values,
     bellman,
+    disagreements,
     distances,
     expect_next,
     means,
     mix,
     project,
+    project_ensemble,
     project_mixture,
 )
 from winkel.projections import Categorical, Projection, Quantile
@@ -55,13 +56,23 @@ def joint_modulus(moduli: Sequence[float], p: float = 1.0) -> float:
 
 
 def empirical_modulus(projection: Projection, first: Atoms, second: Atoms, p: float = 1.0) -> float:
-    """Largest ratio w_p(Π ν, Π ν')/w_p(ν, ν') over a batch of pairs: a lower bound on a modulus."""
+    """Largest ratio w_p(Π ν, Π ν')/w_p(ν, ν') over a batch of pairs: a lower bound on a modulus.
+
+    Distances within rounding of zero count as zero: equal laws in another order have ratio 0, and
+    a projection that tells them apart has no modulus.
+    """
+    rounding = _rounding(first, p)
     before = distances(first, second, p)
     after = distances(project(projection, first), project(projection, second), p)
-    apart = before > 0
-    if (after[~apart] > 0).any():
+    apart = before > rounding
+    if (after[~apart] > rounding).any():
         return float("inf")
     return float(np.max(after[apart] / before[apart], initial=0.0))
+
+
+def _rounding(eta: Atoms, p: float) -> float:
+    """What w_p makes of float64's rounding of probabilities, on the scale of the locations."""
+    return float(np.abs(eta.locations).max()) * 1e-13 ** (1.0 / p)
 
 
 def projection_error(projection: Projection, eta: Atoms, p: float = 1.0) -> float:
@@ -78,6 +89,7 @@ def _realised_modulus(
 ) -> float:
     if moduli is None:
         moduli = [empirical_modulus(projection, first, second, p) for projection in projections]
+    _require_one_each("modulus", moduli, projections)
     return joint_modulus(moduli, p)
 
 
@@ -86,11 +98,23 @@ def _realised_errors(
 ) -> Sequence[float]:
     if errors is None:
         return [projection_error(projection, eta, p) for projection in projections]
+    _require_one_each("error", errors, projections)
     return errors
+
+
+def _require_one_each(
+    what: str, numbers: Sequence[float], projections: Sequence[Projection]
+) -> None:
+    if len(numbers) != len(projections):
+        raise InputError(
+            f"need one {what} for each of {len(projections)} projections, got {len(numbers)}"
+        )
 
 
 def mixture_distance(first: Sequence[Atoms], second: Sequence[Atoms], p: float = 1.0) -> Inequality:
     """Lemma 4: w_p^p of two uniform mixtures is at most the mean of w_p^p between their members."""
+    if len(first) != len(second):
+        raise InputError(f"need as many members on both sides, got {len(first)} and {len(second)}")
     members = [distances(x, y, p) ** p for x, y in zip(first, second, strict=True)]
     return Inequality(
         left=distances(mix(first), mix(second), p) ** p, right=np.mean(members, axis=0)
@@ -124,9 +148,10 @@ def contraction(
     target, other_target = (bellman(mdp, policy, eta) for eta in (first, second))
     modulus = _realised_modulus(projections, target, other_target, p, moduli)
     projected, other = (project_mixture(projections, eta) for eta in (target, other_target))
+    apart = distances(first, second, p).max()
     return Inequality(
         left=distances(projected, other, p).max(),
-        right=modulus * mdp.gamma * distances(first, second, p).max(),
+        right=np.asarray(modulus * mdp.gamma * apart if apart > 0 else 0.0),
     )
 
 
@@ -200,16 +225,6 @@ def fixed_point_error_without_modulus(
     return Inequality(left=left, right=np.full(left.shape, error / (1.0 - mdp.gamma)))
 
 
-def ensemble_disagreement(members: Sequence[Atoms], p: float = 1.0) -> PerPair:
-    """w_avg(s, a) at every (s, a), in float64."""
-    count = len(members)
-    if count < 2:
-        raise InputError(f"need at least two members to disagree, got {count}")
-    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
-    total = sum(distances(members[i], members[j], p) for i, j in pairs)
-    return 2.0 * np.asarray(total) / (count * (count - 1))
-
-
 def residual_disagreement(
     mdp: FiniteMDP,
     policy: Policy,
@@ -238,7 +253,7 @@ def sharp_residual_disagreement(
     """w_avg(s, a) ≤ 2 d̄: Proposition 9 without charging a member for disagreeing with itself."""
     target = bellman(mdp, policy, fixed_point)
     error = np.mean(_realised_errors(projections, target, p, errors))
-    left = ensemble_disagreement([project(projection, target) for projection in projections], p)
+    left = disagreements(project_ensemble(projections, target)[0], p)
     return Inequality(left=left, right=np.full(left.shape, 2.0 * error))
 
 

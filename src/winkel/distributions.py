@@ -1,8 +1,8 @@
 """Exact functions of finite distributions: moments, quantiles, mixtures, distances.
 
 Every function takes single distributions, `Atoms` of shape [N], and is batched with `jax.vmap`;
-`mixture`, `bootstrap` and `sup_wasserstein` also take leading axes. Atoms need neither be sorted
-nor equally weighted nor equal in number.
+`mixture`, `bootstrap` (of one reward) and `sup_wasserstein` also take leading axes. Atoms need
+neither be sorted nor equally weighted nor equal in number.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from winkel.errors import InputError
-from winkel.types import AnyArray, Atoms, check_probabilities
+from winkel.types import AnyArray, Atoms, normalised
 
 Scalar = Float[Array, ""]
 
 
-def _require_single(*distributions: Atoms) -> None:
+def require_single(*distributions: Atoms) -> None:
+    """Raise unless each is one distribution, not a batch."""
     for atoms in distributions:
         shape, masses = jnp.shape(atoms.locations), jnp.shape(atoms.probs)
         if len(shape) != 1 or shape != masses:
@@ -42,7 +43,7 @@ def _sort(atoms: Atoms) -> Atoms:
 
 def mean(atoms: Atoms) -> Scalar:
     """E[Z]."""
-    _require_single(atoms)
+    require_single(atoms)
     return jnp.sum(jnp.asarray(atoms.probs) * atoms.locations)
 
 
@@ -67,7 +68,7 @@ def kurtosis(atoms: Atoms) -> Scalar:
 
 
 def _standardised_moment(atoms: Atoms, order: int) -> Scalar:
-    _require_single(atoms)
+    require_single(atoms)
     held = jnp.asarray(atoms.probs) > 0
     lowest = jnp.min(atoms.locations, where=held, initial=jnp.inf)
     highest = jnp.max(atoms.locations, where=held, initial=-jnp.inf)
@@ -85,7 +86,7 @@ def partial_moments(
     The first is the cdf. Everything that integrates against a discrete law up to a point (quantile,
     Huber and expectile losses) is a combination of these, so that no [X, N] tensor is needed.
     """
-    _require_single(atoms)
+    require_single(atoms)
     sorted_atoms = _sort(atoms)
     rank = jnp.searchsorted(sorted_atoms.locations, jnp.asarray(thresholds), side="right")
     moments = []
@@ -104,15 +105,17 @@ def cdf(atoms: Atoms, x: Float[AnyArray, "*points"]) -> Float[Array, "*points"]:
 def quantile(atoms: Atoms, levels: Float[AnyArray, "*levels"]) -> Float[Array, "*levels"]:
     """F⁻¹(τ) = inf {x : F(x) ≥ τ}, at any number of levels τ in [0, 1].
 
-    Always an atom of positive mass: levels 0 and 1 give the ends of the support. A level that F
-    reaches up to rounding counts as reached, so that a level which is exactly a cumulative sum has
-    one quantile, whatever the order in which equal distributions are summed.
+    Always an atom of positive mass; level 0 gives the lowest. A level that F reaches up to rounding
+    (64 ulp) counts as reached, so that a level which is exactly a cumulative sum has one quantile,
+    whatever the order in which equal distributions are summed. NaN anywhere gives NaN.
     """
-    _require_single(atoms)
+    require_single(atoms)
     sorted_atoms = _sort(atoms)
     cumulative = jnp.cumsum(sorted_atoms.probs)
     rounding = 64 * jnp.finfo(cumulative.dtype).eps
-    return sorted_atoms.locations[_first_reaching(cumulative, jnp.asarray(levels) - rounding)]
+    found = sorted_atoms.locations[_first_reaching(cumulative, jnp.asarray(levels) - rounding)]
+    broken = jnp.isnan(sorted_atoms.locations[-1] + cumulative[-1])  # NaN sorts last
+    return jnp.where(broken, jnp.nan, found)
 
 
 def _first_reaching(cumulative: Array, levels: Array) -> Array:
@@ -139,8 +142,10 @@ def mixture(
     if weights is not None:
         if len(weights) != count:
             raise InputError(f"need one weight for each member, got {len(weights)} for {count}")
-        if not isinstance(weights, jax.core.Tracer):
-            check_probabilities(np.asarray(weights), "mixture weights")
+        if jnp.asarray(weights).ndim != 1:
+            raise InputError(f"need weights of shape [M], got {list(jnp.asarray(weights).shape)}")
+        if not any(isinstance(weight, jax.core.Tracer) for weight in (weights, *weights)):
+            normalised(np.asarray(weights), "mixture weights")
     shares = [1.0 / count] * count if weights is None else list(jnp.asarray(weights))
     return Atoms(
         locations=jnp.concatenate([m.locations for m in members], axis=-1),
@@ -158,6 +163,11 @@ def bootstrap(
 
     `discount` includes γ and is 0 only at termination, so that truncation still bootstraps.
     """
+    if jnp.ndim(reward) or jnp.ndim(discount):
+        raise InputError(
+            f"need one reward and one discount, got shapes {list(jnp.shape(reward))} and "
+            f"{list(jnp.shape(discount))}; batch with jax.vmap"
+        )
     return Atoms(
         locations=reward + discount * jnp.asarray(successor.locations), probs=successor.probs
     )
@@ -171,7 +181,7 @@ def wasserstein(first: Atoms, second: Atoms, p: float = 1.0) -> Scalar:
     the gradient is a subgradient, 0 at distance 0 for p > 1. A rounding error ε in a probability
     moves the distance by about ε^(1/p).
     """
-    _require_single(first, second)
+    require_single(first, second)
     _require_order(p)
     if p == 1:
         gap, width = _cdf_gaps(first, second)
@@ -189,7 +199,7 @@ def wasserstein(first: Atoms, second: Atoms, p: float = 1.0) -> Scalar:
 
 def cramer(first: Atoms, second: Atoms) -> Scalar:
     """Cramér distance ℓ_2 = (∫ (F − G)² dx)^(1/2), in which Π_C is an orthogonal projection."""
-    _require_single(first, second)
+    require_single(first, second)
     gap, width = _cdf_gaps(first, second)
     return _root(jnp.sum(gap**2 * width), 2.0)
 
@@ -206,12 +216,15 @@ def _cdf_gaps(first: Atoms, second: Atoms) -> tuple[Array, Array]:
 
 
 def _root(cost: Scalar, p: float) -> Scalar:
-    positive = cost > 0
-    return jnp.where(positive, jnp.where(positive, cost, 1.0) ** (1.0 / p), 0.0)
+    zero = cost <= 0  # false for NaN, which must come through
+    return jnp.where(zero, 0.0, jnp.where(zero, 1.0, cost) ** (1.0 / p))
 
 
 def sup_wasserstein(first: Atoms, second: Atoms, p: float = 1.0) -> Scalar:
     """w̄_p = max over all leading axes, (s, a) in the paper, of w_p."""
+    axes = [jnp.shape(atoms.locations)[:-1] for atoms in (first, second)]
+    if axes[0] != axes[1]:
+        raise InputError(f"need equal leading axes, got {list(axes[0])} and {list(axes[1])}")
 
     def flat(atoms: Atoms) -> Atoms:
         return Atoms(*(jnp.reshape(x, (-1, x.shape[-1])) for x in atoms))

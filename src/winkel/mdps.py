@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from winkel.errors import InputError
-from winkel.types import Atoms, check_probabilities
+from winkel.errors import InputError, require_integer
+from winkel.types import Atoms, normalised
 
 Policy = Float[np.ndarray, "S A"]
 
@@ -27,18 +27,19 @@ class FiniteMDP:
     gamma: float
 
     def __post_init__(self) -> None:
-        p = self.transitions
+        p = np.asarray(self.transitions, np.float64)
         if p.ndim != 3 or p.shape[0] != p.shape[2] or 0 in p.shape:
             raise InputError(f"need transitions of shape [S, A, S], got {list(p.shape)}")
-        check_probabilities(p, "transition probabilities")
-        if self.rewards.locations.shape[:-1] != p.shape[:2]:
+        rewards = Atoms.of(*self.rewards)
+        if rewards.locations.shape[:-1] != p.shape[:2]:
             raise InputError(
                 f"need a reward law for each of {list(p.shape[:2])} states and actions, got "
-                f"rewards of shape {list(self.rewards.locations.shape)}"
+                f"rewards of shape {list(rewards.locations.shape)}"
             )
-        Atoms.of(*self.rewards)
-        if not 0.0 <= self.gamma < 1.0:
-            raise InputError(f"need 0 <= gamma < 1, got {self.gamma}")
+        if not isinstance(self.gamma, int | float) or not 0.0 <= self.gamma < 1.0:
+            raise InputError(f"need 0 <= gamma < 1, got {self.gamma!r}")
+        object.__setattr__(self, "transitions", normalised(p, "transition probabilities"))
+        object.__setattr__(self, "rewards", rewards)
 
     @property
     def num_states(self) -> int:
@@ -63,12 +64,12 @@ class FiniteMDP:
         return low / (1.0 - self.gamma), high / (1.0 - self.gamma)
 
 
-def check_policy(mdp: FiniteMDP, policy: Policy) -> None:
-    """Raise unless `policy` gives π(a | s) for every state of `mdp`."""
+def check_policy(mdp: FiniteMDP, policy: Policy) -> Policy:
+    """π(a | s) in float64; raises unless it is one for every state of `mdp`."""
     expected = (mdp.num_states, mdp.num_actions)
-    if policy.shape != expected:
-        raise InputError(f"need a policy of shape {list(expected)}, got {list(policy.shape)}")
-    check_probabilities(policy, "action probabilities")
+    if np.shape(policy) != expected:
+        raise InputError(f"need a policy of shape {list(expected)}, got {list(np.shape(policy))}")
+    return normalised(policy, "action probabilities")
 
 
 def uniform_policy(mdp: FiniteMDP) -> Policy:
@@ -78,7 +79,7 @@ def uniform_policy(mdp: FiniteMDP) -> Policy:
 
 def always(mdp: FiniteMDP, action: int) -> Policy:
     """The policy that takes one action everywhere."""
-    if not 0 <= action < mdp.num_actions:
+    if require_integer("action", action, at_least=0) >= mdp.num_actions:
         raise InputError(f"need an action in 0 … {mdp.num_actions - 1}, got {action}")
     policy = np.zeros((mdp.num_states, mdp.num_actions))
     policy[:, action] = 1.0
@@ -99,7 +100,12 @@ def random_mdp(
     gamma: float = 0.7,
 ) -> FiniteMDP:
     """A Garnet-like MDP: a few random successors of each (s, a), random reward laws in [−1, 1]."""
-    if not 1 <= num_successors <= num_states:
+    for name, value in (
+        ("num_states", num_states), ("num_actions", num_actions), ("num_rewards", num_rewards),
+        ("num_successors", num_successors),
+    ):  # fmt: skip
+        require_integer(name, value, at_least=1)
+    if num_successors > num_states:
         raise InputError(f"need 1 <= num_successors <= {num_states}, got {num_successors}")
     rng = np.random.default_rng(seed)
     transitions = np.zeros((num_states, num_actions, num_states))
@@ -120,8 +126,7 @@ def chain(length: int = 6, slip: float = 0.1, gamma: float = 0.9) -> FiniteMDP:
 
     State `length` is terminal.
     """
-    if length < 1:
-        raise InputError(f"need length >= 1, got {length}")
+    require_integer("length", length, at_least=1)
     if not 0.0 <= slip <= 1.0:
         raise InputError(f"need a slip probability in [0, 1], got {slip}")
     transitions = np.zeros((length + 1, 2, length + 1))
@@ -142,8 +147,7 @@ def deep_sea(size: int = 8, gamma: float = 0.99) -> FiniteMDP:
     Action 1 is right. State row (row + 1)/2 + column is the cell (row, column ≤ row); the last
     state is terminal.
     """
-    if size < 2:
-        raise InputError(f"need size >= 2, got {size}")
+    require_integer("size", size, at_least=2)
     cells = size * (size + 1) // 2
     transitions = np.zeros((cells + 1, 2, cells + 1))
     rewards = np.zeros((cells + 1, 2, 1))
@@ -166,8 +170,7 @@ def deep_sea_cell(row: int, column: int) -> int:
 
 def reward_cycle(length: int = 3, gamma: float = 0.8) -> FiniteMDP:
     """States in a ring, one action; rewards −1, 0 or 1 at random, so that returns never end."""
-    if length < 1:
-        raise InputError(f"need length >= 1, got {length}")
+    require_integer("length", length, at_least=1)
     transitions = np.roll(np.eye(length), 1, axis=1)[:, None, :]
     tilt = np.linspace(0.1, 0.4, length)
     probs = np.stack([tilt, np.full(length, 0.5), 0.5 - tilt], axis=-1)[:, None, :]

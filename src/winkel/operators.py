@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from winkel import distributions
-from winkel.errors import InputError
+from winkel.errors import InputError, require_integer
 from winkel.mdps import FiniteMDP, Policy, check_policy
 from winkel.projections import Projection
 from winkel.types import Atoms
@@ -24,8 +24,7 @@ PerPair = Float[np.ndarray, "S A"]
 
 def pair_kernel(mdp: FiniteMDP, policy: Policy) -> Float[np.ndarray, "S A S A"]:
     """P^π of eq. 2: Pr(S_1 = s', A_1 = a' | S_0 = s, A_0 = a)."""
-    check_policy(mdp, policy)
-    return mdp.transitions[..., None] * policy[None, None]
+    return mdp.transitions[..., None] * check_policy(mdp, policy)[None, None]
 
 
 def expect_next(mdp: FiniteMDP, policy: Policy, values: PerPair) -> PerPair:
@@ -56,6 +55,12 @@ def bellman(mdp: FiniteMDP, policy: Policy, eta: Atoms) -> Atoms:
 
 def _follow(mdp: FiniteMDP, policy: Policy, eta: Atoms) -> Atoms:
     """P^π η: the law of Z(S_1, A_1), as a mixture over the successors that can occur."""
+    expected = (mdp.num_states, mdp.num_actions)
+    if eta.locations.shape[:-1] != expected:
+        raise InputError(
+            f"need distributions of shape [{mdp.num_states}, {mdp.num_actions}, N], got "
+            f"{list(eta.locations.shape)}"
+        )
     pairs, num_atoms = mdp.num_states * mdp.num_actions, eta.locations.shape[-1]
     kernel = pair_kernel(mdp, policy).reshape(pairs, pairs)
     width = int((kernel > 0).sum(axis=1).max())
@@ -114,7 +119,8 @@ def _rebuild(eta: Atoms, cell: Callable[[np.ndarray], np.ndarray]) -> Atoms:
     width = 1 << (most - 1).bit_length()
     locations, probs = np.zeros((2, len(merged), width))
     for row, (z, mass) in enumerate(merged):
-        locations[row, : len(z)], probs[row, : len(z)] = z, mass
+        locations[row], probs[row, : len(z)] = z[-1], mass
+        locations[row, : len(z)] = z
     return Atoms(locations=locations.reshape(*batch, width), probs=probs.reshape(*batch, width))
 
 
@@ -134,7 +140,8 @@ def project_ensemble(
         raise InputError("need at least one projection, got none")
     batch = eta.locations.shape[:-1]
     with jax.enable_x64(True):
-        projected = _project_rows(tuple(projections), _as_rows(eta))
+        exact = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tuple(projections))
+        projected = _project_rows(exact, _as_rows(eta))
     return jax.tree.map(lambda x: np.asarray(x).reshape(*batch, -1), projected)
 
 
@@ -175,6 +182,18 @@ def distances(first: Atoms, second: Atoms, p: float = 1.0) -> Float[np.ndarray, 
         return np.asarray(_distance_rows(_as_rows(first), _as_rows(second), p)).reshape(batch)
 
 
+@partial(jax.jit, static_argnums=1)
+def _disagreement_rows(members: list[Atoms], p: float) -> jax.Array:
+    return jax.vmap(lambda *row: distributions.disagreement(row, p))(*members)
+
+
+def disagreements(members: Sequence[Atoms], p: float = 1.0) -> Float[np.ndarray, "*batch"]:
+    """w_avg(s, a) of an ensemble at every (s, a), in float64."""
+    batch = members[0].locations.shape[:-1] if members else ()
+    with jax.enable_x64(True):
+        return np.asarray(_disagreement_rows([_as_rows(m) for m in members], p)).reshape(batch)
+
+
 def means(eta: Atoms) -> Float[np.ndarray, "*batch"]:
     """E[Z] at every (s, a)."""
     return np.sum(np.multiply(*eta), axis=-1)
@@ -190,7 +209,8 @@ def return_distribution(mdp: FiniteMDP, policy: Policy, accuracy: float) -> Atom
 
     Iterates T^π from δ_{Q^π}, which is at most the length D of the return range away from η^π. Both
     halves of the accuracy pay for one error: γ^k D for stopping after k steps, and t/(1 − γ) for
-    compressing by t a step. Where returns have finitely many values the result is exact.
+    compressing by t a step. Episodes that end within those steps, with returns further apart than
+    t, come out exactly.
     """
     if not accuracy > 0:
         raise InputError(f"need an accuracy > 0, got {accuracy}")
@@ -251,8 +271,7 @@ def value_iteration(
         max_iterations: where to give up.
         progress: called after each iteration with its number and distance.
     """
-    if max_iterations < 1:
-        raise InputError(f"need max_iterations >= 1, got {max_iterations}")
+    require_integer("max_iterations", max_iterations, at_least=1)
     eta = initial
     if eta is None:
         eta = point_masses(np.zeros((mdp.num_states, mdp.num_actions)))
@@ -263,7 +282,7 @@ def value_iteration(
         eta = following
         if progress is not None:
             progress(len(trace), trace[-1])
-        if trace[-1] <= tolerance or len(trace) == max_iterations:
+        if trace[-1] <= tolerance or len(trace) >= max_iterations:
             return ValueIteration(
                 mixture=eta,
                 members=members,
@@ -285,11 +304,13 @@ class BonusIteration(NamedTuple):
     Attributes:
         bonus: the last iterate.
         trace: largest change in each iteration.
+        converged: whether the last entry of the trace is within the tolerance.
         limit: the iteration's fixed point, from the linear equation.
     """
 
     bonus: PerPair
     trace: Float[np.ndarray, "T"]
+    converged: bool
     limit: PerPair
 
 
@@ -303,8 +324,13 @@ def bonus_iteration(
 ) -> BonusIteration:
     """b_{k+1}(s, a) = error(s, a) + c̄_1 γ E[b_k(S_1, A_1)] from b_0 = 0 (section 4.2).
 
-    With error = `local_error` its limit bounds w_1(η, η_E)(s, a) from above.
+    With error = `local_error` and a modulus of at least c̄_1, its limit bounds w_1(η, η_E)(s, a)
+    from above (Theorem 3). The default modulus, 1, is that of categorical projections; the quantile
+    projection has none, and with it the limit is an estimate, not a bound (docs/theory.md).
     """
+    require_integer("max_iterations", max_iterations, at_least=1)
+    if not np.isfinite(error).all() or (error < 0).any():
+        raise InputError(f"need finite errors >= 0, got {error}")
     if error.shape != (mdp.num_states, mdp.num_actions):
         raise InputError(
             f"need an error for each of {[mdp.num_states, mdp.num_actions]} state-actions, got "
@@ -324,5 +350,6 @@ def bonus_iteration(
     return BonusIteration(
         bonus=bonus,
         trace=np.asarray(trace),
+        converged=trace[-1] <= tolerance,
         limit=_solve_bellman(mdp, policy, error, discount),
     )

@@ -19,8 +19,9 @@ MASS_TOLERANCE = 1e-5
 class Atoms(NamedTuple):
     """A finite mixture of Diracs, Σ_n probs[n] δ_{locations[n]}; leading axes are a batch.
 
-    Locations may repeat and stand in any order, and atoms of zero mass are padding that no
-    function may look at. The constructor checks nothing, so that traced values, gradients and
+    Locations may repeat and stand in any order. Atoms of zero mass are padding, which no result
+    depends on as long as it is finite and within the range of the others (far outside, it takes
+    part in rounding). The constructor checks nothing, so that traced values, gradients and
     tangents fit in; `Atoms.of` checks.
     """
 
@@ -31,11 +32,12 @@ class Atoms(NamedTuple):
     def of(cls, locations: ArrayLike, probs: ArrayLike | None = None) -> "Atoms":
         """Checked atoms from plain numbers, equally likely where `probs` is not given.
 
-        The arrays are NumPy's, in float64: JAX takes them at the precision it is set to, and the
-        exact operators of `winkel.operators` lose nothing.
+        Probabilities that sum to one up to rounding are made to do so. The arrays are NumPy's, in
+        float64: JAX takes them at the precision it is set to, and the exact operators of
+        `winkel.operators` lose nothing.
         """
         z = np.asarray(locations, dtype=np.float64)
-        if z.ndim == 0 or z.shape[-1] == 0:
+        if z.ndim == 0 or z.size == 0:
             raise InputError(f"need at least one location, got an array of shape {z.shape}")
         if not np.isfinite(z).all():
             raise InputError(f"need finite locations, got {z[~np.isfinite(z)][0]} in {z}")
@@ -46,12 +48,12 @@ class Atoms(NamedTuple):
             raise InputError(
                 f"need one probability for each location, got shapes {p.shape} and {z.shape}"
             )
-        check_probabilities(p, "probabilities")
-        return cls(locations=z, probs=p)
+        return cls(locations=z, probs=normalised(p, "probabilities"))
 
 
-def check_probabilities(probs: np.ndarray, what: str) -> None:
-    """Raise unless every row (last axis) of `probs` is a probability vector."""
+def normalised(probs: ArrayLike, what: str) -> Float[np.ndarray, "*batch N"]:
+    """Probability vectors (last axis) in float64; raises unless they are that up to rounding."""
+    probs = np.asarray(probs, np.float64)
     if not np.isfinite(probs).all():
         raise InputError(f"need finite {what}, got {probs[~np.isfinite(probs)][0]} in {probs}")
     if (probs < 0).any():
@@ -63,6 +65,7 @@ def check_probabilities(probs: np.ndarray, what: str) -> None:
         raise InputError(
             f"need {what} that sum to one, got a sum of {total[worst]:.6g}{where}: {probs[worst]}"
         )
+    return probs / total[..., None]
 
 
 class EnvStep(NamedTuple):

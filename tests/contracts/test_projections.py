@@ -162,10 +162,46 @@ def test_one_trace_serves_all_values(projection, rng):
 
 
 @ALL
-@pytest.mark.parametrize("num_atoms", [1, 0, -3])
-def test_too_few_atoms_are_refused_with_their_number(projection, num_atoms):
+@pytest.mark.parametrize("num_atoms", [1, 0, -3, 5.0, 2.5, "5", None, float("nan")])
+@pytest.mark.usefixtures("without_shape_checks")
+def test_numbers_of_atoms_that_are_none_are_refused(projection, num_atoms):
     with pytest.raises(InputError, match=str(num_atoms)):
         type(projection).spanning(num_atoms, -1.0, 1.0)
+
+
+@ALL
+@pytest.mark.usefixtures("without_shape_checks")
+def test_batches_without_vmap_are_refused(projection, targets):
+    theta = jnp.zeros(NUM_ATOMS)
+    for call in (
+        lambda: projection.project(targets),
+        lambda: projection.loss(theta, targets),
+        lambda: projection.loss(jnp.zeros((2, NUM_ATOMS)), row(targets, 0)),
+        lambda: projection.decode(jnp.zeros((2, NUM_ATOMS))),
+        lambda: projection.decode(jnp.zeros(NUM_ATOMS + 1)),
+    ):
+        with pytest.raises(InputError, match="vmap"):
+            call()
+
+
+@ALL
+@pytest.mark.usefixtures("without_shape_checks")
+def test_whole_numbers_are_outputs_too(projection):
+    whole = jnp.arange(NUM_ATOMS)
+    for ours, wanted in zip(
+        projection.decode(whole), projection.decode(whole.astype(float)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, wanted)
+
+
+@ALL
+def test_nan_reaches_the_gradient(projection, rng):
+    """So that a guard against it can see it."""
+    theta = jnp.asarray(rng.normal(size=NUM_ATOMS), jnp.float32)
+    broken = Atoms(locations=jnp.array([0.0, jnp.nan]), probs=jnp.array([0.5, 0.5]))
+    assert np.isnan(jax.grad(projection.loss)(theta, broken)).any()
+    fine = Atoms.of([0.0, 1.0])
+    assert np.isnan(jax.grad(projection.loss)(theta.at[3].set(jnp.nan), fine)).any()
 
 
 @ALL

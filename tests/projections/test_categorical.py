@@ -102,8 +102,12 @@ def test_supports_may_be_traced():
         (2.0, -1.0, r"\[2.0, -1.0\]"),
         (0.0, float("inf"), "inf"),
         (float("nan"), 1.0, "nan"),
+        ("1", "2", "'?1'?"),
+        (1e8, 1e8 + 1, "float32 can tell apart"),
+        (-1e39, 1e39, "float32 can tell apart"),
     ],
 )
+@pytest.mark.usefixtures("without_shape_checks")
 def test_bad_supports_are_refused_with_their_ends(z_min, z_max, shown):
     with pytest.raises(InputError, match=shown):
         Categorical(num_atoms=5, z_min=z_min, z_max=z_max)

@@ -14,7 +14,7 @@ from winkel.io.results import load_arrays
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """A few minutes' tour: both figures of the theory, value and bonus iteration, a summary."""
+    """A tour in under a minute: the figures of the theory, both iterations, a summary."""
 
     out: Path = Path("demo")
     """Folder for everything that is written."""

@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from winkel.figures import style
 from winkel.io.results import Arrays
 
-NEEDS = (
-    "steps", "to_truth", "residual_bound", "oscillation",
-    "visited", "local_error", "bonus", "true_error",
-)  # fmt: skip
+NEEDS = {
+    "steps": 1, "to_truth": 1, "residual_bound": 0, "oscillation": 1,
+    "visited": 2, "local_error": 2, "bonus": 2, "true_error": 2,
+}  # fmt: skip
 
 
 def draw(results: Arrays) -> Figure:

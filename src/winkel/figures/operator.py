@@ -8,7 +8,7 @@ from winkel.figures import style
 from winkel.io.results import Arrays
 
 _STAGES = ("eta", "target", "quantile", "categorical", "mixture")
-NEEDS = tuple(f"{stage}_{field}" for stage in _STAGES for field in ("locations", "probs"))
+NEEDS = {f"{stage}_{field}": 1 for stage in _STAGES for field in ("locations", "probs")}
 
 
 def draw(results: Arrays) -> Figure:

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from winkel.figures import style
 from winkel.io.results import Arrays
 
-NEEDS = ("x", "y", "grid", "levels", "categorical", "quantile")
+NEEDS = {"x": 1, "y": 1, "grid": 1, "levels": 1, "categorical": 2, "quantile": 2}
 
 
 def draw(results: Arrays) -> Figure:

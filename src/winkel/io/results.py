@@ -3,7 +3,8 @@
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -34,8 +35,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
             write(file)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot write {path}: {error.strerror}") from error
         raise
 
 
@@ -44,22 +47,37 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 
-def load_arrays(path: Path, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Load the named arrays of an .npz file, none of which may execute code."""
+def load_arrays(path: Path, names: Iterable[str] | Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Load the named arrays of an .npz file, none of which may execute code.
+
+    A mapping also says how many axes each array must have, and that it must hold numbers.
+    """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise InputError(f"{path} is not a readable .npz file (a single array)")
+        with loaded as file:
             missing = [name for name in names if name not in file.files]
             if missing:
                 raise InputError(
                     f"{path} lacks {', '.join(missing)}; it holds "
                     f"{', '.join(file.files) or 'nothing'}"
                 )
-            return {name: file[name] for name in names}
+            arrays = {name: file[name] for name in names}
     except FileNotFoundError as error:
         raise InputError(f"no such file: {path}") from error
     except IsADirectoryError as error:
         raise InputError(f"need an .npz file, got the folder {path}") from error
-    except (zipfile.BadZipFile, EOFError, OSError, AttributeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable .npz file ({error})") from error
+    if isinstance(names, Mapping):
+        for name, axes in names.items():
+            array = arrays[name]
+            if array.ndim != axes or not np.issubdtype(array.dtype, np.number):
+                raise InputError(
+                    f"need {axes} axes of numbers for {name} in {path}, got shape "
+                    f"{list(array.shape)} of {array.dtype}"
+                )
+    return arrays

@@ -2,6 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from winkel.errors import InputError
@@ -40,13 +41,19 @@ class Projection(Protocol):
     def loss(self, theta: Float[Array, " K"], target: Atoms) -> Float[Array, ""]:
         """Distance of `theta` from `target`, minimal where `decode(theta)` is `project(target)`.
 
-        Linear in the target's probabilities, so that sampled targets give unbiased gradients. The
-        target itself carries no gradient.
+        Its gradient is linear in the target's probabilities, so that sampled targets give unbiased
+        gradients. The target itself carries no gradient. (A smoothed variant, such as a quantile
+        loss with a Huber width, trades the exact minimiser for its smoothness.)
         """
         ...
 
 
-def require_atoms(num_atoms: int, at_least: int = 2) -> None:
-    """Raise unless `num_atoms` is an integer ≥ at_least."""
-    if num_atoms != int(num_atoms) or num_atoms < at_least:
-        raise InputError(f"need num_atoms >= {at_least}, a whole number, got {num_atoms}")
+def as_outputs(theta: Array, num_atoms: int) -> Float[Array, " K"]:
+    """The outputs as floats; raises unless there are `num_atoms` of them, for one (s, a)."""
+    if jnp.shape(theta) != (num_atoms,):
+        raise InputError(
+            f"need outputs of shape [{num_atoms}], got {list(jnp.shape(theta))}; "
+            "batch with jax.vmap"
+        )
+    theta = jnp.asarray(theta)
+    return theta if jnp.issubdtype(theta.dtype, jnp.floating) else theta.astype(float)

@@ -9,8 +9,9 @@ import numpy as np
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
-from winkel.errors import InputError
-from winkel.projections.base import require_atoms
+from winkel.distributions import require_single
+from winkel.errors import InputError, require_integer
+from winkel.projections.base import as_outputs
 from winkel.types import Atoms
 
 
@@ -27,12 +28,20 @@ class Categorical(eqx.Module):
     z_max: float | Array
 
     def __check_init__(self) -> None:
-        require_atoms(self.num_atoms)
-        ends = (self.z_min, self.z_max)
-        if any(isinstance(end, jax.core.Tracer) for end in ends):
+        require_integer("num_atoms", self.num_atoms, at_least=2)
+        if any(isinstance(end, jax.core.Tracer) for end in (self.z_min, self.z_max)):
             return
-        if not all(np.isfinite(float(end)) for end in ends) or self.z_min >= self.z_max:
+        ends = np.asarray(self.z_min), np.asarray(self.z_max)
+        numbers = all(np.issubdtype(end.dtype, np.number) for end in ends)
+        if not numbers or not np.isfinite(ends).all() or (ends[0] >= ends[1]).any():
             raise InputError(f"need finite z_min < z_max, got [{self.z_min}, {self.z_max}]")
+        precision = jnp.result_type(float)
+        support = np.linspace(*ends, self.num_atoms).astype(precision)
+        if not np.isfinite(support).all() or (np.diff(support, axis=0) <= 0).any():
+            raise InputError(
+                f"need a support that {precision} can tell apart, got {self.num_atoms} atoms on "
+                f"[{self.z_min}, {self.z_max}]"
+            )
 
     @classmethod
     def spanning(cls, num_atoms: int, z_min: float, z_max: float) -> "Categorical":
@@ -46,13 +55,16 @@ class Categorical(eqx.Module):
 
     def decode(self, theta: Float[Array, " K"]) -> Atoms:
         """Softmax probabilities on the support (App. B)."""
-        return Atoms(locations=self.support, probs=jax.nn.softmax(theta))
+        return Atoms(
+            locations=self.support, probs=jax.nn.softmax(as_outputs(theta, self.num_atoms))
+        )
 
     def project(self, target: Atoms) -> Atoms:
         """Π_C: share each atom's mass between its two neighbours on the grid (eq. 5, App. A.5).
 
         Mass outside the support goes to its nearer end. The mean of what lies inside is kept.
         """
+        require_single(target)
         support = self.support
         spacing = (support[-1] - support[0]) / (self.num_atoms - 1)
         z = jnp.clip(target.locations, support[0], support[-1])
@@ -72,6 +84,7 @@ class Categorical(eqx.Module):
 
     def loss(self, theta: Float[Array, " K"], target: Atoms) -> Float[Array, ""]:
         """D_KL(Π_C target ‖ decode(theta)), eq. 12: the cross-entropy less the target's entropy."""
+        theta = as_outputs(theta, self.num_atoms)
         return _kl_from_logits(theta, jax.lax.stop_gradient(self.project(target).probs))
 
 

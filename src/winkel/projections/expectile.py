@@ -8,9 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from winkel.distributions import mean, partial_moments
-from winkel.errors import InputError
-from winkel.projections.base import require_atoms
+from winkel.errors import InputError, require_integer
+from winkel.projections.base import as_outputs
 from winkel.types import Atoms
+
+REACH = 100.0
+"""How many times the spread of the expectiles an imputed atom may lie beyond them."""
 
 
 class Expectile(eqx.Module):
@@ -26,7 +29,7 @@ class Expectile(eqx.Module):
     num_atoms: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        require_atoms(self.num_atoms, at_least=3)
+        require_integer("num_atoms", self.num_atoms, at_least=3)
         if self.num_atoms % 2 == 0:
             raise InputError(
                 f"need an odd num_atoms, so that one expectile is the mean, got {self.num_atoms}"
@@ -49,25 +52,36 @@ class Expectile(eqx.Module):
         Outputs that are no distribution's expectiles are sorted, and the polygon's slopes are made
         monotone within [0, 1].
         """
-        middle = self.num_atoms // 2
-        theta = jnp.sort(theta)
-        outer = jnp.delete(jnp.arange(self.num_atoms), middle, assume_unique_indices=True)
-        level, x = self.levels[outer], theta[outer] - theta[middle]
-        integrated_cdf = jnp.maximum(level * x / (2.0 * level - 1.0), 0.0)  # L(e_k)
-        run = jnp.diff(x)
-        slope = jnp.where(run > 0, jnp.diff(integrated_cdf) / jnp.where(run > 0, run, 1.0), 0.0)
-        tiny = 1e-6  # keeps the outermost atoms finite where theta is no set of expectiles
-        slope = jax.lax.cummax(jnp.clip(slope, tiny, 1.0 - tiny))
-        lowest = x[0] - integrated_cdf[0] / slope[0]
-        highest = x[-1] + (integrated_cdf[-1] - x[-1]) / (1.0 - slope[-1])
-        x = x.at[0].set(lowest).at[-1].set(highest)
-        locations = jnp.insert(x, middle, 0.0)
-        probs = jnp.insert(jnp.diff(slope, prepend=0.0, append=1.0), middle, 0.0)
-        return Atoms(locations=theta[middle] + locations - jnp.sum(probs * locations), probs=probs)
+        theta = jnp.sort(as_outputs(theta, self.num_atoms))
+        center = theta[self.num_atoms // 2]
+        return _moved(self._impute(theta - center), center)
 
     def project(self, target: Atoms) -> Atoms:
         """The distribution imputed from the target's expectiles; it keeps the mean."""
-        return self.decode(self.expectiles(target))
+        center = mean(target)
+        # Of the centred target, so that a large mean does not round its expectiles away.
+        return _moved(self.decode(self.expectiles(_moved(target, -center))), center)
+
+    def _impute(self, theta: Float[Array, " K"]) -> Atoms:
+        """The polygon's distribution, from sorted expectiles whose middle one is 0."""
+        middle = self.num_atoms // 2
+        outer = jnp.delete(jnp.arange(self.num_atoms), middle, assume_unique_indices=True)
+        level, x = self.levels[outer], theta[outer]
+        below = jnp.maximum(level * x / (2.0 * level - 1.0), 0.0)  # L(e_k) = E[(e_k − Z)⁺]
+        above = jnp.maximum((1.0 - level) * x / (2.0 * level - 1.0), 0.0)  # E[(Z − e_k)⁺]
+        run = jnp.diff(x)
+        slope = jnp.where(run > 0, jnp.diff(below) / jnp.where(run > 0, run, 1.0), 0.0)
+        # No further out than REACH times the expectiles' own spread, where slopes are no cdf's.
+        spread = jnp.where(x[-1] > x[0], x[-1] - x[0], 1.0)
+        slope = jax.lax.cummax(
+            jnp.clip(slope, below[0] / (REACH * spread), 1.0 - above[-1] / (REACH * spread))
+        )
+        lowest = x[0] - below[0] / jnp.where(slope[0] > 0, slope[0], 1.0)
+        highest = x[-1] + above[-1] / jnp.where(slope[-1] < 1, 1.0 - slope[-1], 1.0)
+        x = x.at[0].set(lowest).at[-1].set(highest)
+        locations = jnp.insert(x, middle, 0.0)
+        probs = jnp.insert(jnp.diff(slope, prepend=0.0, append=1.0), middle, 0.0)
+        return Atoms(locations=locations - jnp.sum(probs * locations), probs=probs)
 
     def expectiles(self, target: Atoms) -> Float[Array, " K"]:
         """Exact expectiles at all levels, in O((N + K) log N).
@@ -76,8 +90,8 @@ class Expectile(eqx.Module):
         between two atoms the defining equation is linear.
         """
         center = mean(target)
-        z = jnp.sort(target.locations - center)
-        centered = Atoms(locations=target.locations - center, probs=target.probs)
+        centered = _moved(target, -center)
+        z = jnp.sort(centered.locations)
         mass, moment = partial_moments(centered, z, order=1)
         total = moment[-1]
         below = z * mass - moment
@@ -91,9 +105,14 @@ class Expectile(eqx.Module):
 
     def loss(self, theta: Float[Array, " K"], target: Atoms) -> Float[Array, ""]:
         """Expectile regression, ½ Σ_k E[|τ_k − 1{Z ≤ θ_k}| (Z − θ_k)²]."""
+        theta = as_outputs(theta, self.num_atoms)
         return _expectile_regression(
             theta, self.levels, jax.lax.stop_gradient(Atoms(*map(jnp.asarray, target)))
         )
+
+
+def _moved(atoms: Atoms, shift: Float[Array, ""]) -> Atoms:
+    return Atoms(locations=atoms.locations + shift, probs=atoms.probs)
 
 
 @jax.custom_jvp
@@ -115,7 +134,7 @@ def _losses_and_slopes(
     theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
 ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
     center = mean(target)
-    target = Atoms(locations=target.locations - center, probs=target.probs)
+    target = _moved(target, -center)
     theta = theta - center
     mass, moment, square = partial_moments(target, theta, order=2)
     second_moment = jnp.sum(target.probs * target.locations**2)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from winkel.distributions import mean, partial_moments, quantile
-from winkel.errors import InputError
-from winkel.projections.base import require_atoms
+from winkel.errors import InputError, require_integer
+from winkel.projections.base import as_outputs
 from winkel.types import Atoms
 
 
@@ -26,9 +26,10 @@ class Quantile(eqx.Module):
     huber_width: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
-        require_atoms(self.num_atoms)
-        if not 0.0 <= self.huber_width < float("inf"):
-            raise InputError(f"need a finite huber_width >= 0, got {self.huber_width}")
+        require_integer("num_atoms", self.num_atoms, at_least=2)
+        width = self.huber_width
+        if not isinstance(width, int | float) or not 0.0 <= width < float("inf"):
+            raise InputError(f"need a finite huber_width >= 0, got {width!r}")
 
     @classmethod
     def spanning(cls, num_atoms: int, z_min: float, z_max: float) -> "Quantile":
@@ -43,6 +44,7 @@ class Quantile(eqx.Module):
 
     def decode(self, theta: Float[Array, " K"]) -> Atoms:
         """Locations `theta`, in any order, 1/K each (App. B)."""
+        theta = as_outputs(theta, self.num_atoms)
         return Atoms(locations=theta, probs=jnp.full_like(theta, 1.0 / self.num_atoms))
 
     def project(self, target: Atoms) -> Atoms:
@@ -55,6 +57,7 @@ class Quantile(eqx.Module):
         The target's own probabilities are the weights, which is what the ratio K p of eq. 11 does.
         The gradient in closed form: F(θ_k) − τ_k.
         """
+        theta = as_outputs(theta, self.num_atoms)
         target = jax.lax.stop_gradient(Atoms(*map(jnp.asarray, target)))
         return _quantile_regression(self.huber_width, theta, self.levels, target)
 
@@ -87,7 +90,9 @@ def _losses_and_slopes(
     if huber_width == 0.0:
         mass, moment = partial_moments(target, theta, order=1)
         overshoot = theta * mass - moment  # E[(θ − Z)⁺]
-        return overshoot - levels * theta, mass - levels
+        # Ranks alone would turn a NaN into a finite slope, which no guard downstream could see.
+        slopes = jnp.where(jnp.isnan(overshoot), jnp.nan, mass - levels)
+        return overshoot - levels * theta, slopes
 
     kappa = huber_width
     points = jnp.stack([theta - kappa, theta, theta + kappa, jnp.full_like(theta, jnp.inf)])
