@@ -18,8 +18,22 @@ def main(argv=None):
     for num_atoms in options.atoms:
         ensemble = bounds.categorical_quantile_ensemble(mdp, num_atoms)
         found = operators.value_iteration(mdp, policy, ensemble, max_iterations=300)
-        verdict = f"converged after {len(found.trace)}" if found.converged else "cycles"
+        verdict = f"converged after {len(found.trace)}"
+        if not found.converged:
+            verdict = f"period {period(mdp, policy, ensemble, found.mixture)}"
         print(f"K = {num_atoms:3d}: {verdict}, last step {found.trace[-1]:.1e}")
+
+
+def period(mdp, policy, ensemble, eta, longest=24):
+    """After how many iterations η comes back to itself, if within `longest`."""
+    current = eta
+    for count in range(1, longest + 1):
+        current = operators.value_iteration(
+            mdp, policy, ensemble, initial=current, max_iterations=1
+        ).mixture
+        if operators.distances(eta, current).max() < 1e-9:
+            return count
+    return f"above {longest}"
 
 
 if __name__ == "__main__":

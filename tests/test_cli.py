@@ -55,3 +55,69 @@ def test_unknown_names_list_the_known_ones(capsys):
     printed = capsys.readouterr().err
     assert "nonsense" in printed
     assert "operator" in printed
+
+
+def test_a_rollout_is_kept_scored_and_exported(tmp_path, capsys):
+    runs, out = tmp_path / "runs", tmp_path / "csv"
+    cli.main(["rollout", "catch", "--episodes", "30", "--out", str(runs)])
+    cli.main(["rollout", "deep_sea:size=6", "--episodes", "12", "--out", str(runs)])
+    capsys.readouterr()
+    cli.main(["score", str(runs)])
+    printed = capsys.readouterr().out
+    assert "random, seed 0" in printed
+    assert "catch" in printed
+    assert "tag basic" in printed
+    assert "tag memory" not in printed
+    cli.main(["export", "bsuite", str(runs), str(out)])
+    printed = capsys.readouterr().out
+    assert "wrote 20 files" in printed
+    assert "skipped" in printed
+    assert (out / "random" / "seed-0" / "bsuite_id_-_catch-0.csv").read_text().startswith("steps,")
+
+
+def test_a_rollout_never_replaces_another(tmp_path, capsys):
+    arguments = ["rollout", "catch/0", "--episodes", "5", "--out", str(tmp_path)]
+    cli.main(arguments)
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    assert "choose another --out or --seed" in capsys.readouterr().err
+    assert kept == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_an_episode_is_shown_as_text(capsys):
+    cli.main(["rollout", "catch/0", "--show", "--policy", "action:1"])
+    printed = capsys.readouterr().out
+    assert printed.count("step ") == 9
+    assert "··=··" in printed
+
+
+def test_the_list_of_environments_is_complete(capsys):
+    cli.main(["list", "envs"])
+    printed = capsys.readouterr().out
+    assert "23 experiments, 468 settings" in printed
+    assert "deep_sea/0 … deep_sea/20" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["rollout", "deepsea/3"], "did you mean deep_sea"),
+        (["rollout", "catch/20"], "catch/0 … catch/19"),
+        (["rollout", "catch/0", "--policy", "action:3"], "0 … 2, got 3"),
+        (["rollout", "catch/0", "--policy", "greedy"], "'greedy'"),
+        (["rollout", "catch/0", "--episodes", "0"], "got 0"),
+        (["rollout", "mnist/0", "--mnist-dir", "/nowhere"], "/nowhere"),
+        (["score", "/nowhere"], "/nowhere"),
+        (["export", "bsuite", "/nowhere", "out"], "/nowhere"),
+    ],
+)
+def test_bad_environments_and_runs_are_one_line(arguments, shown, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("winkel: error: ")
+    assert message.count("\n") == 1
+    assert shown in message

@@ -4,7 +4,7 @@ import runpy
 
 import pytest
 
-TINY = {"limit_cycles.py": (["--atoms", "5", "41"], ("K =   5: converged", "K =  41: cycles"))}
+TINY = {"limit_cycles.py": (["--atoms", "5", "41"], ("K =   5: converged", "K =  41: period 3"))}
 
 
 def test_every_example_is_run_here(request):
