@@ -32,6 +32,11 @@ def mixed_atoms(rng, batch_per_kind, num_atoms, **limits):
     return Atoms(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
 
 
+def batched(function):
+    """vmap in one compiled program; without jit each operation would be compiled on its own."""
+    return jax.jit(jax.vmap(function))
+
+
 def row(atoms, index):
     return Atoms(*(x[index] for x in atoms))
 

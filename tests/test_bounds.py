@@ -40,7 +40,7 @@ class Case(NamedTuple):
 def make_case(seed, make_ensemble):
     rng = np.random.default_rng(seed)
     mdp = mdps.random_mdp(
-        seed, num_states=3, num_rewards=2, num_successors=2, gamma=(0.5, 0.7, 0.85)[seed % 3]
+        seed, num_states=3, num_rewards=2, num_successors=2, gamma=(0.5, 0.7, 0.8)[seed % 3]
     )
     policy = mdps.random_policy(mdp, seed)
     low, high = mdp.return_range

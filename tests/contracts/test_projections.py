@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from helpers import largest_intermediate, mixed_atoms, random_atoms, row
+from helpers import batched, largest_intermediate, mixed_atoms, random_atoms, row
 from winkel import distributions as D
 from winkel.errors import InputError
 from winkel.projections import PROJECTIONS
@@ -39,16 +39,16 @@ def test_any_outputs_decode_to_a_distribution(projection, rng):
         [scale * rng.normal(size=(20, NUM_ATOMS)) for scale in (0.01, 1.0, 100.0)]
         + [np.zeros((1, NUM_ATOMS)), np.full((1, NUM_ATOMS), 3.0)]
     )
-    decoded = jax.vmap(projection.decode)(jnp.asarray(theta, jnp.float32))
+    decoded = batched(projection.decode)(jnp.asarray(theta, jnp.float32))
     assert decoded.locations.shape == (62, NUM_ATOMS)
     assert_distributions(decoded)
 
 
 @ALL
 def test_any_target_projects_to_a_distribution_in_its_range(projection, targets):
-    projected = jax.vmap(projection.project)(targets)
+    projected = batched(projection.project)(targets)
     assert_distributions(projected)
-    reached = jax.vmap(lambda atoms: D.quantile(atoms, jnp.array([0.0, 1.0])))
+    reached = batched(lambda atoms: D.quantile(atoms, jnp.array([0.0, 1.0])))
     np.testing.assert_array_less(-6.0 - 1e-4, reached(projected)[:, 0])
     np.testing.assert_array_less(reached(projected)[:, 1], 6.0 + 1e-4)
 
@@ -57,9 +57,9 @@ def test_any_target_projects_to_a_distribution_in_its_range(projection, targets)
 @pytest.mark.parametrize(("precise", "tolerance"), [(False, 2e-4), (True, 1e-9)])
 def test_projecting_twice_changes_nothing(projection, targets, precise, tolerance):
     with jax.enable_x64(precise):
-        once = jax.vmap(projection.project)(targets)
-        twice = jax.vmap(projection.project)(once)
-        assert jax.vmap(D.wasserstein)(once, twice).max() < tolerance
+        once = batched(projection.project)(targets)
+        twice = batched(projection.project)(once)
+        assert batched(D.wasserstein)(once, twice).max() < tolerance
 
 
 @ALL
@@ -91,10 +91,10 @@ def test_gradient_descent_on_the_loss_ends_at_the_projection(projection, rng):
         return jax.lax.scan(step, (theta, optimiser.init(theta)), length=4_000)[0][0]
 
     start = jnp.asarray(rng.normal(size=(8, NUM_ATOMS)), jnp.float32)
-    fitted = jax.vmap(projection.decode)(jax.jit(jax.vmap(fit))(start, targets))
-    distances = jax.vmap(D.wasserstein)(fitted, jax.vmap(projection.project)(targets))
-    started = jax.vmap(D.wasserstein)(
-        jax.vmap(projection.decode)(start), jax.vmap(projection.project)(targets)
+    fitted = batched(projection.decode)(batched(fit)(start, targets))
+    distances = batched(D.wasserstein)(fitted, batched(projection.project)(targets))
+    started = batched(D.wasserstein)(
+        batched(projection.decode)(start), batched(projection.project)(targets)
     )
     assert started.min() > 0.3
     assert distances.max() < 0.02
@@ -126,7 +126,7 @@ def test_forward_and_reverse_mode_agree_under_jit_and_vmap(projection, rng):
     theta, tangent = jnp.asarray(rng.normal(size=(2, 4, NUM_ATOMS)), jnp.float32)
 
     def total(theta):
-        return jnp.sum(jax.vmap(projection.loss)(theta, targets))
+        return jnp.sum(batched(projection.loss)(theta, targets))
 
     value, forward = jax.jvp(jax.jit(total), (theta,), (tangent,))
     reverse = jax.jit(jax.grad(total))(theta)

@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from helpers import KINDS, random_atoms, row
+from helpers import KINDS, batched, random_atoms, row
 from winkel import distributions as D
 from winkel.types import Atoms
 
@@ -38,7 +38,7 @@ def by_scipy(function, first, second):
 @pytest.mark.parametrize("sizes", SIZES)
 def test_w1_equals_scipys_in_float32(sizes):
     first, second = pairs(sizes)
-    ours = jax.vmap(D.wasserstein)(first, second)
+    ours = batched(D.wasserstein)(first, second)
     theirs = by_scipy(scipy.stats.wasserstein_distance, first, second)
     assert len(theirs) == 320
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -47,7 +47,7 @@ def test_w1_equals_scipys_in_float32(sizes):
 @pytest.mark.parametrize("sizes", SIZES)
 def test_cramer_equals_scipys_energy_distance(sizes, float64):
     first, second = pairs(sizes)
-    ours = jax.vmap(D.cramer)(first, second)
+    ours = batched(D.cramer)(first, second)
     theirs = by_scipy(scipy.stats.energy_distance, first, second)
     np.testing.assert_allclose(np.sqrt(2.0) * ours, theirs, atol=1e-7)
 
@@ -69,14 +69,14 @@ def transport_cost(first, second, p):
 def test_wp_equals_optimal_transport(p, float64):
     first, second = pairs((5, 8))
     chosen = range(0, 320, 8)
-    ours = jax.vmap(lambda x, y: D.wasserstein(x, y, p))(first, second)
+    ours = batched(lambda x, y: D.wasserstein(x, y, p))(first, second)
     theirs = [transport_cost(row(first, i), row(second, i), p) for i in chosen]
     np.testing.assert_allclose(np.asarray(ours)[list(chosen)], theirs, atol=1e-6)
 
 
 def test_w2_in_float32_is_close_to_float64():
     first, second = pairs((16, 3))
-    w2 = jax.vmap(lambda x, y: D.wasserstein(x, y, 2.0))
+    w2 = batched(lambda x, y: D.wasserstein(x, y, 2.0))
     single = w2(first, second)
     with jax.enable_x64(True):
         double = w2(first, second)

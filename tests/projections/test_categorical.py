@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers import mixed_atoms, random_atoms
+from helpers import batched, mixed_atoms, random_atoms
 from winkel import distributions as D
 from winkel.errors import InputError
 from winkel.projections import Categorical
@@ -34,18 +34,18 @@ def test_a_point_mass_is_shared_between_its_neighbours(location, probs):
 def test_the_mean_inside_the_support_is_kept(num_atoms, rng):
     grid = Categorical(num_atoms=num_atoms, z_min=-6.0, z_max=6.0)
     targets = mixed_atoms(rng, 50, 30)
-    projected = jax.vmap(grid.project)(targets)
-    np.testing.assert_allclose(jax.vmap(D.mean)(projected), jax.vmap(D.mean)(targets), atol=1e-5)
+    projected = batched(grid.project)(targets)
+    np.testing.assert_allclose(batched(D.mean)(projected), batched(D.mean)(targets), atol=1e-5)
 
 
 def test_it_is_the_closest_on_the_grid_in_cramer_distance(rng, float64):
     """Π_C is the orthogonal projection in ℓ_2 (Rowland et al. 2018)."""
     targets = random_atoms(rng, 40, 9, low=-1.0, high=1.0)
-    ours = jax.vmap(GRID.project)(targets)
+    ours = batched(GRID.project)(targets)
     others = GRID.decode(jnp.zeros(5))._replace(probs=jnp.asarray(rng.dirichlet(np.ones(5), 500)))
     others = Atoms(locations=jnp.tile(GRID.support, (500, 1)), probs=others.probs)
-    best = jax.vmap(D.cramer)(ours, targets)
-    rivals = jax.vmap(lambda t: jax.vmap(lambda o: D.cramer(o, t))(others))(targets)
+    best = batched(D.cramer)(ours, targets)
+    rivals = batched(lambda t: batched(lambda o: D.cramer(o, t))(others))(targets)
     assert (best[:, None] <= rivals + 1e-12).all()
 
 
@@ -63,8 +63,8 @@ def test_the_gradient_equals_autodiff_of_the_plain_definition(rng):
         held = probs > 0
         return jnp.sum(jnp.where(held, probs * jnp.log(jnp.where(held, probs, 1.0) / q), 0.0))
 
-    value, gradient = jax.vmap(jax.value_and_grad(grid.loss))(theta, targets)
-    expected, slope = jax.vmap(jax.value_and_grad(plain))(theta, targets)
+    value, gradient = batched(jax.value_and_grad(grid.loss))(theta, targets)
+    expected, slope = batched(jax.value_and_grad(plain))(theta, targets)
     np.testing.assert_allclose(gradient, slope, atol=1e-5)
     np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
 
@@ -91,7 +91,7 @@ def test_supports_may_be_traced():
         grid = Categorical(num_atoms=5, z_min=0.0, z_max=z_max)
         return D.mean(grid.project(Atoms.of([3.0])))
 
-    means = jax.jit(jax.vmap(mean_of_projection))(jnp.array([2.0, 5.0]))
+    means = jax.jit(batched(mean_of_projection))(jnp.array([2.0, 5.0]))
     np.testing.assert_allclose(means, [2.0, 3.0], rtol=1e-6)
 
 

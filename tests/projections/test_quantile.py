@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers import mixed_atoms, random_atoms
+from helpers import batched, mixed_atoms, random_atoms
 from winkel import distributions as D
 from winkel.errors import InputError
 from winkel.projections import Quantile
@@ -25,13 +25,13 @@ def test_projection_reads_the_inverse_cdf_at_the_midpoints():
 def test_no_candidate_is_closer_in_w1(num_atoms, rng, float64):
     projection = Quantile(num_atoms=num_atoms)
     targets = mixed_atoms(rng, 10, 13)
-    ours = jax.vmap(projection.project)(targets)
-    best = jax.vmap(D.wasserstein)(ours, targets)
+    ours = batched(projection.project)(targets)
+    best = batched(D.wasserstein)(ours, targets)
     anywhere = rng.uniform(-5, 5, (40, 300, num_atoms))
     nearby = np.asarray(ours.locations)[:, None] + 0.1 * rng.normal(size=(40, 300, num_atoms))
     candidates = jnp.asarray(np.concatenate([anywhere, nearby], axis=1))
-    rivals = jax.vmap(
-        lambda target, thetas: jax.vmap(
+    rivals = batched(
+        lambda target, thetas: batched(
             lambda theta: D.wasserstein(projection.decode(theta), target)
         )(thetas)
     )(targets, candidates)
@@ -54,8 +54,8 @@ def test_loss_and_gradient_equal_autodiff_of_the_plain_definition(width, rng):
     projection = Quantile(num_atoms=21, huber_width=width)
     targets = mixed_atoms(rng, 25, 23)
     theta = jnp.asarray(3 * rng.normal(size=(100, 21)), jnp.float32)
-    value, gradient = jax.vmap(jax.value_and_grad(projection.loss))(theta, targets)
-    expected, slope = jax.vmap(
+    value, gradient = batched(jax.value_and_grad(projection.loss))(theta, targets)
+    expected, slope = batched(
         jax.value_and_grad(lambda t, a: plain_loss(t, a, projection.levels, width))
     )(theta, targets)
     np.testing.assert_allclose(gradient, slope, atol=1e-5)
@@ -105,7 +105,7 @@ def test_projection_does_not_expand_sorted_quantiles(rng, float64):
     first = random_atoms(rng, 200, 9)
     shift = rng.uniform(-0.5, 0.5, first.locations.shape)
     second = first._replace(locations=first.locations + shift)
-    projected = [jax.vmap(Quantile(num_atoms=7).project)(x).locations for x in (first, second)]
+    projected = [batched(Quantile(num_atoms=7).project)(x).locations for x in (first, second)]
     assert np.abs(projected[0] - projected[1]).max() <= np.abs(shift).max() + 1e-12
 
 

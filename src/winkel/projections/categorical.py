@@ -36,7 +36,8 @@ class Categorical(eqx.Module):
         if not numbers or not np.isfinite(ends).all() or (ends[0] >= ends[1]).any():
             raise InputError(f"need finite z_min < z_max, got [{self.z_min}, {self.z_max}]")
         precision = jnp.result_type(float)
-        support = np.linspace(*ends, self.num_atoms).astype(precision)
+        with np.errstate(over="ignore"):
+            support = np.linspace(*ends, self.num_atoms).astype(precision)
         if not np.isfinite(support).all() or (np.diff(support, axis=0) <= 0).any():
             raise InputError(
                 f"need a support that {precision} can tell apart, got {self.num_atoms} atoms on "
