@@ -4,13 +4,12 @@ Steps per second under random actions that are drawn beforehand on both sides: `
 a setting in one compiled program, against one Python environment of DeepMind's bsuite 0.3.6 (in the
 `test` extra), in the same run.
 
-    python benchmarks/environments.py [--copies 1024] [--experiments catch deep_sea ...]
+    python benchmarks/environments.py [--copies 1024] [--experiments catch deep_sea ...] [--alone]
 """
 
 import argparse
 import time
 
-import bsuite
 import jax
 import numpy as np
 
@@ -49,6 +48,8 @@ def our_steps_per_second(task, copies, num_steps=1_000):
 
 
 def their_steps_per_second(task_id, seconds=1.0):
+    import bsuite
+
     env = bsuite.load_from_id(task_id)
     actions = np.random.default_rng(0).integers(env.action_spec().num_values, size=100_000)
     env.reset()
@@ -64,11 +65,17 @@ def main():
     parser.add_argument("--copies", type=int, default=1024)
     names = [name for name in envs.EXPERIMENTS if not name.startswith("mnist")]
     parser.add_argument("--experiments", nargs="+", default=names, choices=list(envs.EXPERIMENTS))
+    parser.add_argument(
+        "--alone", action="store_true", help="without bsuite, where it is not installed"
+    )
     options = parser.parse_args()
     print(f"{jax.devices()[0].device_kind}, {options.copies} copies, random actions")
     for name in options.experiments:
         task_id = f"{name}/{LAST.get(name, 0)}"
         ours = our_steps_per_second(envs.make(task_id), options.copies)
+        if options.alone:
+            print(f"{task_id:24} winkel {ours:13,.0f} steps/s", flush=True)
+            continue
         theirs = their_steps_per_second(task_id)
         print(
             f"{task_id:24} winkel {ours:13,.0f} steps/s   bsuite {theirs:9,.0f} steps/s   "
