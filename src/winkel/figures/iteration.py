@@ -41,18 +41,20 @@ def draw(results: Arrays) -> Figure:
 def _draw_convergence(axes: Axes, results: Arrays) -> None:
     k = np.arange(1, len(results["steps"]) + 1)
     lines = (
-        (results["steps"], style.MIXTURE, "-", "to the next iterate"),
-        (results["to_truth"], style.QUANTILE, "-", r"to $\eta^\pi$"),
-        (np.full(k.shape, results["residual_bound"]), style.QUANTILE, ":", "its bound"),
-        (results["oscillation"], style.ACCENT, "--", "next, oscillator"),
+        (results["steps"], style.MIXTURE, "-", "next iterate"),
+        (results["to_truth"], style.QUANTILE, "-", r"$\eta^\pi$"),
+        (np.full(k.shape, results["residual_bound"]), style.QUANTILE, ":", r"bound on $\eta^\pi$"),
+        (results["oscillation"], style.ACCENT, "--", "oscillator"),
     )
     for values, colour, dash, label in lines:
         axes.semilogy(k[: len(values)], values, dash, color=colour, linewidth=1.1, label=label)
     axes.set_ylim(bottom=1e-9)
     style.label_panel(axes, "a", "value iteration")
     axes.set_xlabel("iteration $k$")
-    axes.set_ylabel(r"$\bar w_1$ from $\eta_{E,k}$")
-    axes.legend(loc="lower left", handlelength=1.4, borderaxespad=0.1, labelspacing=0.25)
+    axes.set_ylabel(r"$\bar w_1$ from $\eta_{E,k}$ to")
+    axes.legend(
+        loc="lower left", handlelength=1.4, borderaxespad=0.1, labelspacing=0.25, fontsize=6.5
+    )
 
 
 def _outline(axes: Axes, visited: np.ndarray) -> None:
