@@ -52,6 +52,21 @@ def test_other_states_are_shown_as_numbers_or_shades():
     assert set(lines[0]) == {"@"}  # byte 255, the brightest, is −1 when signed
 
 
+@pytest.mark.parametrize(
+    "task_id", ["umbrella_distract/0", "deep_sea_stochastic/0", "memory_size/3"]
+)
+def test_every_kind_of_environment_can_be_shown(task_id):
+    task = envs.make(task_id)
+    shown = list(frames(task, make_policy("random", task.env), seed=0))
+    assert len(shown) > 3
+
+
+def test_digits_can_be_shown():
+    digits = Mnist(images=np.zeros((3, 28, 28), np.int8), labels=np.arange(3))
+    task = envs.Task(id="mnist/0", env=digits, params=None, setting={}, num_episodes=1)
+    assert len(list(frames(task, make_policy("random", digits), seed=0))) == 2
+
+
 def test_frames_run_from_start_to_end():
     task = envs.make("catch/0")
     shown = list(frames(task, make_policy("action:1", task.env), seed=3))

@@ -122,15 +122,25 @@ def _advance(env: Environment, policy: Policy, params: Any, lane: Lane) -> tuple
 def frames(task: Task, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
     """One episode as (caption, picture) pairs: its start, then every step before any reset."""
     env, params = task.env, task.params
-    observe, transition = jax.jit(env.observe), jax.jit(env.transition)
     key, key_start = jax.random.split(jax.random.key(seed))
     inner = env.start(env.draw_start(key_start, params), jnp.zeros((), jnp.int32), params)
     yield "start", render(env, inner, params)
+
+    @jax.jit
+    def step_once(
+        env: Environment,
+        inner: Any,
+        params: Any,
+        key_policy: PRNGKeyArray,
+        key_draw: PRNGKeyArray,
+    ) -> tuple[Array, Any, Any]:
+        action = policy(key_policy, env.observe(inner, params))
+        return action, *env.transition(inner, action, env.draw(key_draw, params), params)
+
     ended, step, total = False, 0, 0.0
     while not ended:
         key, key_policy, key_draw = jax.random.split(key, 3)
-        action = policy(key_policy, observe(inner, params))
-        inner, result = transition(inner, action, env.draw(key_draw, params), params)
+        action, inner, result = step_once(env, inner, params, key_policy, key_draw)
         ended, step, total = bool(result.boundary), step + 1, total + float(result.reward)
         caption = f"step {step}  action {int(action)}  reward {float(result.reward):+.3f}"
         yield f"{caption}  return {total:+.3f}", render(env, inner, params)
