@@ -15,6 +15,7 @@ from bsuite.utils import datasets
 from winkel.envs.base import Environment
 from winkel.envs.bsuite.cartpole import CartpoleState
 from winkel.envs.bsuite.deep_sea import DeepSeaDraws
+from winkel.envs.bsuite.info import family_of
 from winkel.envs.bsuite.mountain_car import MountainCarState
 from winkel.envs.bsuite.umbrella_chain import UmbrellaDraws, UmbrellaStartDraws
 from winkel.envs.wrappers import PerturbedDraws
@@ -57,15 +58,8 @@ class Trajectory(NamedTuple):
     infos: list
 
 
-FAMILY_OF = {"deep_sea_stochastic": "deep_sea", "memory_size": "memory_len"}
 FIXED_SEED = ("memory_len", "memory_size", "umbrella_distract")
 FLOAT64_STATE = ("cartpole", "cartpole_swingup", "mountain_car")
-
-
-def family_of(experiment):
-    for suffix in ("_noise", "_scale"):
-        experiment = experiment.removesuffix(suffix)
-    return experiment
 
 
 def start_draws(family, given):

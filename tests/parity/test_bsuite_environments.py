@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from bsuite_replay import (
     FLOAT64_STATE,
     as_dense,
-    family_of,
     inputs_of,
     record,
     replay,
@@ -22,7 +21,7 @@ from bsuite_replay import (
 )
 
 from winkel import envs
-from winkel.envs.bsuite.info import bsuite_info
+from winkel.envs.bsuite.info import bsuite_info, family_of
 from winkel.envs.bsuite.mnist import Mnist, signed
 from winkel.envs.registry import parse
 from winkel.envs.wrappers import PerturbedParams, PerturbedReward
