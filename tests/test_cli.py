@@ -3,6 +3,16 @@ import pytest
 from winkel import cli
 
 
+def assert_refused_in_one_line(arguments, shown, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("winkel: error: ")
+    assert message.count("\n") == 1
+    assert shown in message
+
+
 def test_a_figure_leaves_pictures_and_the_arrays_behind_them(tmp_path, capsys):
     cli.main(["figure", "operator", "--out", str(tmp_path)])
     assert {p.name for p in tmp_path.iterdir()} == {"operator.npz", "operator.png", "operator.pdf"}
@@ -39,13 +49,7 @@ def test_lists_name_every_entry(capsys):
 )
 def test_bad_input_is_one_line_and_exit_status_two(arguments, shown, capsys, monkeypatch, request):
     monkeypatch.chdir(request.config.rootpath)
-    with pytest.raises(SystemExit) as stop:
-        cli.main(arguments)
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("winkel: error: ")
-    assert message.count("\n") == 1
-    assert shown in message
+    assert_refused_in_one_line(arguments, shown, capsys)
 
 
 def test_unknown_names_list_the_known_ones(capsys):
@@ -114,10 +118,4 @@ def test_the_list_of_environments_is_complete(capsys):
     ],
 )
 def test_bad_environments_and_runs_are_one_line(arguments, shown, capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(arguments)
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("winkel: error: ")
-    assert message.count("\n") == 1
-    assert shown in message
+    assert_refused_in_one_line(arguments, shown, capsys)

@@ -160,6 +160,13 @@ def check_action(action: Any, num_actions: int) -> None:
         raise InputError(f"need an action in 0 … {num_actions - 1}, got {action}")
 
 
+def countdown_table(length: int, max_length: int) -> Float[np.ndarray, "T"]:
+    """1 − t/length by step t, padded with zeros to max_length + 1 entries."""
+    padded = np.zeros(max_length + 1, np.float32)
+    padded[: length + 1] = time_table(1 - np.arange(length + 1) / length)
+    return padded
+
+
 def time_table(values: np.ndarray) -> Float[np.ndarray, "T"]:
     """A time feature by step, computed in float64 and rounded once, as the originals do."""
     return np.asarray(values, np.float64).astype(np.float32)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.envs.base import Dense, Environment, Outcome, countdown_table, outcome
 from winkel.types import AnyArray
 
 NUM_EPISODES = 10_000
@@ -101,12 +101,10 @@ def memory_params(max_length: int, max_bits: int, length: int, num_bits: int) ->
     for episode in range(NUM_EPISODES + 1):
         contexts[episode, :num_bits] = rng.binomial(1, 0.5, num_bits)
         queries[episode] = rng.randint(num_bits)
-    time = np.zeros(max_length + 1, np.float32)
-    time[: length + 1] = time_table(1 - np.arange(length + 1) / length)
     return MemoryParams(
         length=np.asarray(length, np.int32),
         num_bits=np.asarray(num_bits, np.int32),
-        time=time,
+        time=countdown_table(length, max_length),
         contexts=contexts[1:],
         queries=queries[1:],
     )

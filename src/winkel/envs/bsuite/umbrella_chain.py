@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.envs.base import Dense, Environment, Outcome, countdown_table, outcome
 from winkel.types import AnyArray
 
 NUM_EPISODES = 10_000
@@ -161,12 +161,10 @@ def _coins(key: PRNGKeyArray, count: int) -> Int[Array, "count"]:
 
 def umbrella_params(max_length: int, length: int, num_distractors: int) -> UmbrellaParams:
     """One chain."""
-    time = np.zeros(max_length + 1, np.float32)
-    time[: length + 1] = time_table(1 - np.arange(length + 1) / length)
     return UmbrellaParams(
         length=np.asarray(length, np.int32),
         num_distractors=np.asarray(num_distractors, np.int32),
-        time=time,
+        time=countdown_table(length, max_length),
     )
 
 
