@@ -1,6 +1,7 @@
 """Distributions to test with, and an independent look at programs."""
 
 import jax
+import jax.extend.core
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

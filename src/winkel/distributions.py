@@ -17,6 +17,10 @@ from winkel.types import AnyArray, Atoms, normalised
 
 Scalar = Float[Array, ""]
 
+COMPARISONS = 2**16
+"""Up to this many pairs of atoms, comparing all of them beats sorting; the pairs are never stored.
+Beyond, functions sort."""
+
 
 def require_single(*distributions: Atoms) -> None:
     """Raise unless each is one distribution, not a batch."""
@@ -39,6 +43,30 @@ def _sort(atoms: Atoms) -> Atoms:
     return Atoms(
         locations=jnp.asarray(atoms.locations)[order], probs=jnp.asarray(atoms.probs)[order]
     )
+
+
+@jax.custom_jvp
+def sorted_values(values: Float[AnyArray, " N"]) -> Float[Array, " N"]:
+    """The values in increasing order, NaN last: as `jnp.sort`, four times faster on a CPU.
+
+    Floats of one sign are ordered as their bits are, so that integers can be sorted instead, for
+    which XLA has a fast path.
+    """
+    values = jnp.asarray(values)
+    integer = jnp.int32 if values.dtype.itemsize == 4 else jnp.int64
+    magnitude = jnp.asarray(jnp.iinfo(integer).max, integer)
+
+    def reflect(bits: Array) -> Array:
+        return jnp.where(bits < 0, bits ^ magnitude, bits)
+
+    bits = reflect(jax.lax.bitcast_convert_type(values, integer))
+    return jax.lax.bitcast_convert_type(reflect(jnp.sort(bits)), values.dtype)
+
+
+@sorted_values.defjvp
+def _sorted_values_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    order = jnp.argsort(primals[0])
+    return primals[0][order], tangents[0][order]
 
 
 def mean(atoms: Atoms) -> Scalar:
@@ -81,20 +109,56 @@ def _standardised_moment(atoms: Atoms, order: int) -> Scalar:
 def partial_moments(
     atoms: Atoms, thresholds: Float[AnyArray, "*points"], order: int
 ) -> list[Float[Array, "*points"]]:
-    """E[Z^j 1{Z ≤ x}] for j = 0 … order at every threshold x, in O((N + X) log N).
+    """E[Z^j 1{Z ≤ x}] for j = 0 … order at every threshold x.
 
     The first is the cdf. Everything that integrates against a discrete law up to a point (quantile,
-    Huber and expectile losses) is a combination of these, so that no [X, N] tensor is needed.
+    Huber and expectile losses) is a combination of these, so that no [X, N] tensor is stored: small
+    problems compare all pairs in one fused loop, large ones sort, in O((N + X) log N).
     """
     require_single(atoms)
+    thresholds = jnp.asarray(thresholds)
+    if thresholds.size * len(atoms.locations) <= COMPARISONS:
+        return _compared_moments(atoms, thresholds, order)
     sorted_atoms = _sort(atoms)
-    rank = jnp.searchsorted(sorted_atoms.locations, jnp.asarray(thresholds), side="right")
+    rank = jnp.searchsorted(sorted_atoms.locations, thresholds, side="right")
     moments = []
     weights = sorted_atoms.probs
     for _ in range(order + 1):
         moments.append(jnp.concatenate([jnp.zeros((1,), weights.dtype), jnp.cumsum(weights)])[rank])
         weights = weights * sorted_atoms.locations
     return moments
+
+
+def _compared_moments(
+    atoms: Atoms, thresholds: Float[Array, "*points"], order: int
+) -> list[Float[Array, "*points"]]:
+    z, points = jnp.asarray(atoms.locations), thresholds.reshape(-1)
+    weights = jnp.stack([jnp.asarray(atoms.probs) * z**power for power in range(order + 1)])
+    moments = jax.lax.platform_dependent(
+        z, weights, points, cpu=_sum_below_by_atom, default=_sum_below_fused
+    )
+    return [moment.reshape(thresholds.shape) for moment in moments]
+
+
+def _sum_below_fused(
+    z: Float[Array, " N"], weights: Float[Array, "J N"], points: Float[Array, " X"]
+) -> Float[Array, "J X"]:
+    """Σ_n weights[n] 1{z[n] ≤ x}: a GPU fuses comparison and sum."""
+    below = z[None, :] <= points[:, None]
+    return jnp.stack([jnp.sum(jnp.where(below, w[None, :], 0.0), axis=-1) for w in weights])
+
+
+def _sum_below_by_atom(
+    z: Float[Array, " N"], weights: Float[Array, "J N"], points: Float[Array, " X"]
+) -> Float[Array, "J X"]:
+    """The same, atom after atom: a CPU would store all pairs instead of fusing them."""
+
+    def add_atom(total: Array, atom: tuple[Array, Array]) -> tuple[Array, None]:
+        z_n, weights_n = atom
+        return total + jnp.where(z_n <= points, 1.0, 0.0)[None, :] * weights_n[:, None], None
+
+    start = jnp.zeros((len(weights), len(points)), weights.dtype)
+    return jax.lax.scan(add_atom, start, (z, weights.T), unroll=4)[0]
 
 
 def cdf(atoms: Atoms, x: Float[AnyArray, "*points"]) -> Float[Array, "*points"]:
@@ -174,7 +238,7 @@ def bootstrap(
 
 
 def wasserstein(first: Atoms, second: Atoms, p: float = 1.0) -> Scalar:
-    """w_p between two distributions, exact for every order 1 ≤ p < ∞, in O(N log N).
+    """w_p between two distributions, exact for every order 1 ≤ p < ∞.
 
     w_1 integrates |F − G|; other orders integrate |F⁻¹ − G⁻¹|^p over the common refinement of both
     cumulative sums. Differentiable in locations and probabilities; where atoms of both coincide,
@@ -206,12 +270,14 @@ def cramer(first: Atoms, second: Atoms) -> Scalar:
 
 def _cdf_gaps(first: Atoms, second: Atoms) -> tuple[Array, Array]:
     """F − G on each interval between neighbouring atoms of both, and the interval's width."""
-    both = _sort(
-        Atoms(
-            locations=jnp.concatenate([first.locations, second.locations]),
-            probs=jnp.concatenate([first.probs, -jnp.asarray(second.probs)]),
-        )
+    both = Atoms(
+        locations=jnp.concatenate([first.locations, second.locations]),
+        probs=jnp.concatenate([first.probs, -jnp.asarray(second.probs)]),
     )
+    if len(both.locations) ** 2 <= COMPARISONS:
+        z = sorted_values(both.locations)
+        return _compared_moments(both, z[:-1], order=0)[0], jnp.diff(z)
+    both = _sort(both)
     return jnp.cumsum(both.probs)[:-1], jnp.diff(both.locations)
 
 

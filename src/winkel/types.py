@@ -1,11 +1,13 @@
-"""The pytrees that travel between modules."""
+"""The pytrees that travel between modules, and what an observation looks like."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from numpy.typing import ArrayLike
 
 from winkel.errors import InputError
@@ -68,6 +70,39 @@ def normalised(probs: ArrayLike, what: str) -> Float[np.ndarray, "*batch N"]:
     return probs / total[..., None]
 
 
+@dataclass(frozen=True)
+class Dense:
+    """Observations are float32 arrays of this shape."""
+
+    shape: tuple[int, ...]
+
+    def dense(self, obs: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
+        """The array that the original environment shows: the observation itself."""
+        return obs
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """Observations are indices into a grid that is zero but for a one there.
+
+    The index `size` stands for the all-zero grid, which some environments show at the end.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return int(np.prod(self.shape))
+
+    def dense(self, obs: Int[AnyArray, ""]) -> Float[AnyArray, "..."]:
+        """The grid that the original environment shows."""
+        return jax.nn.one_hot(jnp.asarray(obs), self.size).reshape(self.shape)
+
+
+Observation = Dense | OneHot
+
+
 class EnvStep(NamedTuple):
     """What one step of an environment shows; a reset is part of the step and never a transition.
 
@@ -80,9 +115,103 @@ class EnvStep(NamedTuple):
         info: facts that add up over an episode (mistakes, bad episodes), never running totals.
     """
 
-    reward: Float[AnyArray, "*batch"]
-    discount: Float[AnyArray, "*batch"]
+    reward: Float[Array, "*batch"]
+    discount: Float[Array, "*batch"]
     next_obs: PyTree
     obs: PyTree
-    boundary: Bool[AnyArray, "*batch"]
-    info: Mapping[str, AnyArray]
+    boundary: Bool[Array, "*batch"]
+    info: Mapping[str, Array]
+
+
+class Decision(NamedTuple):
+    """What an agent decided: the action, and what of it the learner will need with the transition.
+
+    Attributes:
+        action: one of 0 … A − 1.
+        extras: any pytree of fixed shape, stored with the transition (bootstrap masks).
+    """
+
+    action: Int[Array, "*batch"]
+    extras: PyTree = ()
+
+
+class Transition(NamedTuple):
+    """What replay stores. The fields are those of `EnvStep`, the observation acted on first."""
+
+    obs: PyTree
+    action: Int[Array, "*batch"]
+    reward: Float[Array, "*batch"]
+    discount: Float[Array, "*batch"]
+    next_obs: PyTree
+    boundary: Bool[Array, "*batch"]
+    extras: PyTree
+
+
+class Batch(NamedTuple):
+    """Transitions drawn from replay, a first axis over them.
+
+    Attributes:
+        transitions: the drawn ones.
+        weights: importance of each in the loss, 1 where draws are uniform.
+        indices: where in the replay they lie.
+    """
+
+    transitions: Transition
+    weights: Float[Array, "B"]
+    indices: Int[Array, "B"]
+
+
+class Update(NamedTuple):
+    """What one update of a learner tells, none of it needed for the next.
+
+    Attributes:
+        priorities: how much each transition of the batch is worth seeing again.
+        metrics: scalars; 'loss' among them.
+    """
+
+    priorities: Float[Array, "B"]
+    metrics: Mapping[str, Float[Array, ""]]
+
+
+class Clock(NamedTuple):
+    """How far a run is. The loop owns it; every schedule is a function of it.
+
+    Attributes:
+        env_steps: transitions seen.
+        episodes: episodes ended.
+        updates: updates made.
+        progress: share of the run's horizon that is done, whether that counts episodes or steps.
+    """
+
+    env_steps: Int[Array, "*batch"]
+    episodes: Int[Array, "*batch"]
+    updates: Int[Array, "*batch"]
+    progress: Float[Array, "*batch"]
+
+
+class RunState(NamedTuple):
+    """Everything that a run is, but for the world. Saving it saves the run."""
+
+    learner: PyTree
+    actor: PyTree
+    obs: PyTree
+    first: Bool[Array, "*batch"]
+    replay: PyTree
+    clock: Clock
+    key: Key[Array, "*batch"]
+
+
+class Estimates(NamedTuple):
+    """What an agent believes about an observation: what a person looks at.
+
+    Attributes:
+        value: Q of every action, what the greedy policy maximises.
+        members: return distributions of the M members.
+        disagreement: how far the members are apart, in the agent's own measure; NaN without one.
+        bonus: what the agent adds to the value (before its factor β); NaN without one.
+    """
+
+    value: Float[Array, "A"]
+    members: Atoms
+    disagreement: Float[Array, "A"]
+    bonus: Float[Array, "A"]

@@ -139,12 +139,12 @@ def _rows(atoms):
 
 
 @ALL
-def test_no_outputs_times_atoms_tensor_is_built(projection, rng):
+def test_large_targets_build_no_outputs_times_atoms_tensor(projection, rng):
     large = type(projection).spanning(65, -6.0, 6.0)
-    target = row(random_atoms(rng, 1, 512), 0)
+    target = row(random_atoms(rng, 1, 2048), 0)
     theta = jnp.asarray(rng.normal(size=65), jnp.float32)
-    assert largest_intermediate(jax.value_and_grad(large.loss), theta, target) <= 4 * 512
-    assert largest_intermediate(large.project, target) <= 4 * 512
+    assert largest_intermediate(jax.value_and_grad(large.loss), theta, target) <= 4 * 2048
+    assert largest_intermediate(large.project, target) <= 4 * 2048
 
 
 @ALL

@@ -7,7 +7,6 @@ the draws, which tests inject.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,40 +16,20 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError
-from winkel.types import EnvStep
+from winkel.types import Dense, EnvStep, Observation, OneHot
 
-
-@dataclass(frozen=True)
-class Dense:
-    """Observations are float32 arrays of this shape."""
-
-    shape: tuple[int, ...]
-
-    def dense(self, obs: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The array that the original environment shows: the observation itself."""
-        return obs
-
-
-@dataclass(frozen=True)
-class OneHot:
-    """Observations are indices into a grid that is zero but for a one there.
-
-    The index `size` stands for the all-zero grid, which some environments show at the end.
-    """
-
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of cells."""
-        return int(np.prod(self.shape))
-
-    def dense(self, obs: Int[Array, ""]) -> Float[Array, "..."]:
-        """The grid that the original environment shows."""
-        return jax.nn.one_hot(obs, self.size).reshape(self.shape)
-
-
-Observation = Dense | OneHot
+__all__ = [
+    "Dense",
+    "EnvState",
+    "Environment",
+    "Observation",
+    "OneHot",
+    "Outcome",
+    "check_action",
+    "countdown_table",
+    "outcome",
+    "time_table",
+]
 
 
 class Outcome(NamedTuple):

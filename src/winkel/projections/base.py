@@ -23,7 +23,7 @@ class Projection(Protocol):
         ...
 
     @classmethod
-    def spanning(cls, num_atoms: int, z_min: float, z_max: float) -> "Projection":
+    def spanning(cls, num_atoms: int, z_min: float | Array, z_max: float | Array) -> "Projection":
         """An instance with `num_atoms` atoms for values in [z_min, z_max], all else at its default.
 
         What a configuration that knows only the name of the projection calls.

@@ -45,7 +45,7 @@ class Categorical(eqx.Module):
             )
 
     @classmethod
-    def spanning(cls, num_atoms: int, z_min: float, z_max: float) -> "Categorical":
+    def spanning(cls, num_atoms: int, z_min: float | Array, z_max: float | Array) -> "Categorical":
         """The support is the given range."""
         return cls(num_atoms=num_atoms, z_min=z_min, z_max=z_max)
 

@@ -32,7 +32,7 @@ class Quantile(eqx.Module):
             raise InputError(f"need a finite huber_width >= 0, got {width!r}")
 
     @classmethod
-    def spanning(cls, num_atoms: int, z_min: float, z_max: float) -> "Quantile":
+    def spanning(cls, num_atoms: int, z_min: float | Array, z_max: float | Array) -> "Quantile":
         """Locations are free, so the range does not matter."""
         del z_min, z_max
         return cls(num_atoms=num_atoms)
