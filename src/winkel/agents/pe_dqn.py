@@ -1,0 +1,362 @@
+"""PE-DQN: deep exploration by the disagreement of a diverse projection ensemble.
+
+Zanger, Böhmer and Spaan (2024), section 4 and Algorithm 1. The members' models of the return
+distribution share one mixture target; how far they are apart in w_1 is an intrinsic reward, whose
+discounted sum along the exploring policy a second ensemble learns: the bonus of eq. 13.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from winkel.agents import base
+from winkel.agents.base import Number, Spec
+from winkel.distributions import bootstrap, disagreement, mean, mixture
+from winkel.errors import InputError, require_integer
+from winkel.exploration import linear_decay, optimistic
+from winkel.networks import Ensemble
+from winkel.networks.ensemble import with_prior
+from winkel.projections import PROJECTIONS, Categorical, Projection
+from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Transition, Update
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What shapes the program. Defaults: the paper's settings for bsuite (table in App. B)."""
+
+    projections: tuple[str, ...] = ("quantile", "categorical")
+    """The members: names from the table of projections; the ensemble is as long as this."""
+    priors: tuple[str, ...] = ("quantile",)
+    """Projections whose value models carry a prior function; () for none."""
+    backup: Literal["mixture", "independent"] = "mixture"
+    """What members learn from: the mixture's target, or each its own."""
+    propagate: bool = True
+    """Learn the bonus as a sum of future disagreement; else the disagreement is the bonus."""
+    intrinsic_reward: Literal["prior", "learned"] = "prior"
+    """Disagreement enters the bonus as a known term of it, or is learned as its reward."""
+    episodic_bonus: bool = True
+    """No bonus is to be had after the end of an episode."""
+    distance: Literal["exact", "grid"] = "exact"
+    """w_1 of the members, or of their projections onto the categorical grid."""
+    huber_width: float = 0.0
+    """Width of the Huber loss of quantile members; 0 for plain quantile regression."""
+    hidden: tuple[int, ...] = (512,)
+    """Hidden layers of every network."""
+    num_atoms: int = 101
+    """K, of each member."""
+    batch_size: int = 128
+    """Transitions of an update; there is one update for each step."""
+    capacity: int = 10_000
+    """Transitions that replay holds."""
+    burn_in: int = 128
+    """Steps before the first update."""
+    target_period: int = 4
+    """Updates between copies into the target networks."""
+
+    def __post_init__(self) -> None:
+        base.check_learning(self)
+        base.check_names("projections", self.projections, PROJECTIONS)
+        base.check_names("priors", self.priors, PROJECTIONS)
+        require_integer("number of projections", len(self.projections), at_least=2)
+        if not 0.0 <= self.huber_width < float("inf"):
+            raise InputError(f"need a finite huber_width >= 0, got {self.huber_width}")
+        for name in self.projections:
+            PROJECTIONS[name].spanning(self.num_atoms, 0.0, 1.0)
+
+    @property
+    def carriers(self) -> tuple[int, ...]:
+        """Members with a prior."""
+        return tuple(i for i, name in enumerate(self.projections) if name in self.priors)
+
+
+class Hyper(NamedTuple):
+    """What one tunes."""
+
+    learning_rate: Number = 5e-4
+    gamma: Number = 0.99
+    prior_scale: Number = 20.0
+    beta: Number = 5.0
+    beta_final: Number = 0.0
+    beta_decay: Number = 1 / 3
+    """Share of the horizon over which β falls linearly."""
+    z_min: Number = base.BY_ENVIRONMENT
+    z_max: Number = base.BY_ENVIRONMENT
+    """Support of the values."""
+
+
+class Params(NamedTuple):
+    """θ and φ."""
+
+    value: Ensemble
+    bonus: Ensemble | None
+
+
+class Learner(NamedTuple):
+    """What is learned, and the fixed priors."""
+
+    params: Params
+    target_params: Params
+    prior: Ensemble | None
+    opt_state: PyTree
+
+
+class Beliefs(NamedTuple):
+    """What one set of parameters says about one observation."""
+
+    members: list[Atoms]
+    value: Float[Array, " A"]
+    disagreement: Float[Array, " A"]
+    raw_bonus: list[Atoms]
+    bonus: Float[Array, " A"]
+
+
+class Targets(NamedTuple):
+    """What the models learn at one transition: an entry for each value model, one for the bonus."""
+
+    value: list[Atoms]
+    bonus: Atoms | None
+    clipped: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class PEDQN:
+    """A projection ensemble whose propagated disagreement is the bonus of optimistic choice."""
+
+    config: Config
+    spec: Spec
+
+    def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
+        """Independent networks; the target networks start as copies."""
+        key_value, key_bonus, key_prior = (jax.random.fold_in(key, use) for use in range(3))
+        members, carriers = len(self.config.projections), len(self.config.carriers)
+        params = Params(
+            value=self._networks(key_value, members),
+            bonus=self._networks(key_bonus, members) if self.config.propagate else None,
+        )
+        return Learner(
+            params=params,
+            target_params=params,
+            prior=self._priors(key_prior, carriers) if carriers else None,
+            opt_state=base.init_adam(params),
+        )
+
+    def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
+        """Nothing to remember."""
+        return ()
+
+    def act(
+        self,
+        learner: Learner,
+        actor: tuple[()],
+        obs: Array,
+        first: Bool[Array, ""],
+        clock: Clock,
+        hyper: Hyper,
+        key: PRNGKeyArray,
+    ) -> tuple[Decision, tuple[()]]:
+        """Optimistic choice, eq. 13."""
+        beliefs = self._beliefs(learner.params, learner.prior, obs, hyper)
+        action = optimistic(beliefs.value, beliefs.bonus, self._beta(clock, hyper))
+        return Decision(action=action), actor
+
+    def update(
+        self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
+    ) -> tuple[Learner, Update]:
+        """One step on the sum of all models' losses (Algorithm 1, lines 13–24)."""
+        beta = self._beta(clock, hyper)
+        targets = jax.vmap(lambda t: self._targets(learner, t, beta, hyper))(batch.transitions)
+
+        def loss(params: Params) -> tuple[Float[Array, ""], Float[Array, " B"]]:
+            losses = jax.vmap(lambda t, y: self._loss(params, learner.prior, t, y, hyper))(
+                batch.transitions, targets
+            )
+            return jnp.mean(batch.weights * losses), losses
+
+        (total, losses), gradients = jax.value_and_grad(loss, has_aux=True)(learner.params)
+        params, opt_state = base.adam(
+            learner.params,
+            gradients,
+            learner.opt_state,
+            hyper.learning_rate,
+            epsilon=1e-3 / self.config.batch_size,
+        )
+        target_params = base.copied_every(
+            self.config.target_period, clock, params, learner.target_params
+        )
+        learner = Learner(
+            params=params,
+            target_params=target_params,
+            prior=learner.prior,
+            opt_state=opt_state,
+        )
+        metrics = {"loss": total, "beta": beta, "clipped": jnp.mean(targets.clipped)}
+        return learner, Update(priorities=losses, metrics=metrics)
+
+    def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
+        """Members, their disagreement w_avg, and the bonus b_φ."""
+        beliefs = self._beliefs(learner.params, learner.prior, obs, hyper)
+        return Estimates(
+            value=beliefs.value,
+            members=jax.tree.map(lambda *leaves: jnp.stack(leaves), *beliefs.members),
+            disagreement=beliefs.disagreement,
+            bonus=beliefs.bonus,
+        )
+
+    def member_names(self) -> tuple[str, ...]:
+        """The projections."""
+        return self.config.projections
+
+    def _networks(self, key: PRNGKeyArray, count: int) -> Ensemble:
+        return Ensemble.init(
+            key,
+            count,
+            inputs=self.spec.inputs,
+            one_hot=self.spec.one_hot,
+            hidden=self.config.hidden,
+            outputs=(self.spec.num_actions, self.config.num_atoms),
+        )
+
+    def _priors(self, key: PRNGKeyArray, count: int) -> Ensemble:
+        networks = self._networks(key, count)
+        return Ensemble(members=jax.vmap(base.tabulated)(networks.members))
+
+    def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
+        return linear_decay(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
+
+    def _value_projections(self, hyper: Hyper) -> list[Projection]:
+        return self._spanning(hyper.z_min, hyper.z_max)
+
+    def _bonus_projections(self, hyper: Hyper) -> list[Projection]:
+        """A bonus is never negative, and at most a few times the range of the values."""
+        return self._spanning(0.0, 2.0 * (hyper.z_max - hyper.z_min))
+
+    def _spanning(self, z_min: Any, z_max: Any) -> list[Projection]:
+        made = []
+        for name in self.config.projections:
+            projection: Any = PROJECTIONS[name].spanning(self.config.num_atoms, z_min, z_max)
+            if hasattr(projection, "huber_width"):
+                projection = dataclasses.replace(projection, huber_width=self.config.huber_width)
+            made.append(projection)
+        return made
+
+    def _value_outputs(
+        self, params: Params, prior: Ensemble | None, obs: Array, hyper: Hyper
+    ) -> Float[Array, "M A K"]:
+        outputs = params.value(obs)
+        added = None if prior is None else prior(obs)
+        return with_prior(outputs, added, hyper.prior_scale, self.config.carriers)
+
+    def _beliefs(self, params: Params, prior: Ensemble | None, obs: Array, hyper: Hyper) -> Beliefs:
+        theta = self._value_outputs(params, prior, obs, hyper)
+        members = _decoded(self._value_projections(hyper), theta)
+        apart = self._disagreement(members, hyper)
+        if params.bonus is None:
+            raw, bonus = [], apart
+        else:
+            raw = _decoded(self._bonus_projections(hyper), params.bonus(obs))
+            learned = jax.vmap(mean)(mixture(raw))
+            bonus = learned + apart if self.config.intrinsic_reward == "prior" else learned
+        return Beliefs(
+            members=members,
+            value=jax.vmap(mean)(mixture(members)),
+            disagreement=apart,
+            raw_bonus=raw,
+            bonus=bonus,
+        )
+
+    def _disagreement(self, members: list[Atoms], hyper: Hyper) -> Float[Array, " A"]:
+        """w_avg of every action."""
+        if self.config.distance == "grid":
+            grid = Categorical(
+                num_atoms=self.config.num_atoms, z_min=hyper.z_min, z_max=hyper.z_max
+            )
+            members = [jax.vmap(grid.project)(member) for member in members]
+        return jax.vmap(lambda *atoms: disagreement(atoms))(*members)
+
+    def _targets(
+        self, learner: Learner, transition: Transition, beta: Array, hyper: Hyper
+    ) -> Targets:
+        """Actions by the online parameters, distributions by the target ones (eq. 10)."""
+        online = self._beliefs(learner.params, learner.prior, transition.next_obs, hyper)
+        theta = self._value_outputs(
+            learner.target_params, learner.prior, transition.next_obs, hyper
+        )
+        members = _decoded(self._value_projections(hyper), theta)
+        discount = hyper.gamma * transition.discount
+        if self.config.backup == "mixture":
+            successors = [_at(mixture(members), jnp.argmax(online.value))] * len(members)
+        else:
+            greedy = [jnp.argmax(jax.vmap(mean)(member)) for member in online.members]
+            successors = [_at(m, action) for m, action in zip(members, greedy, strict=True)]
+        value_targets = [bootstrap(transition.reward, discount, z) for z in successors]
+        return Targets(
+            value=value_targets,
+            bonus=self._bonus_target(learner, transition, online, beta, hyper),
+            clipped=base.mass_outside(mixture(value_targets), hyper.z_min, hyper.z_max),
+        )
+
+    def _bonus_target(
+        self,
+        learner: Learner,
+        transition: Transition,
+        online: Beliefs,
+        beta: Array,
+        hyper: Hyper,
+    ) -> Atoms | None:
+        """Law of what the raw bonus should be at (s, a), following the exploring action a'_ε.
+
+        With the disagreement as a prior, the raw bonus is what comes after it:
+        γ (b_raw(s', a'_ε) + w_avg(s', a'_ε)). Learned, it is w_avg(s, a) + γ b(s', a'_ε).
+        """
+        if learner.target_params.bonus is None:
+            return None
+        exploring = optimistic(online.value, online.bonus, beta)
+        outputs = learner.target_params.bonus(transition.next_obs)
+        raw = _at(mixture(_decoded(self._bonus_projections(hyper), outputs)), exploring)
+        discount = jnp.asarray(hyper.gamma)
+        if self.config.episodic_bonus:
+            discount = discount * transition.discount
+        if self.config.intrinsic_reward == "prior":
+            return bootstrap(discount * online.disagreement[exploring], discount, raw)
+        theta = self._value_outputs(learner.params, learner.prior, transition.obs, hyper)
+        now = self._disagreement(_decoded(self._value_projections(hyper), theta), hyper)
+        return bootstrap(now[transition.action], discount, raw)
+
+    def _loss(
+        self,
+        params: Params,
+        prior: Ensemble | None,
+        transition: Transition,
+        targets: Targets,
+        hyper: Hyper,
+    ) -> Float[Array, ""]:
+        """Every model's distance from its target: eq. 11 for quantiles, eq. 12 for categories."""
+        outputs = self._value_outputs(params, prior, transition.obs, hyper)
+        theta = base.taken(outputs, transition.action)
+        total = jnp.zeros(())
+        for projection, outputs_i, target in zip(
+            self._value_projections(hyper), theta, targets.value, strict=True
+        ):
+            total = total + projection.loss(outputs_i, target)
+        if params.bonus is None or targets.bonus is None:
+            return total
+        theta = base.taken(params.bonus(transition.obs), transition.action)
+        for projection, outputs_i in zip(self._bonus_projections(hyper), theta, strict=True):
+            total = total + projection.loss(outputs_i, targets.bonus)
+        return total
+
+
+def _decoded(projections: list[Projection], theta: Float[Array, "M A K"]) -> list[Atoms]:
+    """Each member's distributions [A, K]."""
+    return [
+        jax.vmap(projection.decode)(outputs)
+        for projection, outputs in zip(projections, theta, strict=True)
+    ]
+
+
+def _at(atoms: Atoms, action: Int[Array, ""]) -> Atoms:
+    return Atoms(locations=atoms.locations[action], probs=atoms.probs[action])

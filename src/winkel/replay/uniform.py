@@ -1,0 +1,67 @@
+"""A ring of transitions, drawn uniformly with replacement."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from winkel.errors import require_integer
+from winkel.types import Batch, Transition
+
+
+class Ring(NamedTuple):
+    """Items `[capacity, …]`, of which the oldest is overwritten next.
+
+    Attributes:
+        items: the stored pytrees.
+        added: how many were ever added.
+    """
+
+    items: PyTree
+    added: Int[Array, "*batch"]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Replay of the last `capacity` transitions, any pytrees of fixed shapes."""
+
+    capacity: int = 10_000
+
+    def __post_init__(self) -> None:
+        require_integer("capacity", self.capacity, at_least=1)
+
+    def init(self, example: Transition) -> Ring:
+        """Zeros, none of which can be drawn."""
+        items = jax.tree.map(
+            lambda x: jnp.zeros((self.capacity, *jnp.shape(x)), jnp.asarray(x).dtype), example
+        )
+        return Ring(items=items, added=jnp.zeros((), jnp.int32))
+
+    def add(self, state: Ring, transition: Transition) -> Ring:
+        """Over the oldest."""
+        slot = state.added % self.capacity
+        items = jax.tree.map(
+            lambda stored, new: jax.lax.dynamic_update_index_in_dim(
+                stored, jnp.asarray(new, stored.dtype), slot, axis=0
+            ),
+            state.items,
+            transition,
+        )
+        return Ring(items=items, added=state.added + 1)
+
+    def sample(self, state: Ring, batch_size: int, key: PRNGKeyArray) -> Batch:
+        """Uniform over what is stored, with replacement."""
+        stored = jnp.minimum(state.added, self.capacity)
+        indices = jax.random.randint(key, (batch_size,), 0, stored)
+        return Batch(
+            transitions=jax.tree.map(lambda x: x[indices], state.items),
+            weights=jnp.ones(batch_size),
+            indices=indices,
+        )
+
+    def reprioritise(self, state: Ring, batch: Batch, priorities: Float[Array, "B"]) -> Ring:
+        """Nothing: all are equal."""
+        del batch, priorities
+        return state

@@ -1,0 +1,143 @@
+"""DLTV against numbers worked out on paper."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from winkel.agents import base, single
+from winkel.agents.base import Spec
+from winkel.agents.dltv import DLTV, Config, Hyper, left_truncated_variance
+from winkel.errors import InputError
+from winkel.networks import MLP
+from winkel.networks.torso import Linear
+from winkel.types import Batch, Clock, Dense, OneHot, Transition
+
+OBS = jnp.ones(1)
+SPEC = Spec(Dense((1,)), num_actions=2)
+
+
+def at(progress):
+    zero = jnp.array(0)
+    return Clock(zero, zero, zero, jnp.array(progress))
+
+
+def constant(outputs):
+    """A network that says the same, [A, K], of every observation."""
+    outputs = jnp.array(outputs, float)
+    layer = Linear(weight=jnp.zeros((1, outputs.size)), bias=outputs.ravel())
+    return MLP(layers=(layer,), rows=len(outputs))
+
+
+def learner_of(theta, target=None, prior=None):
+    params = constant(theta)
+    return single.Learner(
+        params=params,
+        target_params=params if target is None else constant(target),
+        prior=None if prior is None else constant(prior),
+        opt_state=base.init_adam(params),
+    )
+
+
+@pytest.mark.parametrize(
+    ("theta", "expected"),
+    [
+        # K = 5: the median is the third, 2; (0² + 1² + 4²) / 10.
+        ([-9.0, 0.0, 2.0, 3.0, 6.0], 1.7),
+        # K = 4: the median is the second, 1; (0² + 2² + 6²) / 8.
+        ([-9.0, 1.0, 3.0, 7.0], 5.0),
+        # Crossed quantiles are not sorted: the third is 6; (0² + 3² + 4²) / 10.
+        ([-9.0, 0.0, 6.0, 3.0, 2.0], 2.5),
+        # K = 2: the first counts as the median; (0² + 3²) / 4.
+        ([1.0, 4.0], 2.25),
+        # What lies below the median does not matter.
+        ([-900.0, 1.0, 1.0], 0.0),
+    ],
+)
+def test_left_truncated_variance(theta, expected):
+    np.testing.assert_allclose(left_truncated_variance(jnp.array(theta)), expected, rtol=1e-6)
+
+
+THETA = [[1.0, 2.0, 3.0, 4.0], [-9.0, 2.0, 4.0, 8.0]]
+"""Means 2.5 and 1.25. σ²_+ = (1 + 4)/8 = 0.625 and (4 + 36)/8 = 5; roots 0.7906 and 2.2361."""
+
+
+def test_estimates():
+    agent = DLTV(Config(num_atoms=4, prior=False), SPEC)
+    found = jax.jit(agent.estimates)(learner_of(THETA), OBS, Hyper())
+    np.testing.assert_allclose(found.value, [2.5, 1.25])
+    np.testing.assert_allclose(found.bonus, np.sqrt([0.625, 5.0]), rtol=1e-6)
+    np.testing.assert_allclose(found.members.locations, [THETA])
+    assert np.isnan(found.disagreement).all()
+
+
+def test_the_bonus_decays_until_the_mean_wins():
+    """Action 1 is ahead by 1.4455 β − 1.25: as long as β > 0.865.
+
+    β₀ = 5. At the start αt counts as e: β = 5 e^(−½) = 3.0327. After a tenth of the horizon
+    αt = 100: 5 sqrt(4.6052 / 100) = 1.0730. At the end αt = 1000: 5 sqrt(6.9078 / 1000) = 0.4156.
+    """
+    agent = DLTV(Config(num_atoms=4, hidden=(), prior=False), SPEC)
+    act, update = jax.jit(agent.act), jax.jit(agent.update)
+    for progress, beta, action in [(0.0, 3.0327, 1), (0.1, 1.0730, 1), (1.0, 0.4156, 0)]:
+        clock = at(progress)
+        decision, _ = act(
+            learner_of(THETA), (), OBS, jnp.array(False), clock, Hyper(), jax.random.key(0)
+        )
+        assert decision.action == action
+        _, told = update(learner_of(THETA), batch(), clock, Hyper(), jax.random.key(0))
+        np.testing.assert_allclose(told.metrics["beta"], beta, rtol=1e-4)
+
+
+def batch(reward=0.5, action=0):
+    transitions = Transition(
+        obs=OBS[None],
+        action=jnp.array([action]),
+        reward=jnp.array([reward]),
+        discount=jnp.ones(1),
+        next_obs=OBS[None],
+        boundary=jnp.zeros(1, bool),
+        extras=(),
+    )
+    return Batch(transitions, weights=jnp.ones(1), indices=jnp.zeros(1, int))
+
+
+def test_target_and_loss_with_the_prior_in_both():
+    """K = 2, γ = 0.5, r = 0.5, prior scale 10, action 0.
+
+    Online with prior: [0, 1] + 10 [0.1, 0.1] = [1, 2] and [0, 0] + 10 [0.2, 0.2] = [2, 2]; the
+    highest mean is action 1's, although the network alone would say 0. The target network gives it
+    [−1, 0] + [2, 2] = [1, 2], so the atoms are 0.5 + 0.5 · 1 = 1 and 0.5 + 0.5 · 2 = 1.5.
+    Levels ¼ and ¾. θ = 1: ¼ (0 + 0.5) / 2 = 0.0625. θ = 2: u = −1 and −0.5, ¼ (1 + 0.5) / 2 =
+    0.1875. The sum is 0.25. Derivatives F(θ) − τ: ½ − ¼ and 1 − ¾, ¼ each.
+    """
+    agent = DLTV(Config(num_atoms=2, hidden=()), SPEC)
+    learner = learner_of(
+        [[0.0, 1.0], [0.0, 0.0]],
+        target=[[9.0, 9.0], [-1.0, 0.0]],
+        prior=[[0.1, 0.1], [0.2, 0.2]],
+    )
+    hyper = Hyper(gamma=0.5, prior_scale=10.0)
+    after, told = jax.jit(agent.update)(learner, batch(), at(0.0), hyper, jax.random.key(0))
+    np.testing.assert_allclose(told.metrics["loss"], 0.25, rtol=1e-5)
+    np.testing.assert_allclose(
+        after.opt_state.mu.layers[0].bias / 0.1, [0.25, 0.25, 0.0, 0.0], rtol=1e-5
+    )
+    assert "clipped" not in told.metrics
+
+
+@pytest.mark.parametrize("prior", [True, False])
+def test_fresh_networks(prior):
+    agent = DLTV(Config(num_atoms=5, hidden=(4,), prior=prior), Spec(OneHot((3,)), num_actions=2))
+    learner = jax.jit(agent.init)(jax.random.key(0), Hyper())
+    assert learner.params(jnp.array(1)).shape == (2, 5)
+    assert (learner.prior is not None) == prior
+    if prior:
+        assert not np.allclose(learner.prior(jnp.array(1)), learner.params(jnp.array(1)))
+        np.testing.assert_array_equal(learner.prior(jnp.array(3)), np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize("settings", [{"num_atoms": 1}, {"huber_width": -1.0}])
+def test_bad_settings_are_refused(settings):
+    with pytest.raises(InputError, match="need"):
+        Config(**settings)

@@ -1,0 +1,291 @@
+"""Information-directed sampling against numbers worked out on paper."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from winkel.agents import base, bdqn, ids, single
+from winkel.agents.base import Spec
+from winkel.agents.ids import IDS, Config, Hyper, Learner
+from winkel.errors import InputError
+from winkel.networks import MLP, Ensemble
+from winkel.networks.torso import Linear
+from winkel.types import Batch, Clock, Dense, Transition
+
+OBS = jnp.ones(1)
+SPEC = Spec(Dense((1,)), num_actions=2)
+
+
+def at(progress=0.0, updates=0):
+    zero = jnp.array(0)
+    return Clock(zero, zero, jnp.array(updates), jnp.array(progress))
+
+
+def constant(outputs):
+    """A network that says the same, [A, K], of every observation."""
+    outputs = jnp.array(outputs, float)
+    layer = Linear(weight=jnp.zeros((1, outputs.size)), bias=outputs.ravel())
+    return MLP(layers=(layer,), rows=len(outputs))
+
+
+def constants(outputs):
+    """An ensemble of such, from [M, A] values."""
+    return Ensemble(members=jax.vmap(constant)(jnp.array(outputs, float)[..., None]))
+
+
+def biases(network):
+    return np.asarray(network.layers[0].bias)
+
+
+def learner_of(values, probs, target_values=None, target_probs=None):
+    """Members of the given values [M, A] and a C51 model of probabilities [A, K], no priors."""
+    ensemble, c51 = constants(values), constant(np.log(probs))
+    return Learner(
+        ensemble=bdqn.Learner(
+            params=ensemble,
+            target_params=ensemble if target_values is None else constants(target_values),
+            prior=constants(np.zeros(np.shape(values))),
+            opt_state=base.init_adam(ensemble),
+        ),
+        c51=single.Learner(
+            params=c51,
+            target_params=c51 if target_probs is None else constant(np.log(target_probs)),
+            prior=constant(np.zeros(np.shape(probs))),
+            opt_state=base.init_adam(c51),
+        ),
+    )
+
+
+def agent_of(**settings):
+    return IDS(
+        Config(**{"num_members": 2, "num_atoms": 2, "hidden": (), "c51_hidden": (), **settings}),
+        SPEC,
+    )
+
+
+def action_of(agent, learner, progress=0.0, **hyper):
+    hyper = Hyper(z_min=0.0, z_max=1.0, **hyper)
+    decision, _ = jax.jit(agent.act)(
+        learner, (), OBS, jnp.array(False), at(progress), hyper, jax.random.key(0)
+    )
+    return int(decision.action)
+
+
+def test_noise():
+    """Variances 0.01 and 0.25, 0.13 on average.
+
+    ρ_ε²: 0.0101 / 0.1301 = 0.0776326 and 0.2501 / 0.1301 = 1.9223674. Clipped: 0.01 / 0.13 = 0.077
+    is below 0.25, 0.25 / 0.13 = 1.9230769 is not.
+    """
+    variances = jnp.array([0.01, 0.25])
+    np.testing.assert_allclose(ids.noise_epsilon(variances), [0.0776326, 1.9223674], rtol=1e-5)
+    np.testing.assert_allclose(ids.noise_clipped(variances), [0.25, 1.9230769], rtol=1e-6)
+
+
+def test_noise_of_returns_that_do_not_vary():
+    """ρ_ε² is ε_1 / ε_1 = 1, and so we say of the quotient 0 / 0."""
+    for noise in ids.NOISES.values():
+        np.testing.assert_array_equal(noise(jnp.zeros(3)), np.ones(3))
+
+
+def test_information_gain():
+    """log(1 + 1 / 0.25) = log 5 = 1.6094379, log(1 + 4 / 2) = log 3 = 1.0986123; ε_2 is 1e-5."""
+    found = ids.information_gain(jnp.array([1.0, 2.0, 0.0]), jnp.array([0.25, 2.0, 1.0]))
+    np.testing.assert_allclose(found, [1.6094479, 1.0986223, 1e-5], rtol=1e-6)
+
+
+def test_regret_and_ratio():
+    """μ = [1, 2, 0], σ = [1, 0.5, 0], β = 2.
+
+    Upper ends 3, 3, 0, of which the highest is 3; lower ends −1, 1, 0: Δ̂ = [4, 2, 3]. With
+    I = [2, 1, 0.5] the ratios are 16/2 = 8, 4/1 = 4 and 9/0.5 = 18.
+    """
+    lost = ids.regret(jnp.array([1.0, 2.0, 0.0]), jnp.array([1.0, 0.5, 0.0]), 2.0)
+    np.testing.assert_allclose(lost, [4.0, 2.0, 3.0])
+    root = ids.root_ratio(lost, jnp.array([2.0, 1.0, 0.5]))
+    np.testing.assert_allclose(root**2, [8.0, 4.0, 18.0], rtol=1e-6)
+
+
+VALUES = [[0.0, 0.5], [2.0, 1.5]]
+PROBS = [[0.5, 0.5], [0.9, 0.1]]
+"""The ensemble's means are 1 and 1, its deviations 1 and 0.5; C51's variances 0.25 and 0.09."""
+
+
+@pytest.mark.parametrize(
+    ("noise", "gains"),
+    [
+        # ρ_ε² = 0.2501/0.1701 and 0.0901/0.1701: I = log(1 + 1 · 0.1701/0.2501) = log 1.6801279
+        # = 0.5188700 and log(1 + 0.25 · 0.1701/0.0901) = log 1.4719756 = 0.3866054, and ε_2.
+        ("epsilon", [0.5188800, 0.3866154]),
+        # ρ² = 0.25/0.17 and 0.09/0.17 = 0.529 > 0.25: I = log 1.68 = 0.5187938 and
+        # log(1 + 0.25 · 0.17/0.09) = log 1.4722222 = 0.3867729, and ε_2.
+        ("clipped", [0.5188038, 0.3867829]),
+    ],
+)
+def test_estimates(noise, gains):
+    hyper = Hyper(z_min=0.0, z_max=1.0)
+    found = jax.jit(agent_of(noise=noise).estimates)(learner_of(VALUES, PROBS), OBS, hyper)
+    np.testing.assert_allclose(found.value, [1.0, 1.0])
+    np.testing.assert_allclose(found.disagreement, [1.0, 0.5])
+    np.testing.assert_allclose(found.bonus, gains, rtol=1e-5)
+    np.testing.assert_allclose(found.members.probs, [PROBS], rtol=1e-6)
+    np.testing.assert_allclose(found.members.locations, [[[0.0, 1.0]] * 2])
+    assert agent_of().member_names() == ("c51",)
+
+
+def test_the_action_has_the_least_ratio():
+    """With β = 1, Δ̂ = 2 − (1 − 1) = 2 and 2 − (1 − 0.5) = 1.5.
+
+    The ratios 4 / 0.5189 = 7.71 and 2.25 / 0.3866 = 5.82 make it action 1. Where C51 holds action 0
+    for the less noisy, variances 0.0475 and 0.25, ρ_ε² is 0.0476/0.14885 = 0.319785 and
+    0.2501/0.14885 = 1.680215: I = log(1 + 1/0.319785) = 1.41756 and log(1 + 0.25/1.680215) =
+    0.13873. The ratios 4 / 1.41756 = 2.82 and 2.25 / 0.13873 = 16.2 make it action 0.
+    """
+    agent = agent_of()
+    assert action_of(agent, learner_of(VALUES, PROBS), beta=1.0) == 1
+    noisy = [[0.95, 0.05], [0.5, 0.5]]
+    assert action_of(agent, learner_of(VALUES, noisy), beta=1.0) == 0
+
+
+def test_clipping_can_turn_the_choice():
+    """β = 1, μ = [0, 0.6], σ = [0.1, 0.1], variances 0.0099 and 0.25, 0.12995 on average.
+
+    Δ̂: upper ends 0.1 and 0.7, lower ends −0.1 and 0.5, so 0.8 and 0.2.
+    ρ_ε² is 0.01/0.13005 = 0.0768935 and 0.2501/0.13005 = 1.923106, I is log 1.13005 + 1e-5 =
+    0.122272 and log 1.0051999 + 1e-5 = 0.0051965; ratios 0.64/0.122272 = 5.23 and
+    0.04/0.0051965 = 7.70 make it action 0.
+    ρ² is 0.25 and 0.25/0.12995 = 1.923817, I is log 1.04 + 1e-5 = 0.0392307 and 0.0051945; ratios
+    0.64/0.0392307 = 16.3 and 7.70 make it action 1.
+    """
+    learner = learner_of([[-0.1, 0.5], [0.1, 0.7]], [[0.99, 0.01], [0.5, 0.5]])
+    assert action_of(agent_of(noise="epsilon"), learner, beta=1.0) == 0
+    assert action_of(agent_of(noise="clipped"), learner, beta=1.0) == 1
+
+
+def test_at_the_end_of_the_decay_the_action_is_greedy():
+    """β falls from 5 to 0 over a third of the horizon; there Δ̂ of the greedy action is 0.
+
+    Its uncertainty and information are the lowest here, so that β > 0 chooses otherwise: at β = 5
+    upper ends are 1.1 and 6, Δ̂ = 6 − 1.1 = 4.9 and 6 − (1 − 5) = 10; I = 1e-5 for σ = 0 and
+    about 0.52 for σ = 1: 24.01e5 against 192.
+    """
+    learner = learner_of([[1.1, 0.0], [1.1, 2.0]], [[0.5, 0.5], [0.5, 0.5]])
+    agent = agent_of()
+    assert action_of(agent, learner, progress=0.0) == 1
+    for progress in (1 / 3, 0.34, 1.0):
+        assert action_of(agent, learner, progress=progress) == 0
+
+
+@pytest.mark.parametrize("greedy", [0, 1])
+def test_greedy_even_where_a_squared_regret_would_vanish(greedy):
+    """Values 1e-25 apart: the square 1e-50 is 0 in float32, and both ratios would be."""
+    values = [[0.0, 0.0], [0.0, 0.0]]
+    for member in values:
+        member[greedy] = 1e-25
+    learner = learner_of(values, [[0.5, 0.5], [0.5, 0.5]])
+    assert action_of(agent_of(), learner, progress=1.0) == greedy
+
+
+def batch_of(masks, action=0, reward=0.1):
+    count = len(masks)
+    transitions = Transition(
+        obs=jnp.ones((count, 1)),
+        action=jnp.full(count, action),
+        reward=jnp.full(count, reward),
+        discount=jnp.ones(count),
+        next_obs=jnp.ones((count, 1)),
+        boundary=jnp.zeros(count, bool),
+        extras=jnp.array(masks),
+    )
+    return Batch(transitions, weights=jnp.ones(count), indices=jnp.arange(count))
+
+
+def test_both_models_learn_from_their_own_targets_at_their_own_rates():
+    """γ = 0.5, r = 0.1, action 0.
+
+    Ensemble: values 0 and 2 of action 0; target networks [3, 1] and [0, 4], whose maxima 3 and 4
+    give 0.1 + 1.5 = 1.6 and 0.1 + 2 = 2.1: errors −1.6 and −0.1, losses 1.28 and 0.005.
+    C51: the online means 0.5 and 0.1 choose action 0, which the target network gives 0.2, 0.8. Its
+    atoms 0.1 and 0.6 put 0.2 · 0.1 + 0.8 · 0.6 = 0.5 on 1 and as much on 0: as predicted, KL 0.
+    """
+    learner = learner_of(
+        VALUES, PROBS, target_values=[[3.0, 1.0], [0.0, 4.0]], target_probs=[[0.2, 0.8], [0.7, 0.3]]
+    )
+    hyper = Hyper(gamma=0.5, z_min=0.0, z_max=1.0)
+    update = jax.jit(agent_of().update)
+    after, told = update(learner, batch_of([[True, True]]), at(), hyper, jax.random.key(0))
+    np.testing.assert_allclose(told.metrics["loss"], 1.285, rtol=1e-5)
+    np.testing.assert_allclose(told.metrics["beta"], 5.0)
+    np.testing.assert_allclose(told.metrics["clipped"], 0.0)
+    # Adam's first step is the learning rate against the sign of a gradient far above its epsilon.
+    moved = biases(after.ensemble.params.members) - biases(learner.ensemble.params.members)
+    np.testing.assert_allclose(moved, [[1e-3, 0.0], [1e-3, 0.0]], rtol=2e-2)
+    moved = biases(after.c51.params) - biases(learner.c51.params)
+    np.testing.assert_allclose(moved, np.zeros(4), atol=1e-6)
+    # Learn action 1 instead: 0.9, 0.1 is predicted and 0.5, 0.5 is right.
+    after, _ = update(learner, batch_of([[True, True]], action=1), at(), hyper, jax.random.key(0))
+    moved = biases(after.c51.params) - biases(learner.c51.params)
+    np.testing.assert_allclose(moved, [0.0, 0.0, -5e-4, 5e-4], rtol=2e-2, atol=1e-6)
+
+
+def test_masks_reach_the_ensemble_alone():
+    """All masks off: no member moves, and what is lost is C51's."""
+    learner = learner_of(VALUES, PROBS)
+    hyper = Hyper(gamma=0.5, z_min=0.0, z_max=1.0)
+    batch = batch_of([[False, False]], action=1, reward=1.5)
+    after, told = jax.jit(agent_of().update)(learner, batch, at(), hyper, jax.random.key(0))
+    for new, old in zip(
+        jax.tree.leaves(after.ensemble.params),
+        jax.tree.leaves(learner.ensemble.params),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(new, old)
+    assert told.metrics["loss"] > 0
+    np.testing.assert_allclose(told.metrics["clipped"], 1.0)  # the atoms are 1.5 and 2
+    decision, _ = agent_of().act(
+        learner,
+        (),
+        OBS,
+        jnp.array(True),
+        at(),
+        hyper._replace(mask_probability=0.0),
+        jax.random.key(0),
+    )
+    np.testing.assert_array_equal(decision.extras, [False, False])
+
+
+def test_priors_have_their_own_scales():
+    """Prior outputs of 1 for action 0: 20 in every member, and odds e^5 : 1 in C51."""
+    learner = learner_of([[0.0, 0.0], [0.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]])
+    learner = Learner(
+        ensemble=learner.ensemble._replace(prior=constants([[1.0, 0.0]] * 2)),
+        c51=learner.c51._replace(prior=constant([[0.0, 1.0], [0.0, 0.0]])),
+    )
+    found = agent_of().estimates(learner, OBS, Hyper(z_min=0.0, z_max=1.0))
+    np.testing.assert_allclose(found.value, [20.0, 0.0])
+    odds = found.members.probs[0, 0, 1] / found.members.probs[0, 0, 0]
+    np.testing.assert_allclose(odds, np.exp(5.0), rtol=1e-5)
+
+
+def test_fresh_networks():
+    agent = IDS(Config(num_members=3, hidden=(4, 4), c51_hidden=(5,), num_atoms=7), SPEC)
+    learner = jax.jit(agent.init)(jax.random.key(1), Hyper())
+    assert learner.ensemble.params(OBS).shape == learner.ensemble.prior(OBS).shape == (3, 2, 1)
+    assert learner.c51.params(OBS).shape == learner.c51.prior(OBS).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_members": 0},
+        {"noise": "none"},
+        {"c51_hidden": (0,)},
+        {"num_atoms": 1},
+        {"huber_width": -1.0},
+    ],
+)
+@pytest.mark.usefixtures("without_shape_checks")
+def test_bad_settings_are_refused(settings):
+    with pytest.raises(InputError, match="need"):
+        Config(**settings)

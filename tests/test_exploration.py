@@ -1,0 +1,120 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from winkel.exploration import dltv_decay, epsilon_greedy, linear_decay, optimistic
+
+KEYS = jax.random.split(jax.random.key(5), 20_000)
+choose = jax.jit(optimistic)
+decayed = jax.jit(linear_decay)
+dltv = jax.jit(dltv_decay)
+many = jax.jit(jax.vmap(epsilon_greedy, in_axes=(0, None, None)))
+
+
+@pytest.mark.parametrize(
+    ("beta", "expected"),
+    # 3 against 1 + 2β against 2 + 1.25β; action 1 leads action 2 from β = 4/3.
+    [(0.0, 0), (0.9, 2), (1.1, 2), (1.5, 1), (5.0, 1), (-1.0, 0)],
+)
+def test_the_bonus_counts_beta_times(beta, expected):
+    value, bonus = jnp.array([3.0, 1.0, 2.0]), jnp.array([0.0, 2.0, 1.25])
+    assert choose(value, bonus, beta) == expected
+    assert choose(value, bonus, jnp.asarray(beta)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "bonus", "expected"),
+    [
+        ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], 0),
+        ([0.0, 1.0, 1.0], [0.0, 0.0, 0.0], 1),
+        ([2.0, 0.0, 1.0], [0.0, 1.0, 0.5], 0),  # 2, 0 + 2, 1 + 1
+        ([1.5, 0.0, 1.0], [0.0, 1.0, 0.5], 1),
+    ],
+)
+def test_of_equals_the_first_is_taken(value, bonus, expected):
+    assert choose(jnp.array(value), jnp.array(bonus), 2.0) == expected
+
+
+def test_without_epsilon_the_choice_is_greedy():
+    actions = many(KEYS, jnp.array([0.0, 2.0, 1.0, 2.0]), 0.0)
+    np.testing.assert_array_equal(actions, 1)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.3])
+def test_epsilon_is_the_share_of_uniform_actions(epsilon):
+    """The greedy action comes up with 1 − ε + ε/4, each other one with ε/4."""
+    actions = many(KEYS, jnp.array([0.0, 2.0, 1.0, -5.0]), epsilon)
+    expected = np.full(4, epsilon / 4) + (1 - epsilon) * np.array([0, 1, 0, 0])
+    found = np.bincount(actions, minlength=4) / len(KEYS)
+    errors = np.abs(found - expected) / np.sqrt(expected * (1 - expected) / len(KEYS))
+    assert len(found) == 4
+    assert errors.max() < 4.0  # standard errors
+
+
+def test_whether_to_explore_does_not_tell_which_action():
+    """One random number for both would explore with low actions only."""
+    half = np.asarray(many(KEYS, jnp.array([0.0, 0.0, 0.0, 9.0]), 0.5))
+    explored = half[half < 3]
+    np.testing.assert_allclose(np.bincount(explored) / len(explored), 1 / 3, atol=0.03)
+
+
+def test_keys_decide():
+    value = jnp.zeros(4)
+    first, again = (many(KEYS[:50], value, 1.0) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, many(KEYS[50:100], value, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"), [(0.0, 5.0), (1 / 12, 3.75), (1 / 6, 2.5), (1 / 3, 0.0), (0.9, 0.0)]
+)
+def test_linear_decay_over_a_third_of_the_horizon(at, expected):
+    np.testing.assert_allclose(decayed(5.0, 0.0, 1 / 3, at), expected, atol=1e-6)
+    np.testing.assert_allclose(linear_decay(5.0, 0.0, 1 / 3, at), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [(-3.0, 1.0), (0.0, 1.0), (25.0, 0.775), (50.0, 0.55), (100.0, 0.1), (101.0, 0.1), (1e6, 0.1)],
+)
+def test_linear_decay_in_other_units_and_to_other_ends(at, expected):
+    """From 1 to 0.1 over a hundred of anything; after 25 of them, 1 − 0.9/4."""
+    np.testing.assert_allclose(decayed(1.0, 0.1, 100.0, at), expected, rtol=1e-6)
+
+
+def test_linear_decay_may_rise_or_stay():
+    np.testing.assert_allclose(decayed(0.4, 1.0, 2.0, 0.5), 0.55, rtol=1e-6)
+    np.testing.assert_allclose(decayed(5.0, 5.0, 1 / 3, 0.2), 5.0)
+
+
+def test_lanes_decay_on_their_own():
+    starts, at = jnp.array([5.0, 1.0, 0.2]), jnp.array([0.0, 0.1, 0.5])
+    found = jax.jit(jax.vmap(linear_decay, in_axes=(0, None, None, 0)))(starts, 0.0, 0.2, at)
+    np.testing.assert_allclose(found, [5.0, 0.5, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scaled_time", "expected"),
+    [
+        (0.0, np.exp(-0.5)),
+        (0.5, np.exp(-0.5)),
+        (1.0, np.exp(-0.5)),  # log 1 = 0 would mean no exploration at all
+        (np.e, np.exp(-0.5)),  # sqrt(1/e)
+        (np.e**2, np.sqrt(2) / np.e),  # sqrt(2/e²)
+        (100.0, 0.214597),  # sqrt(4.605170 / 100)
+        (1_000.0, 0.083113),  # sqrt(6.907755 / 1000)
+    ],
+)
+def test_dltv_decay_by_hand(scaled_time, expected):
+    np.testing.assert_allclose(dltv(1.0, float(scaled_time)), expected, rtol=1e-5)
+    np.testing.assert_allclose(dltv(8.0, float(scaled_time)), 8.0 * expected, rtol=1e-5)
+
+
+def test_dltv_decay_never_increases():
+    times = jnp.asarray(np.concatenate([np.linspace(0.0, 6.0, 200), np.geomspace(6.0, 1e6, 200)]))
+    values = np.asarray(jax.jit(jax.vmap(dltv_decay, in_axes=(None, 0)))(3.0, times))
+    assert np.isfinite(values).all()
+    assert (np.diff(values) <= 1e-7).all()
+    assert values.max() <= 3.0 * np.exp(-0.5) + 1e-6
+    assert 0.0 < values[-1] < 0.02
