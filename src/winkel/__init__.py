@@ -1,7 +1,8 @@
 """Deep exploration with distributional reinforcement learning, in JAX."""
 
+from winkel.experiments.train import train
+from winkel.experiments.trained import load
 from winkel.types import Atoms
+from winkel.version import __version__
 
-__version__ = "0.1.0.dev0"
-
-__all__ = ["Atoms", "__version__"]
+__all__ = ["Atoms", "__version__", "load", "train"]

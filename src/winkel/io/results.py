@@ -47,6 +47,14 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 
+def load_all(path: Path) -> dict[str, np.ndarray]:
+    """Load every array of an .npz file."""
+    load_arrays(path, ())
+    with np.load(path, allow_pickle=False) as file:
+        names = tuple(file.files)
+    return load_arrays(path, names)
+
+
 def load_arrays(path: Path, names: Iterable[str] | Mapping[str, int]) -> dict[str, np.ndarray]:
     """Load the named arrays of an .npz file, none of which may execute code.
 

@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.io.results import load_arrays, save_arrays, write_atomically
+from winkel.io.results import load_all, load_arrays, save_arrays, write_atomically
 
 CONFIG, EPISODES = "config.json", "episodes.npz"
 _REQUIRED = ("return", "length")
@@ -89,9 +89,7 @@ def load_run(folder: Path) -> Run:
     _check_config(config, str(path))
     path = folder / EPISODES
     load_arrays(path, _REQUIRED)
-    with np.load(path, allow_pickle=False) as file:
-        names = tuple(file.files)
-    episodes = load_arrays(path, names)
+    episodes = load_all(path)
     _check_episodes(episodes, str(path))
     return Run(config=config, episodes=episodes)
 

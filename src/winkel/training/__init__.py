@@ -1,0 +1,1 @@
+"""The loops: an agent, a replay and a world, step by step."""

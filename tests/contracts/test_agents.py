@@ -1,0 +1,171 @@
+"""What every entry of `AGENTS` must do."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from winkel.agents import AGENTS, VARIANTS, Spec
+from winkel.envs.registry import make
+from winkel.experiments.config import configure
+from winkel.training import device
+from winkel.training.lanes import Lanes, Plan
+from winkel.training.steps import Horizon, start_clock
+from winkel.types import Batch, Dense, OneHot, Transition
+
+ALL = pytest.mark.parametrize("name", AGENTS)
+SMALL = {
+    "hidden": (16,), "c51_hidden": (16,), "num_atoms": 11, "num_members": 3, "batch_size": 8,
+    "burn_in": 8, "capacity": 64,
+}  # fmt: skip
+GAMMA = 0.9
+SEA = "deep_sea:size=3"
+
+
+def small_fields(name, **others):
+    kind = AGENTS[VARIANTS[name][0] if name in VARIANTS else name]
+    known = {field.name for field in dataclasses.fields(kind.config)} | set(kind.hyper._fields)
+    return {field: value for field, value in (SMALL | others).items() if field in known}
+
+
+def small(name, **others):
+    return configure(name, small_fields(name, **others), make(SEA))
+
+
+def plans(configured, seeds, episodes=12):
+    params = make(SEA).params
+    return [Plan(params, configured.hyper, Horizon(episodes=episodes), seed) for seed in seeds]
+
+
+def finished(configured, seeds, num_lanes):
+    """Records and final learners by seed."""
+    lanes = Lanes(configured.agent, make(SEA).env, plans(configured, seeds), num_lanes, 16)
+    records, learners = {seed: [] for seed in seeds}, {}
+    while reports := lanes.advance():
+        for report in reports:
+            records[seeds[report.plan]].append(report.episodes)
+            assert report.failure is None
+            if report.finished:
+                state = lanes.state(lanes.running[report.plan])
+                learners[seeds[report.plan]] = state.run.learner
+                lanes.release(report.plan)
+    tables = {
+        seed: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for seed, parts in records.items()
+    }
+    return tables, learners
+
+
+@ALL
+def test_a_lane_alone_equals_the_same_lane_in_a_batch_and_seeds_differ(name):
+    configured = small(name)
+    together, learners = finished(configured, [0, 1, 2], num_lanes=3)
+    alone, learner = finished(configured, [1], num_lanes=1)
+    for column in alone[1]:
+        np.testing.assert_array_equal(alone[1][column], together[1][column])
+    for one, other in zip(jax.tree.leaves(learner[1]), jax.tree.leaves(learners[1]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    weights = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(learners[s])]) for s in (0, 1)]
+    assert np.abs(weights[0] - weights[1]).max() > 1e-2
+
+
+@ALL
+def test_programs_are_traced_once(name):
+    finished(small(name), [0, 1, 2], num_lanes=3)
+    programs = (device.begin, device.advance)
+    before = [program._cache_size() for program in programs]
+    rate = {"learning_rate": 3e-4, "gamma": 0.5}
+    finished(small(name, **rate), [3, 4, 5], num_lanes=3)
+    assert [program._cache_size() for program in programs] == before
+
+
+@pytest.mark.parametrize("name", [*AGENTS, *VARIANTS])
+@pytest.mark.parametrize(
+    ("observation", "obs"),
+    [(OneHot((3, 3)), np.int32(9)), (Dense((2, 2)), np.ones((2, 2), np.float32))],
+    ids=["one-hot", "dense"],
+)
+def test_estimates_are_finite_and_shaped_as_promised(name, observation, obs):
+    configured = small(name)
+    agent = dataclasses.replace(configured.agent, spec=Spec(observation=observation, num_actions=3))
+
+    @jax.jit
+    def look(key, obs):
+        learner = agent.init(key, configured.hyper)
+        decision, _ = agent.act(
+            learner, agent.init_actor(key), obs, jnp.ones((), bool), start_clock(),
+            configured.hyper, key,
+        )  # fmt: skip
+        return agent.estimates(learner, obs, configured.hyper), decision.action
+
+    found, action = look(jax.random.key(0), jnp.asarray(obs))
+    members = len(agent.member_names())
+    assert found.value.shape == found.disagreement.shape == found.bonus.shape == (3,)
+    assert found.members.locations.shape == found.members.probs.shape
+    assert found.members.locations.shape[:2] == (members, 3)
+    assert np.isfinite(found.value).all()
+    assert np.isfinite(found.members.locations).all()
+    np.testing.assert_allclose(found.members.probs.sum(axis=-1), 1.0, rtol=1e-5)
+    for optional in (found.disagreement, found.bonus):
+        assert np.isfinite(optional).all() or np.isnan(optional).all()
+    assert 0 <= int(action) < 3
+
+
+def probe(count):
+    """Every transition of a two-step chain, `count` times.
+
+    In state 0 action 0 leads to state 1 for nothing and action 1 ends with 0.5; in state 1 action 0
+    ends with 1 and action 1 with −1. So Q(0, ·) = (γ, 0.5) and Q(1, ·) = (1, −1).
+    """
+    transition = Transition(
+        obs=jnp.array([0, 0, 1, 1], jnp.int32),
+        action=jnp.array([0, 1, 0, 1], jnp.int32),
+        reward=jnp.array([0.0, 0.5, 1.0, -1.0]),
+        discount=jnp.array([1.0, 0.0, 0.0, 0.0]),
+        next_obs=jnp.array([1, 2, 2, 2], jnp.int32),
+        boundary=jnp.array([False, True, True, True]),
+        extras=(),
+    )
+    return jax.tree.map(lambda x: jnp.tile(x, count), transition)
+
+
+PROBED = np.array([[GAMMA, 0.5], [1.0, -1.0]])
+
+
+@pytest.mark.parametrize("name", [n for n in [*AGENTS, "pe_dqn_ind", "pe_dqn_c51_c51"]])
+def test_the_values_of_a_probe_are_learned(name):
+    """Every action's value within 0.05 after 1,500 updates (0 everywhere, without rewards)."""
+    fields = {"batch_size": 16, "hidden": (32,), "c51_hidden": (32,), "prior_scale": 1.0}
+    configured = small(
+        name, **fields, learning_rate=3e-3, c51_learning_rate=3e-3, gamma=GAMMA, z_min=-1.5,
+        z_max=1.5, beta=0.0, target_period=2,
+    )  # fmt: skip
+    agent = dataclasses.replace(
+        configured.agent, spec=Spec(observation=OneHot((2,)), num_actions=2)
+    )
+
+    @jax.jit
+    def learned(key, hyper):
+        learner = agent.init(key, hyper)
+        decision, _ = agent.act(
+            learner, agent.init_actor(key), jnp.zeros((), jnp.int32), jnp.ones((), bool),
+            start_clock(), hyper, key,
+        )  # fmt: skip
+        extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (16, *x.shape)), decision.extras)
+        batch = Batch(
+            transitions=probe(4)._replace(extras=extras),
+            weights=jnp.ones(16),
+            indices=jnp.arange(16),
+        )
+
+        def step(learner, count):
+            clock = start_clock()._replace(updates=count)
+            return agent.update(learner, batch, clock, hyper, key)[0], None
+
+        learner, _ = jax.lax.scan(step, learner, jnp.arange(1_500))
+        return jax.vmap(lambda obs: agent.estimates(learner, obs, hyper).value)(jnp.arange(2))
+
+    wanted = 0.0 * PROBED if getattr(agent.config, "reward_free", False) else PROBED
+    np.testing.assert_allclose(learned(jax.random.key(0), configured.hyper), wanted, atol=0.05)

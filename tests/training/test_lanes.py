@@ -1,0 +1,442 @@
+"""Runs side by side: what a run does depends on nothing but itself."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from winkel.envs.registry import make
+from winkel.errors import InputError
+from winkel.experiments.config import configure
+from winkel.training import device
+from winkel.training.lanes import Arrays, Lanes, Plan, Report
+from winkel.training.steps import Horizon
+from winkel.types import Atoms, Decision, Estimates, Update
+
+# Chunks of 16 steps after 8 end in the middle of episodes of 5.
+TASK = make("deep_sea:size=5")
+TINY = {"hidden": (16,), "num_atoms": 5, "batch_size": 8, "burn_in": 8, "capacity": 64}
+AGENT, HYPER = configure("pe_dqn", TINY, TASK)[1:]
+CHUNK, LENGTH, BURN_IN = 16, 5, 8
+PROGRAMS = ("begin", "advance", "evaluate", "survey")
+
+
+class Course(NamedTuple):
+    """One run from its first chunk to its last."""
+
+    reports: list[Report]
+    states: list[Any]
+
+    @property
+    def episodes(self) -> Arrays:
+        parts = [report.episodes for report in self.reports if report.episodes]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def plan(seed=0, episodes=24, saved=None, stop=None, steps=None, **hyper):
+    limits = {"episodes": episodes, "steps": steps}
+    horizon = Horizon(**{name: limit for name, limit in limits.items() if limit is not None})
+    changed = HYPER._replace(**hyper)
+    return Plan(TASK.params, changed, horizon, seed, stop=stop, saved=saved)
+
+
+@dataclass(frozen=True)
+class Dice:
+    """An agent of nothing but chance, which shows its draws."""
+
+    config: Any = AGENT.config
+    spec: Any = AGENT.spec
+
+    def init(self, key, hyper):
+        return jax.random.uniform(key)
+
+    def init_actor(self, key):
+        return jax.random.uniform(key)
+
+    def act(self, learner, actor, obs, first, clock, hyper, key):
+        return Decision(action=jax.random.randint(key, (), 0, 2)), jax.random.uniform(key)
+
+    def update(self, learner, batch, clock, hyper, key):
+        draw = jax.random.uniform(key)
+        metrics = {"loss": draw, "index": jnp.mean(batch.indices.astype(jnp.float32))}
+        return draw, Update(priorities=jnp.zeros(len(batch.indices)), metrics=metrics)
+
+    def estimates(self, learner, obs, hyper):
+        zero = jnp.zeros(2)
+        atoms = Atoms(locations=jnp.zeros((1, 2, 1)), probs=jnp.ones((1, 2, 1)))
+        return Estimates(value=zero, members=atoms, disagreement=zero, bonus=zero)
+
+    def member_names(self):
+        return ("chance",)
+
+
+def courses(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK):
+    lanes = Lanes(agent, TASK.env, plans, num_lanes, chunk_steps)
+    made = [Course([], []) for _ in plans]
+    while reports := lanes.advance():
+        for report in reports:
+            made[report.plan].reports.append(report)
+            made[report.plan].states.append(lanes.state(lanes.running[report.plan]))
+            if report.finished or report.failure:
+                lanes.release(report.plan)
+    return made
+
+
+def alone(one, num_lanes=3):
+    return courses([one], num_lanes)[0]
+
+
+def leaves(tree):
+    bare = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(tree)]
+    return [np.asarray(leaf) for leaf in bare]
+
+
+def is_key(leaf):
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def assert_same_state(left, right, tolerance=0.0):
+    for a, b in zip(leaves(left), leaves(right), strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def assert_same_course(left, right, tolerance=0.0):
+    np.testing.assert_equal(left.episodes, right.episodes)
+    for a, b in zip(left.reports, right.reports, strict=True):
+        assert without_arrays(a) == without_arrays(b)
+        assert a.metrics.keys() == b.metrics.keys()
+        np.testing.assert_allclose([*a.metrics.values()], [*b.metrics.values()], rtol=tolerance)
+    for a, b in zip(left.states, right.states, strict=True):
+        assert_same_state(a, b, tolerance)
+
+
+def without_arrays(report):
+    return report._replace(plan=0, episodes={}, metrics={})
+
+
+COMPANY = (
+    {"seed": 3},
+    {"seed": 1, "learning_rate": 3e-3, "gamma": 0.5, "beta": 0.0, "prior_scale": 3.0},
+    {"seed": 2, "episodes": 11, "beta_decay": 1.0, "z_max": 4.0},
+)
+
+
+def sizes():
+    """How often each program was traced in this process."""
+    return {name: getattr(device, name)._cache_size() for name in PROGRAMS}
+
+
+@pytest.fixture(scope="module")
+def traced():
+    """Traces that a first simple run made."""
+    before = sizes()
+    look_at(Lanes(AGENT, TASK.env, [plan()], 3, CHUNK))
+    return {name: size - before[name] for name, size in sizes().items()}
+
+
+@pytest.fixture(scope="module")
+def company(traced):
+    return courses([plan(**one) for one in COMPANY], 3)
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_run_is_the_same_alone_and_in_company(company, which):
+    """Bit by bit; its neighbours' seeds, hyperparameters and horizons do not matter."""
+    assert_same_course(alone(plan(**COMPANY[which])), company[which])
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_the_number_of_lanes_changes_nothing_but_rounding(company, which):
+    """XLA compiles another program for another number of lanes, which rounds otherwise."""
+    one = alone(plan(**COMPANY[which]), num_lanes=1)
+    assert_same_course(one, company[which], tolerance=1e-6)
+
+
+def test_it_does_not_matter_which_lane(company):
+    turned = courses([plan(**COMPANY[i]) for i in (1, 2, 0)], 3)
+    for course, i in zip(turned, (1, 2, 0), strict=True):
+        assert_same_course(course, company[i])
+
+
+def test_a_run_that_waited_in_the_queue_is_the_same_run(company):
+    """Five runs through three lanes; short ones make room at different chunks."""
+    short = [plan(seed=7, episodes=2), plan(seed=8, episodes=9)]
+    queued = courses([*short, *(plan(**one) for one in COMPANY)], 3)
+    for course, one in zip(queued[2:], company, strict=True):
+        assert_same_course(course, one)
+    for course, one in zip(queued, short, strict=False):
+        assert_same_course(course, alone(one))
+
+
+def test_runs_are_taken_from_the_queue_as_lanes_become_free():
+    lanes = Lanes(AGENT, TASK.env, [plan(seed=s, episodes=9) for s in range(4)], 3, CHUNK)
+    assert lanes.running == {}
+    told = []
+    while reports := lanes.advance():
+        told.append([(report.plan, lanes.running[report.plan]) for report in reports])
+        for report in reports:
+            if report.finished:
+                lanes.release(report.plan)
+    together, last = [(0, 0), (1, 1), (2, 2)], [(3, 0)]
+    assert told == [together] * 3 + [last] * 3
+    assert lanes.running == {}
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_a_saved_run_goes_on_as_if_it_had_not_stopped(company, chunk):
+    """In another lane and in other company."""
+    saved = company[0].states[chunk]
+    rest = Course(company[0].reports[chunk + 1 :], company[0].states[chunk + 1 :])
+    resumed = courses([plan(seed=9), plan(seed=3, saved=saved), plan(seed=8)], 3)
+    assert_same_course(resumed[1], rest)
+    for course, seed in zip(resumed[::2], (9, 8), strict=True):
+        assert_same_course(course, alone(plan(seed=seed)))
+
+
+def test_a_saved_run_that_waits_for_a_lane_goes_on_as_if_it_had_not_stopped(company):
+    saved = company[0].states[2]
+    rest = Course(company[0].reports[3:], company[0].states[3:])
+    others = [plan(seed=s, episodes=4) for s in (5, 6, 7)]
+    assert_same_course(courses([*others, plan(seed=3, saved=saved)], 3)[3], rest)
+
+
+def test_seeds_differ(company):
+    """In what they begin with, in their keys, and in what happens."""
+    other = alone(plan(seed=4))
+    first, second = (course.states[0].run for course in (company[0], other))
+    for a, b in zip(leaves(first.learner.params), leaves(second.learner.params), strict=True):
+        assert not np.array_equal(a, b)
+    assert not np.array_equal(*(jax.random.key_data(run.key) for run in (first, second)))
+    assert not np.array_equal(company[0].episodes["seen"], other.episodes["seen"])
+    assert company[0].reports[0].metrics["loss"] != other.reports[0].metrics["loss"]
+
+
+def test_every_step_throws_new_dice():
+    """For the action, the batch and the update; and no two of them share a throw."""
+    (course,) = courses([plan(seed=1)], 1, Dice(), chunk_steps=1)
+    updates = [report.metrics["loss"] for report in course.reports]
+    batches = [report.metrics["index"] for report in course.reports]
+    actions = [float(state.run.actor) for state in course.states]
+    steps = len(course.reports)
+    assert steps == 24 * LENGTH - BURN_IN
+    assert len({*updates, *actions}) == 2 * steps
+    assert len(set(batches)) > steps / 3
+    assert 0.35 < np.mean(updates) < 0.65
+    assert len({tuple(row) for row in course.states[-1].visits if row.sum() > 9}) > 1
+
+
+def test_it_does_not_matter_where_chunks_end():
+    (small,), (large,) = (courses([plan()], 1, Dice(), chunk_steps=n) for n in (1, 8))
+    np.testing.assert_equal(small.episodes, large.episodes)
+    for chunk, state in enumerate(large.states):
+        assert_same_state(small.states[8 * chunk + 7], state)
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 7, 11, 12])
+def test_records_end_with_the_last_episode_of_the_horizon(episodes):
+    course = alone(plan(episodes=episodes))
+    table = course.episodes
+    assert {len(values) for values in table.values()} == {episodes}
+    np.testing.assert_array_equal(table["length"], LENGTH)
+    np.testing.assert_array_equal(table["env_steps"], np.cumsum(table["length"]))
+    assert set(table) == {"return", "length", "env_steps", "seen", "bad", "treasure"}
+    last = course.reports[-1]
+    assert [report.finished for report in course.reports] == [False] * (len(course.reports) - 1) + [
+        True
+    ]
+    assert (last.num_episodes, last.progress) == (episodes, 1.0)
+    chunks = -(-max(episodes * LENGTH - BURN_IN, 1) // CHUNK)
+    assert len(course.reports) == chunks
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 8, 24, 39, 40, 41])
+def test_records_end_with_the_last_step_of_the_horizon(steps):
+    course = alone(plan(episodes=None, steps=steps))
+    np.testing.assert_array_equal(
+        course.episodes["env_steps"], np.arange(LENGTH, steps + 1, LENGTH)
+    )
+    assert course.reports[-1].env_steps == steps
+    assert course.reports[-1].finished
+    assert len(course.reports) == -(-max(steps - BURN_IN, 1) // CHUNK)
+
+
+@pytest.mark.parametrize(("episodes", "steps", "kept"), [(6, 100, 6), (20, 34, 6), (7, 35, 7)])
+def test_the_first_of_two_horizons_counts(episodes, steps, kept):
+    assert len(alone(plan(episodes=episodes, steps=steps)).episodes["length"]) == kept
+
+
+def test_records_agree_with_what_was_counted():
+    course = alone(plan(seed=2))
+    table, state = course.episodes, course.states[-1]
+    assert state.seen == (state.visits > 0).sum()
+    assert state.visits.sum() == state.run.clock.env_steps == BURN_IN + CHUNK * len(course.reports)
+    assert state.run.clock.updates == CHUNK * len(course.reports) == course.reports[-1].updates
+    assert (np.diff(table["seen"]) >= 0).all()
+    cost = 0.01 / LENGTH
+    moves = (table["treasure"] - table["return"]) / cost
+    np.testing.assert_allclose(moves, np.round(moves), atol=1e-3)
+    assert set(np.unique(table["treasure"])) <= {0, 1}
+
+
+def test_a_run_that_stops_early_is_the_beginning_of_the_whole_run():
+    whole, stopped = alone(plan(seed=1)), alone(plan(seed=1, stop=Horizon(episodes=11)))
+    chunks = len(stopped.reports)
+    assert chunks < len(whole.reports)
+    np.testing.assert_equal(
+        stopped.episodes, {name: values[:11] for name, values in whole.episodes.items()}
+    )
+    for a, b in zip(stopped.states, whole.states, strict=False):
+        assert_same_state(a, b)
+    assert [r.metrics for r in stopped.reports] == [r.metrics for r in whole.reports[:chunks]]
+    assert stopped.reports[-1].finished
+    assert stopped.reports[-1].progress == 1.0
+
+
+@pytest.mark.parametrize("stop", [None, Horizon(episodes=11)])
+def test_beta_falls_by_the_horizon_wherever_the_run_stops(stop):
+    """Here over a half of 24 episodes, from 5 to 1: told from the episodes ended before a step."""
+    course = alone(plan(stop=stop, beta=5.0, beta_final=1.0, beta_decay=0.5))
+    for number, report in enumerate(course.reports):
+        at = BURN_IN + CHUNK * number + np.arange(CHUNK)
+        share = np.minimum(at // LENGTH / 24 / 0.5, 1.0)
+        assert report.metrics["beta"] == pytest.approx(np.mean(5.0 - 4.0 * share), rel=1e-5)
+
+
+@pytest.mark.parametrize("stop", [None, Horizon(steps=57)])
+def test_beta_falls_by_a_horizon_of_steps_too(stop):
+    course = alone(plan(episodes=None, steps=100, stop=stop, beta=5.0, beta_decay=1.0))
+    assert len(course.episodes["length"]) == (20 if stop is None else 11)
+    for number, report in enumerate(course.reports):
+        at = BURN_IN + CHUNK * number + np.arange(CHUNK)
+        mean = np.mean(5.0 * (1.0 - np.minimum(at / 100, 1.0)))
+        assert report.metrics["beta"] == pytest.approx(mean, rel=1e-5, abs=1e-6)
+
+
+FAILURES = ({"gamma": float("nan")}, {"learning_rate": 1e38})
+
+
+@pytest.mark.parametrize("broken", FAILURES)
+def test_a_loss_that_is_not_finite_stops_that_run_alone(company, broken):
+    plans = [plan(**COMPANY[0]), plan(seed=1, **broken), plan(**COMPANY[2]), plan(**COMPANY[1])]
+    first, failed, third, late = courses(plans, 3)
+    assert_same_course(first, company[0])
+    assert_same_course(third, company[2])
+    assert_same_course(late, company[1])
+    (report,) = failed.reports
+    assert not report.finished
+    update = 1 if "gamma" in broken else 2
+    assert f"at update {update};" in report.failure
+    assert "nan" in report.failure
+    assert (report.env_steps, report.num_episodes, report.updates) == (BURN_IN, 1, 0)
+    np.testing.assert_array_equal(report.episodes["env_steps"], [LENGTH])
+    assert_same_state(failed.states[-1], burnt_in(plan(seed=1)))
+
+
+def burnt_in(one):
+    """A lane after burn-in: in three lanes, of which one counts."""
+    lanes = Lanes(AGENT, TASK.env, [one], 3, CHUNK)
+    lanes._fill()
+    return lanes.state(0)
+
+
+@pytest.mark.parametrize("broken", FAILURES)
+def test_a_failed_run_keeps_the_state_from_before_its_last_chunk(company, broken):
+    saved = company[0].states[2]
+    failed = courses([plan(seed=3, saved=saved, **broken), plan(**COMPANY[1])], 3)
+    (report,) = failed[0].reports
+    assert_same_state(failed[0].states[-1], saved)
+    assert all(len(values) == 0 for values in report.episodes.values())
+    assert report.updates == 3 * CHUNK
+    update = 3 * CHUNK + (1 if "gamma" in broken else 2)
+    assert f"at update {update};" in report.failure
+    assert_same_course(failed[1], company[1])
+
+
+def test_each_program_is_traced_once(traced):
+    """Seeds, hyperparameters, horizons, queues, saved states and failures share one program."""
+    once = {"begin": 1, "advance": 2, "evaluate": 1, "survey": 1}  # with and without learning
+    assert all(traced[name] <= once[name] for name in PROGRAMS)
+    before = sizes()
+    saved = alone(plan(seed=5)).states[1]
+    odd = [
+        plan(seed=5, saved=saved),
+        plan(seed=2**31, episodes=None, steps=77, beta=1, gamma=1.0, z_min=-3.0),
+        plan(seed=6, gamma=float("nan")),
+        plan(seed=7, episodes=3, stop=Horizon(episodes=2)),
+        plan(seed=5, saved=saved, learning_rate=1e-5),
+    ]
+    assert look_at(Lanes(AGENT, TASK.env, odd, 3, CHUNK))
+    assert sizes() == before
+
+
+def look_at(lanes):
+    chunks = 0
+    while reports := lanes.advance():
+        chunks += 1
+        running = lanes.running
+        lanes.survey([running[report.plan] for report in reports])
+        lanes.evaluate([running[report.plan] for report in reports], chunks, 2)
+        for report in reports:
+            if report.finished or report.failure:
+                lanes.release(report.plan)
+    return chunks
+
+
+def test_looking_changes_nothing(company):
+    lanes = Lanes(AGENT, TASK.env, [plan(**COMPANY[0])], 3, CHUNK)
+    for state in company[0].states:
+        lanes.advance()
+        lanes.survey([0])
+        lanes.evaluate([0], 1, 2)
+        assert_same_state(lanes.state(0), state)
+
+
+def test_a_survey_tells_the_estimates_and_visits_of_every_cell(company):
+    plans = [plan(**one) for one in COMPANY]
+    lanes = Lanes(AGENT, TASK.env, plans, 3, CHUNK)
+    lanes.advance()
+    surveys = lanes.survey([0, 2])
+    estimates = jax.jit(AGENT.estimates)
+    assert len(surveys) == 2
+    for which, survey in zip((0, 2), surveys, strict=True):
+        state = company[which].states[0]
+        np.testing.assert_array_equal(survey["visits"], state.visits)
+        assert {values.shape for values in survey.values()} == {(LENGTH * LENGTH, 2)}
+        for cell in range(LENGTH * LENGTH):
+            found = estimates(state.run.learner, np.int32(cell), plans[which].hyper)
+            for name in ("value", "disagreement", "bonus"):
+                np.testing.assert_allclose(
+                    survey[name][cell], getattr(found, name), rtol=1e-5, atol=1e-6
+                )
+
+
+def test_an_evaluation_is_what_the_greedy_policy_earns(company):
+    """Replayed by hand in the sea: down the cells, always to the higher value."""
+    plans = [plan(**one) for one in COMPANY]
+    lanes = Lanes(AGENT, TASK.env, plans, 3, CHUNK)
+    for _ in range(2):
+        lanes.advance()
+    returns = lanes.evaluate([1, 0], 1, 2)
+    assert returns.shape == (2, 2)
+    for which, found in zip((1, 0), returns, strict=True):
+        (survey,) = lanes.survey([which])
+        column, total = 0, 0.0
+        for row in range(LENGTH):
+            action = np.argmax(survey["value"][row * LENGTH + column])
+            right = action == TASK.params.right[row, column]
+            total += float(right and column == LENGTH - 1) - right * TASK.params.move_cost
+            column = min(column + 1, LENGTH - 1) if right else max(column - 1, 0)
+        np.testing.assert_allclose(found, total, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("plans", "num_lanes", "chunk_steps", "shown"),
+    [(0, 1, 1, "got none"), (1, 0, 1, "got 0 and 1"), (1, 1, 0, "got 1 and 0")],
+)
+def test_impossible_lanes_are_refused(plans, num_lanes, chunk_steps, shown):
+    with pytest.raises(InputError, match=shown):
+        Lanes(AGENT, TASK.env, [plan()] * plans, num_lanes, chunk_steps)
