@@ -1,23 +1,28 @@
 """The command line. Every user error is one line on stderr and exit status 2."""
 
+import dataclasses
 import os
 import sys
 from typing import Annotated
 
 import tyro
 
-from winkel import __version__
 from winkel.commands.bsuite import Export, Score
 from winkel.commands.data import Data
 from winkel.commands.demo import Demo
 from winkel.commands.figure import Figure
+from winkel.commands.inspect import Inspect
 from winkel.commands.listing import List
 from winkel.commands.rollout import Rollout
 from winkel.commands.terminal import say
+from winkel.commands.train import Train
 from winkel.errors import InputError
+from winkel.version import __version__
 
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]
@@ -35,8 +40,14 @@ def main(argv: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         say(f"winkel {__version__}")
         return
-    command = tyro.cli(Command, prog="winkel", description=_HELP, args=arguments)
+    command, rest = tyro.cli(
+        Command, prog="winkel", description=_HELP, args=arguments, return_unknown_args=True
+    )
     try:
+        if isinstance(command, Train):
+            command = dataclasses.replace(command, fields=tuple(rest))
+        elif rest:
+            raise InputError(f"unknown argument {rest[0]!r}; see `winkel {arguments[0]} --help`")
         command.run()
     except InputError as error:
         if os.environ.get("WINKEL_DEBUG"):

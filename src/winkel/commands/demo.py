@@ -1,56 +1,63 @@
-"""`winkel demo`: a tour."""
+"""`winkel demo`: the main job, small enough to watch."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
 
-from winkel.commands.figure import FigureName, make_figure
+from winkel.commands.inspect import distribution_arrays, draw, heatmap_arrays, observation_at
 from winkel.commands.terminal import console, say
-from winkel.figures import FIGURES
-from winkel.io.results import load_arrays
+from winkel.commands.train import Display, summarise
+from winkel.envs.registry import make
+from winkel.experiments.train import Options, train
+from winkel.io.results import ensure_folder
+
+ENV = "deep_sea/0"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """A tour in under a minute: the figures of the theory, both iterations, a summary."""
+    """PE-DQN finds the treasure of deep sea 10, live: one way of 2¹⁰, and no hint of it."""
 
     out: Path = Path("demo")
-    """Folder for everything that is written."""
+    """Folder for everything that is written; runs of an earlier demo there are gone on with."""
+    seeds: int = 2
+    """Runs side by side."""
+    episodes: int = 600
+    """Episodes of each; the bonus fades over all of them."""
 
     def run(self) -> None:
-        """Make every figure, then say what it shows."""
-        console.rule("[bold]winkel[/] demo: projection ensembles, exactly", align="left")
-        names: tuple[FigureName, ...] = ("operator", "toy", "iteration")
-        pictures = {name: make_figure(name, self.out, None, ("png", "pdf"))[1] for name in names}
-        _print_summary(self.out, pictures)
-
-
-def _print_summary(out: Path, pictures: dict[FigureName, Path]) -> None:
-    fits = load_arrays(out / "toy.npz", FIGURES["toy"].NEEDS)
-    found = load_arrays(out / "iteration.npz", FIGURES["iteration"].NEEDS)
-    gap = np.abs(fits["categorical"] - fits["quantile"]).mean(axis=1)
-    near = np.abs(fits["grid"][:, None] - fits["x"][None]).min(axis=1) < 0.05
-    table = Table(title="What was computed", title_justify="left", show_lines=False)
-    table.add_column("quantity")
-    table.add_column("value", justify="right")
-    rows = (
-        ("mean gap between both models' quantiles, at the data", gap[near].mean()),
-        ("the same, away from the data", gap[~near].mean()),
-        (f"value iteration: w̄₁ of step {len(found['steps'])}", found["steps"][-1]),
-        ("value iteration: w̄₁ to the true return distribution", found["to_truth"][-1]),
-        ("its bound: mean projection error / (1 − γ)", float(found["residual_bound"])),
-        ("the oscillator: w̄₁ of its last step (never goes to 0)", found["oscillation"][-1]),
-        (
-            "deep sea start: one-step error of an estimate that knows half",
-            found["local_error"][0, 0],
-        ),
-        ("deep sea start: its true error", found["true_error"][0, 0]),
-        ("deep sea start: its propagated bonus", found["bonus"][0, 0]),
-    )
-    for label, value in rows:
-        table.add_row(label, f"{value:.3g}")
-    console.print(table)
-    for path in pictures.values():
-        say(f"picture: {path}")
+        """Train, draw what the first run believed over time, say what came out."""
+        ensure_folder(self.out)
+        console.rule("[bold]winkel[/] demo: PE-DQN explores deep sea", align="left")
+        say("A diver falls ten rows; only ten right moves in a row reach the treasure, and each")
+        say("costs a little. Two models that disagree wherever they have not been lead the way.")
+        with Display(f"pe_dqn in {ENV}") as display:
+            training = train(
+                ENV,
+                seeds=self.seeds,
+                episodes=self.episodes,
+                out=self.out,
+                resume=True,
+                options=Options(chunk_steps=50, checkpoint_seconds=10.0),
+                progress=display.update,
+                notice=display.say,
+                beta_decay=1.0,
+            )
+        summarise(training)
+        found = [run.episodes["treasure"].any() for run in training.runs]
+        solved = [run.episodes["treasure"][-50:].mean() >= 0.9 for run in training.runs]
+        say(f"goal found: {sum(found)} of {len(found)} seeds")
+        say(f"solved (9 of 10 of the last 50 episodes): {sum(solved)} of {len(solved)} seeds")
+        best = training.runs[int(np.argmax(found))]
+        task = make(ENV)
+        obs = observation_at(task, "start")
+        pictures = (
+            draw("heatmaps", heatmap_arrays(best, task), self.out, ("png", "pdf")),
+            draw(
+                "inspect", distribution_arrays(best, best.estimates(obs), obs), self.out, ("png",)
+            ),
+        )
+        for files in pictures:
+            say(f"picture: {files[1]}")
+        say(f"records: {self.out}/deep_sea/pe_dqn/0 (python: winkel.load({str(self.out)!r}))")

@@ -1,10 +1,12 @@
 """`winkel list`: what can be named."""
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
+from winkel.agents import AGENTS, VARIANTS
 from winkel.commands.terminal import say
 from winkel.envs import EXPERIMENTS
 from winkel.envs.bsuite.families import FAMILIES
@@ -16,7 +18,7 @@ from winkel.projections import PROJECTIONS
 class List:
     """List what can be named on the command line."""
 
-    what: tyro.conf.Positional[Literal["envs", "projections", "figures"]]
+    what: tyro.conf.Positional[Literal["envs", "agents", "projections", "figures"]]
     """Which table."""
 
     def run(self) -> None:
@@ -24,10 +26,32 @@ class List:
         if self.what == "envs":
             _list_environments()
             return
+        if self.what == "agents":
+            _list_agents()
+            return
         entries = PROJECTIONS if self.what == "projections" else FIGURES
         for name, entry in entries.items():
-            summary = (entry.__doc__ or "").strip().splitlines()[0]
-            say(f"{name:12} {summary}")
+            say(f"{name:12} {_summary(entry)}")
+
+
+def _list_agents() -> None:
+    for name, kind in AGENTS.items():
+        say(f"{name:12} {_summary(kind.make)}")
+        static = {field.name: field.default for field in dataclasses.fields(kind.config)}
+        traced = {
+            field: "the environment's" if value != value else value
+            for field, value in kind.hyper._field_defaults.items()
+        }
+        for field, default in (static | traced).items():
+            shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+            say(f"{'':12}   --{field.replace('_', '-'):20} {shown}")
+    for name, (base, fields) in VARIANTS.items():
+        changes = ", ".join(f"{field} {value}" for field, value in fields.items())
+        say(f"{name:32} {base} with {changes}")
+
+
+def _summary(entry: Any) -> str:
+    return (entry.__doc__ or "").strip().splitlines()[0]
 
 
 def _list_environments() -> None:

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import tyro
 
-from winkel import __version__
 from winkel.commands.terminal import progress_bar, say
 from winkel.envs import make, make_batch
 from winkel.envs.registry import TaskBatch
@@ -17,6 +16,7 @@ from winkel.errors import InputError
 from winkel.experiments.rollout import frames, make_policy, rollout
 from winkel.io.results import ensure_folder
 from winkel.io.runs import Run, run_folder, save_run
+from winkel.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True)

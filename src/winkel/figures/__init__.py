@@ -1,7 +1,11 @@
 """Figures: one file each. A figure reads named arrays and knows nothing of how they came about."""
 
-from winkel.figures import iteration, operator, toy
+from winkel.figures import heatmaps, inspect, iteration, operator, toy
 
 FIGURES = {"toy": toy, "operator": operator, "iteration": iteration}
+"""Figures whose arrays `winkel figure` computes."""
 
-__all__ = ["FIGURES"]
+RUN_FIGURES = {"inspect": inspect, "heatmaps": heatmaps}
+"""Figures of arrays that a trained agent or its run has left."""
+
+__all__ = ["FIGURES", "RUN_FIGURES"]

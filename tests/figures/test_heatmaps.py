@@ -1,0 +1,159 @@
+"""Maps of deep sea: each half cell shows its action's number, wherever that action leads."""
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from winkel.errors import InputError
+from winkel.figures import RUN_FIGURES, heatmaps, style
+
+
+def sea(rng, times, size, side=None, bonus=True):
+    side = side or size
+    shape = (times, side, side, 2)
+    return {
+        "episode": 10 * np.arange(times),
+        "visits": rng.integers(0, 40, shape),
+        "disagreement": rng.uniform(0.0, 3.0, shape),
+        "bonus": rng.uniform(0.0, 0.2, shape) if bonus else np.full(shape, np.nan),
+        "size": np.asarray(size),
+        "right": rng.integers(0, 2, (side, side)),
+    }
+
+
+def draw(results):
+    with style.paper_style():
+        return heatmaps.draw(results)
+
+
+def panels(figure):
+    """The images in rows, as they stand."""
+    images = [axes.images[0] for axes in figure.axes if axes.images]
+    columns = images[0].axes.get_subplotspec().get_gridspec().ncols
+    return [images[start : start + columns] for start in range(0, len(images), columns)]
+
+
+@pytest.mark.parametrize(("times", "columns"), [(1, 1), (2, 2), (6, 6), (9, 6)])
+@pytest.mark.parametrize(("size", "side"), [(1, 1), (4, 4), (4, 7), (50, 50)])
+def test_one_row_per_quantity_and_at_most_six_columns(rng, times, columns, size, side):
+    figure = draw(sea(rng, times, size, side))
+    assert [len(row) for row in panels(figure)] == [columns] * 3
+
+
+@pytest.mark.parametrize("size", [4, 6])
+def test_half_cells_hold_the_numbers_of_left_and_right(rng, size):
+    results = sea(rng, 2, size, side=6)
+    rows = panels(draw(results))
+    quantities = [1 / (1 + results["visits"]), results["disagreement"], results["bonus"]]
+    for row, quantity in zip(rows, quantities, strict=True):
+        for image, cells in zip(row, quantity, strict=True):
+            shown = image.get_array()
+            assert shown.shape == (size, 2 * size)
+            for y, x in np.ndindex(size, size):
+                right = results["right"][y, x]
+                if x > y:
+                    assert shown.mask[y, 2 * x : 2 * x + 2].all()
+                else:
+                    assert shown[y, 2 * x] == cells[y, x, 1 - right]
+                    assert shown[y, 2 * x + 1] == cells[y, x, right]
+
+
+def test_a_cell_is_drawn_where_its_axes_say(rng):
+    results = sea(rng, 1, 4)
+    (image,), *_ = panels(draw(results))
+    for y, x, side in ((3, 1, -0.25), (2, 2, 0.25)):
+        action = results["right"][y, x] if side > 0 else 1 - results["right"][y, x]
+        pixel = image.axes.transData.transform((x + side, y))
+        event = type("Event", (), {"x": pixel[0], "y": pixel[1]})()
+        assert image.get_cursor_data(event) == 1 / (1 + results["visits"][0, y, x, action])
+
+
+def test_large_seas_show_the_higher_action_and_say_so(rng):
+    results = sea(rng, 2, 50)
+    figure = draw(results)
+    shown = panels(figure)[1][1].get_array()
+    reachable = np.tri(50, dtype=bool)
+    np.testing.assert_array_equal(
+        shown[reachable], results["disagreement"][1].max(axis=-1)[reachable]
+    )
+    assert shown.mask[~reachable].all()
+    assert "higher of both actions" in figure.get_supxlabel()
+    assert "action left | action right" in draw(sea(rng, 2, 10)).get_supxlabel()
+
+
+def test_first_and_last_snapshot_are_shown_in_even_steps(rng):
+    figure = draw(sea(rng, 11, 4))
+    titles = [image.axes.get_title() for image in panels(figure)[0]]
+    assert titles == [f"episode {episode}" for episode in (0, 20, 40, 60, 80, 100)]
+
+
+def test_a_row_has_one_scale_at_all_times_and_rows_have_their_own(rng):
+    results = sea(rng, 3, 4)
+    results["disagreement"] *= np.array([5.0, 1.0, 0.2])[:, None, None, None]
+    rows = panels(draw(results))
+    limits = [{image.get_clim() for image in row} for row in rows]
+    assert [len(row) for row in limits] == [1, 1, 1]
+    assert limits[1] == {(0.0, results["disagreement"][:, np.tri(4, dtype=bool)].max())}
+    assert len(set.union(*limits)) == 3
+
+
+def test_padding_and_unreachable_cells_change_nothing(rng, tmp_path):
+    results = sea(rng, 2, 4)
+    padded = {name: array.copy() for name, array in sea(rng, 2, 4, side=6).items()}
+    for name in ("visits", "disagreement", "bonus"):
+        padded[name][:, :4, :4] = results[name]
+        padded[name][:, *np.triu_indices(6, 1)] = 1_000
+    padded["right"][:4, :4] = results["right"]
+    with style.paper_style():
+        one, other = (
+            style.save(heatmaps.draw(arrays), tmp_path / stem, ("png",))[0].read_bytes()
+            for arrays, stem in ((results, "a"), (padded, "b"))
+        )
+    assert one == other
+
+
+def test_an_agent_without_bonus_has_no_row_for_it(rng):
+    rows = panels(draw(sea(rng, 2, 4, bonus=False)))
+    assert len(rows) == 2
+
+
+def test_a_quantity_that_is_zero_or_negative_still_draws(rng):
+    results = sea(rng, 2, 4)
+    draw(results | {"bonus": np.zeros_like(results["bonus"])}).canvas.draw()
+    draw(results | {"bonus": -results["bonus"]}).canvas.draw()
+
+
+def test_draws_the_same_file_each_time(rng, tmp_path):
+    results = sea(rng, 3, 10)
+    assert set(RUN_FIGURES["heatmaps"].NEEDS) == set(results)
+    assert all(results[name].ndim == axes for name, axes in heatmaps.NEEDS.items())
+    with style.paper_style():
+        first, second = (
+            style.save(heatmaps.draw(results), tmp_path / stem, ("png",))[0] for stem in "ab"
+        )
+    assert first.read_bytes() == second.read_bytes()
+    picture = matplotlib.image.imread(first)
+    assert 0.01 < (picture[..., :3].min(axis=-1) < 0.9).mean() < 0.6  # neither empty nor a blot
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("visits", np.zeros((2, 4, 4, 3)), "2 actions"),
+        ("visits", np.zeros((2, 4, 5, 2)), "need visits of"),
+        ("visits", np.full((2, 4, 4, 2), -1), "visits >= 0"),
+        ("episode", np.zeros(3), r"need shape \[2\] for episode"),
+        ("bonus", np.zeros((2, 3, 3, 2)), "for bonus"),
+        ("bonus", np.full((2, 4, 4, 2), np.inf), "bonus finite or NaN"),
+        ("disagreement", np.zeros((2, 4, 4)), "for disagreement"),
+        ("right", np.zeros((3, 3)), "for right"),
+        ("right", np.full((4, 4), 2), "right 0 or 1"),
+        ("size", np.asarray(5), "from 1 to 4"),
+        ("size", np.asarray(0), "from 1 to 4"),
+        ("size", np.asarray(np.nan), "from 1 to 4"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_in_one_line(rng, name, wrong, message):
+    with pytest.raises(InputError, match=message) as caught:
+        draw(sea(rng, 2, 4) | {name: wrong})
+    assert "\n" not in str(caught.value)
