@@ -1,5 +1,10 @@
 """Strictness for all tests: shapes and types are checked, and no rank is promoted silently."""
 
+import os
+
+# Compilation dominates the tests; the results do not depend on how well it optimises.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 import jaxtyping
 from jaxtyping import install_import_hook
 

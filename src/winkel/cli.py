@@ -55,4 +55,6 @@ def main(argv: list[str] | None = None) -> None:
         print(f"winkel: error: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
     except KeyboardInterrupt:
+        if isinstance(command, Train):
+            print("winkel: interrupted; go on with --resume", file=sys.stderr)  # noqa: T201
         raise SystemExit(130) from None

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-Scalar = Float[Array, ""] | float
+Scalar = Float[Array, ""] | Int[Array, ""] | float
 
 
 def optimistic(

@@ -112,11 +112,11 @@ def learner_of(
     )
 
 
-def step_of(reward=1.0, discount=1.0, boundary=False, action=1):
+def step_of(reward=1.0, discount=1.0, boundary=False):
     """From s to s' by action 1."""
     return Transition(
         obs=NOW,
-        action=jnp.asarray(action, jnp.int32),
+        action=jnp.asarray(1, jnp.int32),
         reward=jnp.asarray(reward, jnp.float32),
         discount=jnp.asarray(discount, jnp.float32),
         next_obs=THEN,

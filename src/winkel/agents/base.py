@@ -2,7 +2,16 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 import jax
 import jax.numpy as jnp
@@ -163,7 +172,10 @@ def mass_outside(target: Atoms, z_min: Number, z_max: Number) -> Float[Array, ""
 
 
 def check_learning(config: Any) -> None:
-    """Raise unless the settings that every agent has make sense."""
+    """Raise unless the settings that every agent has, and those with few choices, make sense."""
+    for name, hint in get_type_hints(type(config)).items():
+        if get_origin(hint) is Literal:
+            check_names(name, (getattr(config, name),), dict.fromkeys(get_args(hint)))
     for width in config.hidden:
         require_integer("width of each hidden layer", width, at_least=1)
     for name in ("batch_size", "capacity", "burn_in", "target_period"):

@@ -60,8 +60,8 @@ class Config:
     def __post_init__(self) -> None:
         base.check_learning(self)
         base.check_names("projections", self.projections, PROJECTIONS)
-        base.check_names("priors", self.priors, PROJECTIONS)
         require_integer("number of projections", len(self.projections), at_least=2)
+        base.check_names("priors", self.priors, dict.fromkeys(self.projections))
         if not 0.0 <= self.huber_width < float("inf"):
             raise InputError(f"need a finite huber_width >= 0, got {self.huber_width}")
         for name in self.projections:

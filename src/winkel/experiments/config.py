@@ -5,10 +5,13 @@ import difflib
 import hashlib
 import json
 import math
+import numbers
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.base import Agent, Kind, Spec
@@ -83,7 +86,7 @@ def parse_overrides(agent: str, arguments: list[str]) -> dict[str, Any]:
         field, equals, text = argument[2:].partition("=")
         name = field_name(agent, field)
         if not equals:
-            if not rest:
+            if not rest or rest[0].startswith("--"):
                 raise InputError(f"need a value after {argument}")
             text = rest.pop(0)
         found[name] = _from_text(text)
@@ -133,19 +136,20 @@ def _checked(field: str, value: Any, hint: Any) -> Any:
         raise TypeError(f"{field}: unions are not supported in a Config")
     right = {
         bool: isinstance(value, bool),
-        int: isinstance(value, int) and not isinstance(value, bool),
-        float: isinstance(value, int | float) and not isinstance(value, bool),
+        int: isinstance(value, numbers.Integral) and not isinstance(value, bool),
+        float: isinstance(value, numbers.Real) and not isinstance(value, bool),
         str: isinstance(value, str),
     }[hint]
     if not right:
         wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
         raise InputError(f"need {wanted[hint]} for {field}, got {value!r}")
-    return float(value) if hint is float else value
+    return hint(value)
 
 
 def _number(field: str, value: Any) -> float:
     low, high = _RANGES.get(field, (0.0, math.inf))
-    sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    sound = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    sound = sound and math.isfinite(value)
     if not sound or not low <= value <= high or (field in _POSITIVE and value == 0):
         bounds = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f">= {low:g}"
         bounds = "> 0" if field in _POSITIVE else bounds

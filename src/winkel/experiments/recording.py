@@ -75,6 +75,9 @@ class Recorder:
             raise InputError("need a folder to resume from, got none")
         saved = load_checkpoint(self.folder / CHECKPOINTS)
         check_same_run(self.config, saved.meta.get("run", {}), str(saved.path))
+        for newer in sorted((self.folder / CHECKPOINTS).glob("*.ckpt")):
+            if newer.name > saved.path.name:  # unreadable; must not count among those that are kept
+                newer.rename(newer.with_suffix(".damaged"))
         for table in ("episodes", "evaluations", "snapshots"):
             self.add(table, _named(saved, f"{table}/"))
         self._log = MetricsLog(

@@ -143,7 +143,11 @@ def train(
     for folder, config in zip(folders, configs, strict=True):
         if folder is not None:
             conclude(folder, config)
-    done = {i: load_trained(f) for i, f in enumerate(folders) if f and is_complete(f, configs[i])}
+    done = {
+        i: load_trained(folder, mnist_dir)
+        for i, folder in enumerate(folders)
+        if folder and is_complete(folder, configs[i])
+    }
     todo = [i for i in range(len(configs)) if i not in done]
     if todo:
         recorders = [_recorder(configs[i], folders[i], mirrors) for i in todo]

@@ -111,16 +111,17 @@ class Training:
         return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
-def load(path: str | Path) -> Training:
+def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
     """Runs from disk: the folder of one run, or one that holds runs of one agent and environment.
 
     A run that has not ended is loaded as its newest checkpoint has it.
     """
     path = Path(path)
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
-        return Training(runs=(load_trained(path),))
+        return Training(runs=(load_trained(path, mnist_dir),))
     folders = find_runs(path)
-    runs = sorted((load_trained(folder) for folder in folders), key=lambda r: r.config["seed"])
+    loaded = (load_trained(folder, mnist_dir) for folder in folders)
+    runs = sorted(loaded, key=lambda run: run.config["seed"])
     kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
     if len(kinds) > 1:
         raise InputError(
@@ -130,7 +131,7 @@ def load(path: str | Path) -> Training:
     return Training(runs=tuple(runs))
 
 
-def load_trained(folder: Path) -> Trained:
+def load_trained(folder: Path, mnist_dir: Path | None = None) -> Trained:
     """One run from its folder."""
     saved = load_checkpoint(folder / CHECKPOINTS)
     tables: dict[str, Arrays] = {"episodes": {}, "evaluations": {}, "snapshots": {}, "state": {}}
@@ -144,7 +145,7 @@ def load_trained(folder: Path) -> Trained:
         for table, file in (("evaluations", EVALUATIONS), ("snapshots", SNAPSHOTS)):
             tables[table] = load_all(folder / file) if (folder / file).is_file() else {}
     try:
-        task = make(config["env"])
+        task = make(config["env"], mnist_dir)
         fields = config["config"] | config["hyper"]
         configured = configure(config["algorithm"], fields, task)
         horizon = Horizon(

@@ -258,3 +258,15 @@ def chosen(which: Bool[Array, "S"], yes: Any, no: Any) -> Any:
         return jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
 
     return jax.tree.map(choose, yes, no)
+
+
+@jax.jit
+def picked(lanes: Any, lane: Int[Array, ""] | int) -> Any:
+    """One of many lanes."""
+    return jax.tree.map(lambda x: x[lane], lanes)
+
+
+@jax.jit
+def placed(lanes: Any, lane: Int[Array, ""] | int, one: Any) -> Any:
+    """Many lanes, with another one in its place."""
+    return jax.tree.map(lambda stacked, x: stacked.at[lane].set(x), lanes, one)

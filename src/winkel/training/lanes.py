@@ -132,11 +132,11 @@ class Lanes:
 
     def state(self, lane: int) -> Lane:
         """Everything of one lane, on the host (keys stay JAX's)."""
-        return jax.device_get(jax.tree.map(lambda x: x[lane], self._lanes))
+        return jax.device_get(device.picked(self._lanes, lane))
 
     def job(self, lane: int) -> Job:
         """What one lane does."""
-        return jax.tree.map(lambda x: x[lane], self._jobs)
+        return device.picked(self._jobs, lane)
 
     def evaluate(self, lanes: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
         """Returns `[lanes, num_episodes]` of greedy episodes; `index` makes their randomness."""
@@ -183,7 +183,7 @@ class Lanes:
             begun = device.chosen(np.isin(np.arange(self.num_lanes), fresh), begun, self._lanes)
         for plan, lane in self.running.items():
             if lane in restored:
-                begun = _placed(begun, lane, self.plans[plan].saved)
+                begun = device.placed(begun, lane, self.plans[plan].saved)
         self._lanes = begun
         return burnt_in
 
@@ -245,10 +245,6 @@ class Lanes:
                 )
             )
         return reports
-
-
-def _placed(lanes: Lane, lane: int, state: Lane | None) -> Lane:
-    return jax.tree.map(lambda stacked, one: stacked.at[lane].set(one), lanes, state)
 
 
 def _stacked(trees: list[Any]) -> Any:

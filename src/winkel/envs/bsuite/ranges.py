@@ -42,9 +42,14 @@ def _noise(setting: Mapping[str, Any], gamma: float, steps: int) -> float:
     return setting.get("noise_scale", 0.0) * math.sqrt(_total(gamma**2, steps))
 
 
+def _deep_sea(setting: Mapping[str, Any], gamma: float) -> Returns:
+    """The treasure; what all moves cost is within the margin, unless the user makes it more."""
+    return Returns(min(0.0, MARGIN - setting.get("move_cost", 0.0)), 1.0)
+
+
 def _umbrella(setting: Mapping[str, Any], gamma: float) -> Returns:
     """±1 at the end, and a fair coin's ±1 at every step before it."""
-    return Returns(-1.0, 1.0, math.sqrt(_total(gamma**2, setting["chain_length"])))
+    return Returns(-1.0, 1.0, math.sqrt(_total(gamma**2, setting["chain_length"] - 1)))
 
 
 def _noisy_once(
@@ -58,8 +63,8 @@ RETURNS: Mapping[str, Callable[[Mapping[str, Any], float], Returns]] = {
     "cartpole": _each_step(0.0, 1.0),
     "cartpole_swingup": _each_step(-0.1, 1.0),
     "catch": _noisy_once(-1.0, 1.0, 9),
-    "deep_sea": _once(0.0, 1.0),
-    "deep_sea_stochastic": lambda setting, gamma: Returns(0.0, 1.0, 1.0),
+    "deep_sea": _deep_sea,
+    "deep_sea_stochastic": lambda setting, gamma: _deep_sea(setting, gamma)._replace(noise_std=1.0),
     "discounting_chain": _once(0.0, 1.1),
     "memory_len": _once(-1.0, 1.0),
     "memory_size": _once(-1.0, 1.0),
@@ -78,4 +83,5 @@ def support(family: str, setting: Mapping[str, Any], gamma: float) -> tuple[floa
     returns = RETURNS[family](setting, gamma)
     margin = MARGIN * (returns.high - returns.low)
     scale, noise = setting.get("reward_scale", 1.0), NOISE_WIDTHS * returns.noise_std
-    return scale * (returns.low - margin) - noise, scale * (returns.high + margin) + noise
+    low, high = sorted((scale * (returns.low - margin), scale * (returns.high + margin)))
+    return low - noise, high + noise

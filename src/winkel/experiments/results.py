@@ -1,0 +1,114 @@
+"""All runs under a folder, and what is wrong with them: the input of run figures and reports."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from winkel.errors import InputError
+from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS
+from winkel.io.results import load_all
+from winkel.io.runs import CONFIG, load_run
+
+Arrays = dict[str, np.ndarray]
+
+
+class Record(NamedTuple):
+    """One run that has ended well.
+
+    Attributes:
+        folder: where it is.
+        config: its settings; 'env', 'agent' and 'seed' at least.
+        episodes: arrays over episodes: 'return', 'length', facts.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    episodes: Arrays
+
+    @property
+    def experiment(self) -> str:
+        """Such as 'deep_sea' of 'deep_sea/3' and of 'deep_sea:size=50'."""
+        return self.config["env"].replace(":", "/").split("/")[0]
+
+    def evaluations(self) -> Arrays:
+        """Greedy evaluations, empty where none were made."""
+        return _optional(self.folder / EVALUATIONS)
+
+    def snapshots(self) -> Arrays:
+        """Looks at all countable observations, empty where none were made."""
+        return _optional(self.folder / SNAPSHOTS)
+
+
+class Results(NamedTuple):
+    """Runs, and one line for everything that a reader of their averages should know.
+
+    Attributes:
+        records: runs that have ended well, sorted by environment, agent and seed.
+        problems: unfinished, failed and damaged runs, mixed versions, unequal seeds.
+    """
+
+    records: tuple[Record, ...]
+    problems: tuple[str, ...]
+
+    def of(self, **wanted: Any) -> list[Record]:
+        """Records with these entries in their config."""
+        return [r for r in self.records if all(r.config.get(k) == v for k, v in wanted.items())]
+
+    def agents(self) -> list[str]:
+        """Names of the agents, sorted."""
+        return sorted({record.config["agent"] for record in self.records})
+
+
+def read_results(root: Path) -> Results:
+    """Everything under a folder of runs. Raises only where there is no run at all."""
+    if not root.is_dir():
+        raise InputError(f"no such folder: {root}")
+    folders = sorted(path for path in root.glob("*/*/*/seed-*") if path.is_dir())
+    records, problems = [], []
+    for folder in folders:
+        if not (folder / CONFIG).is_file():
+            begun = (folder / CHECKPOINTS).is_dir()
+            problems.append(f"{folder.relative_to(root)}: {'unfinished' if begun else 'empty'}")
+            continue
+        try:
+            run = load_run(folder)
+        except InputError as error:
+            problems.append(f"{folder.relative_to(root)}: {error}")
+            continue
+        if run.config.get("status") == "failed":
+            problems.append(f"{folder.relative_to(root)}: failed, {run.config.get('reason')}")
+            continue
+        records.append(Record(folder=folder, config=run.config, episodes=run.episodes))
+    if not records:
+        raise InputError(
+            f"no finished runs in {root}" + (f" ({'; '.join(problems[:3])})" if problems else "")
+        )
+    records.sort(key=lambda r: (r.config["env"], r.config["agent"], r.config["seed"]))
+    return Results(
+        records=tuple(records), problems=(*problems, *_versions(records), *_unequal(records))
+    )
+
+
+def _versions(records: Iterable[Record]) -> list[str]:
+    found = sorted({str(r.config.get("versions", {}).get("winkel")) for r in records})
+    return [f"runs of different versions of winkel: {', '.join(found)}"] if len(found) > 1 else []
+
+
+def _unequal(records: Iterable[Record]) -> list[str]:
+    """Environments in which agents have different seeds."""
+    seeds: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for record in records:
+        seeds[record.config["env"]][record.config["agent"]].add(record.config["seed"])
+    problems = []
+    for env, by_agent in seeds.items():
+        if len({frozenset(found) for found in by_agent.values()}) > 1:
+            counts = ", ".join(f"{agent} {len(found)}" for agent, found in by_agent.items())
+            problems.append(f"{env}: agents have different seeds ({counts})")
+    return problems
+
+
+def _optional(path: Path) -> Arrays:
+    return load_all(path) if path.is_file() else {}
