@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError, require_integer
 from winkel.networks import MLP
-from winkel.networks.torso import Lookup
+from winkel.networks.torso import FanIn, Lookup
 from winkel.types import (
     Atoms,
     Batch,
@@ -41,10 +41,17 @@ BY_ENVIRONMENT = math.nan
 
 
 class Spec(NamedTuple):
-    """What an agent must know of an environment."""
+    """What an agent must know of an environment.
+
+    Attributes:
+        observation: what it sees.
+        num_actions: A.
+        fan_in: numbers that an observation really has, where it is padded; None where it is not.
+    """
 
     observation: Observation
     num_actions: int
+    fan_in: FanIn | None = None
 
     @property
     def inputs(self) -> int:

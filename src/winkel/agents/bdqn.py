@@ -148,6 +148,7 @@ def init(
             one_hot=spec.one_hot,
             hidden=hidden,
             outputs=(spec.num_actions, 1),
+            fan_in=spec.fan_in,
         )
 
     params = networks(key_params)

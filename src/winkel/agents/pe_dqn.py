@@ -218,6 +218,7 @@ class PEDQN:
             one_hot=self.spec.one_hot,
             hidden=self.config.hidden,
             outputs=(self.spec.num_actions, self.config.num_atoms),
+            fan_in=self.spec.fan_in,
         )
 
     def _priors(self, key: PRNGKeyArray, count: int) -> Ensemble:

@@ -40,6 +40,7 @@ def init(
             one_hot=spec.one_hot,
             hidden=hidden,
             outputs=(spec.num_actions, num_atoms),
+            fan_in=spec.fan_in,
         )
 
     params = network(key_params)

@@ -1,6 +1,7 @@
 """Environments by name: 'deep_sea/20', 'deep_sea:size=100', 'catch_noise/3:noise_scale=0.5'."""
 
 import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,6 +82,13 @@ def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> 
         settings=tuple(settings),
         num_episodes=tuple(experiment.num_episodes for experiment, _ in parsed),
     )
+
+
+def true_inputs(task_id: str, env: Environment) -> int:
+    """Numbers in an observation of the setting, not counting what pads it in a batch."""
+    experiment, setting = parse(task_id)
+    inputs = FAMILIES[experiment.family].inputs
+    return math.prod(env.observation.shape) if inputs is None else inputs(setting)
 
 
 def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from winkel.networks.torso import MLP
+from winkel.networks.torso import MLP, FanIn
 
 
 class Ensemble(eqx.Module):
@@ -23,11 +23,14 @@ class Ensemble(eqx.Module):
         one_hot: bool,
         hidden: tuple[int, ...],
         outputs: tuple[int, int],
+        fan_in: FanIn | None = None,
     ) -> "Ensemble":
         """`count` independent networks."""
 
         def member(k: PRNGKeyArray) -> MLP:
-            return MLP.init(k, inputs=inputs, one_hot=one_hot, hidden=hidden, outputs=outputs)
+            return MLP.init(
+                k, inputs=inputs, one_hot=one_hot, hidden=hidden, outputs=outputs, fan_in=fan_in
+            )
 
         return cls(members=jax.vmap(member)(jax.random.split(key, count)))
 

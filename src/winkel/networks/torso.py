@@ -5,12 +5,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+FanIn = int | Float[Array, ""]
+"""Numbers that a layer really gets; traced where lanes of different sizes share one shape."""
 TRUNCATION_STD = 0.87962566103423978
 """Standard deviation of a standard normal truncated to [−2, 2]."""
 
 
 def he_truncated_normal(
-    key: PRNGKeyArray, shape: tuple[int, int], fan_in: int
+    key: PRNGKeyArray, shape: tuple[int, int], fan_in: FanIn
 ) -> Float[Array, "..."]:
     """Weights of standard deviation sqrt(2 / fan_in), none beyond two (He et al. 2015)."""
     scale = jnp.sqrt(2.0 / fan_in) / TRUNCATION_STD
@@ -24,9 +26,11 @@ class Linear(eqx.Module):
     bias: Float[Array, " outputs"]
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, inputs: int, outputs: int) -> "Linear":
-        """He's truncated normal weights."""
-        weight = he_truncated_normal(key, (inputs, outputs), fan_in=inputs)
+    def init(
+        cls, key: PRNGKeyArray, inputs: int, outputs: int, fan_in: FanIn | None = None
+    ) -> "Linear":
+        """He's truncated normal weights; `fan_in` is less than `inputs` where those are padded."""
+        weight = he_truncated_normal(key, (inputs, outputs), inputs if fan_in is None else fan_in)
         return cls(weight=weight, bias=jnp.zeros(outputs))
 
     def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
@@ -44,9 +48,11 @@ class Lookup(eqx.Module):
     bias: Float[Array, " outputs"]
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, inputs: int, outputs: int) -> "Lookup":
+    def init(
+        cls, key: PRNGKeyArray, inputs: int, outputs: int, fan_in: FanIn | None = None
+    ) -> "Lookup":
         """He's truncated normal weights with the fan-in of the dense product."""
-        weight = he_truncated_normal(key, (inputs, outputs), fan_in=inputs)
+        weight = he_truncated_normal(key, (inputs, outputs), inputs if fan_in is None else fan_in)
         return cls(weight=weight, bias=jnp.zeros(outputs))
 
     def __call__(self, index: Int[Array, ""]) -> Float[Array, " outputs"]:
@@ -70,14 +76,18 @@ class MLP(eqx.Module):
         one_hot: bool,
         hidden: tuple[int, ...],
         outputs: tuple[int, int],
+        fan_in: FanIn | None = None,
     ) -> "MLP":
-        """A network of fresh weights; `outputs` is (rows, columns), actions and atoms."""
+        """A network of fresh weights; `outputs` is (rows, columns), actions and atoms.
+
+        `fan_in` is the true number of inputs where observations are padded.
+        """
         sizes = (inputs, *hidden, outputs[0] * outputs[1])
         keys = jax.random.split(key, len(sizes) - 1)
         kinds = [Lookup if one_hot and depth == 0 else Linear for depth in range(len(keys))]
         return cls(
             layers=tuple(
-                kind.init(k, sizes[depth], sizes[depth + 1])
+                kind.init(k, sizes[depth], sizes[depth + 1], fan_in if depth == 0 else None)
                 for depth, (kind, k) in enumerate(zip(kinds, keys, strict=True))
             ),
             rows=outputs[0],

@@ -5,6 +5,7 @@ is a function of its seed and its own step number, so that its course depends ne
 neighbours nor on where a chunk of steps ends.
 """
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,12 +28,14 @@ class Job(NamedTuple):
         hyper: the agent's.
         horizon: when it is done.
         key: the seed of everything random in it.
+        fan_in: numbers that an observation of this setting really has.
     """
 
     params: Any
     hyper: Any
     horizon: Horizon
     key: Key[Array, "*S"]
+    fan_in: Float[Array, "*S"]
 
 
 class Tally(NamedTuple):
@@ -86,7 +89,8 @@ def _begin(agent: Agent, env: Any, job: Job) -> Lane:
         jax.random.fold_in(job.key, use) for use in range(5)
     )
     env_state, obs = env.reset(key_reset, job.params)
-    learner, actor = agent.init(key_learner, job.hyper), agent.init_actor(key_actor)
+    learner = _with_fan_in(agent, job).init(key_learner, job.hyper)
+    actor = agent.init_actor(key_actor)
     first, clock = jnp.ones((), bool), steps.start_clock()
     decision, _ = agent.act(learner, actor, obs, first, clock, job.hyper, key_probe)
     _, step = env.step(key_probe, env_state, decision.action, job.params)
@@ -120,6 +124,11 @@ def _begin(agent: Agent, env: Any, job: Job) -> Lane:
         visits=jnp.zeros((cells, agent.spec.num_actions), jnp.int32),
         seen=jnp.zeros((), jnp.int32),
     )
+
+
+def _with_fan_in(agent: Agent, job: Job) -> Agent:
+    spec = agent.spec._replace(fan_in=job.fan_in)
+    return dataclasses.replace(agent, spec=spec)  # type: ignore[type-var]
 
 
 def _step(agent: Agent, env: Any, job: Job, learning: bool, lane: Lane) -> tuple[Lane, Trace]:
@@ -214,7 +223,13 @@ def _survey(agent: Agent, job: Job, lane: Lane) -> Survey:
 
 def lane_shapes(agent: Agent, env: Any, params: Any, hyper: Any, horizon: Horizon) -> Lane:
     """Shapes and types of one lane, without computing it."""
-    job = Job(params=params, hyper=hyper, horizon=horizon, key=jax.random.key(0))
+    job = Job(
+        params=params,
+        hyper=hyper,
+        horizon=horizon,
+        key=jax.random.key(0),
+        fan_in=jnp.asarray(agent.spec.inputs, float),
+    )
     return jax.eval_shape(lambda job: _begin(agent, env, job), job)
 
 

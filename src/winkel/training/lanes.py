@@ -30,6 +30,7 @@ class Plan(NamedTuple):
         hyper: the agent's hyperparameters, plain numbers.
         horizon: when it ends.
         seed: of everything random in it.
+        fan_in: numbers that an observation really has, where it is padded.
         stop: when to stop before the horizon, which the agent's schedules go by; None: at it.
         saved: state of its lane to go on from; None to begin.
     """
@@ -38,6 +39,7 @@ class Plan(NamedTuple):
     hyper: Any
     horizon: Horizon
     seed: int
+    fan_in: int | None = None
     stop: Horizon | None = None
     saved: Lane | None = None
 
@@ -121,10 +123,17 @@ class Lanes:
         if not self.running:
             return []
         before = self._lanes
+        if burnt_in is not None and self._all_reached():
+            return self._reports(burnt_in, None, before)
         self._lanes, trace = device.advance(
             self.agent, self.env, self._jobs, before, self.chunk_steps, learning=True
         )
         return self._reports(burnt_in, jax.device_get(trace), before)
+
+    def _all_reached(self) -> bool:
+        """Whether all runs ended within their burn-in, so that there is nothing to learn for."""
+        clock = jax.device_get(self._lanes.run.clock)
+        return all(_reached(self.plans[p].end, clock, lane) for p, lane in self.running.items())
 
     def release(self, plan: int) -> None:
         """Free the lane of a run that has ended, for the next in the queue."""
@@ -199,14 +208,25 @@ class Lanes:
                 steps=jnp.array([plan.horizon.steps for plan in plans], jnp.int32),
             ),
             key=jnp.stack([jax.random.key(plan.seed) for plan in plans]),
+            fan_in=jnp.array([plan.fan_in or self.agent.spec.inputs for plan in plans], float),
         )
 
-    def _reports(self, burnt_in: Trace | None, trace: Trace, before: Lane) -> list[Report]:
-        losses = np.asarray(trace.metrics["loss"])
-        sound = np.isfinite(losses).all(axis=1)
-        broken = [lane for lane in self.running.values() if not sound[lane]]
-        if broken:
-            which = np.isin(np.arange(self.num_lanes), broken)
+    def _reports(self, burnt_in: Trace | None, trace: Trace | None, before: Lane) -> list[Report]:
+        """What burn-in and chunk brought; without a trace there was no chunk.
+
+        A lane whose loss was not finite, or whose run had ended in its burn-in, stays as it was
+        before the chunk.
+        """
+        losses = np.asarray([[0.0]] * self.num_lanes if trace is None else trace.metrics["loss"])
+        sound: np.ndarray = np.isfinite(losses).all(axis=1)
+        started = jax.device_get(before.run.clock)
+        early = [
+            p for p, lane in self.running.items() if _reached(self.plans[p].end, started, lane)
+        ]
+        broken = [lane for p, lane in self.running.items() if not sound[lane] and p not in early]
+        kept = [*broken, *(self.running[plan] for plan in early)]
+        if kept and trace is not None:
+            which = np.isin(np.arange(self.num_lanes), kept)
             self._lanes = device.chosen(which, before, self._lanes)
         clock = jax.device_get(self._lanes.run.clock)
         reports = []
@@ -220,7 +240,7 @@ class Lanes:
                     f"the loss was {losses[lane, step]} at update "
                     f"{int(clock.updates[lane]) + step + 1}; the state before that chunk is kept"
                 )
-            else:
+            elif trace is not None and plan not in early:
                 parts.append(_episodes(trace, lane, last))
                 last -= trace.ended.shape[1]
             if burnt_in is not None:
@@ -232,10 +252,7 @@ class Lanes:
                 Report(
                     plan=plan,
                     episodes=ended,
-                    metrics={
-                        name: float(np.mean(values[lane], dtype=np.float64))
-                        for name, values in trace.metrics.items()
-                    },
+                    metrics={} if trace is None or plan in early else _means(trace, lane),
                     env_steps=min(int(clock.env_steps[lane]), int(end.steps)),
                     num_episodes=min(int(clock.episodes[lane]), int(end.episodes)),
                     updates=int(clock.updates[lane]),
@@ -249,6 +266,13 @@ class Lanes:
 
 def _stacked(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *trees)
+
+
+def _means(trace: Trace, lane: int) -> dict[str, float]:
+    return {
+        name: float(np.mean(values[lane], dtype=np.float64))
+        for name, values in trace.metrics.items()
+    }
 
 
 def _only(trace: Trace, lanes: list[int]) -> Trace:

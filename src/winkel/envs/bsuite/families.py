@@ -31,11 +31,15 @@ _PERTURBATION = {"reward_scale": 1.0, "noise_scale": 0.0}
 
 
 class Family(NamedTuple):
-    """Parameters with their defaults, the smallest values that make sense, and how to build."""
+    """Parameters with their defaults, the smallest values that make sense, and how to build.
+
+    `inputs` tells how many numbers an observation of a setting has, where that depends on it.
+    """
 
     defaults: Mapping[str, int | float]
     build: Callable[[Settings, Path | None], Built]
     at_least: Mapping[str, int | float] = {}
+    inputs: Callable[[Mapping[str, Any]], int] | None = None
 
 
 def _perturbed(
@@ -117,6 +121,19 @@ def _build_umbrella(*, replay: bool) -> Callable[[Settings, Path | None], Built]
     return build
 
 
+def _cells(setting: Mapping[str, Any]) -> int:
+    return setting["size"] ** 2
+
+
+def _memory_inputs(setting: Mapping[str, Any]) -> int:
+    return setting["num_bits"] + 2
+
+
+def _umbrella_inputs(setting: Mapping[str, Any]) -> int:
+    return setting["n_distractor"] + 3
+
+
+_LEAST_SEA = {"size": 2, "mapping_seed": 0}
 _SEA = {"size": 10, "mapping_seed": 42, "move_cost": 0.01}
 _LEAST_CHAIN = {"chain_length": 1, "n_distractor": 0}
 _LEAST_MEMORY = {"memory_length": 1, "num_bits": 1}
@@ -135,19 +152,27 @@ FAMILIES: Mapping[str, Family] = {
         {"height_threshold": 0.5, "x_reward_threshold": 1.0}, _build_swingup
     ),
     "catch": Family({**_PERTURBATION}, _perturbed(lambda _: Catch(), lambda _: None)),
-    "deep_sea": Family(_SEA, _build_deep_sea(stochastic=False), {"size": 2, "mapping_seed": 0}),
-    "deep_sea_stochastic": Family(
-        _SEA, _build_deep_sea(stochastic=True), {"size": 2, "mapping_seed": 0}
-    ),
+    "deep_sea": Family(_SEA, _build_deep_sea(stochastic=False), _LEAST_SEA, _cells),
+    "deep_sea_stochastic": Family(_SEA, _build_deep_sea(stochastic=True), _LEAST_SEA, _cells),
     "discounting_chain": Family({"mapping_seed": 0}, _build_discounting_chain, {"mapping_seed": 0}),
-    "memory_len": Family({"memory_length": 1, "num_bits": 1}, _build_memory, _LEAST_MEMORY),
-    "memory_size": Family({"memory_length": 2, "num_bits": 1}, _build_memory, _LEAST_MEMORY),
+    "memory_len": Family(
+        {"memory_length": 1, "num_bits": 1}, _build_memory, _LEAST_MEMORY, _memory_inputs
+    ),
+    "memory_size": Family(
+        {"memory_length": 2, "num_bits": 1}, _build_memory, _LEAST_MEMORY, _memory_inputs
+    ),
     "mnist": Family({**_PERTURBATION}, _perturbed(_mnist, lambda _: None)),
     "mountain_car": Family({**_PERTURBATION}, _perturbed(lambda _: MountainCar(), lambda _: None)),
     "umbrella_distract": Family(
-        {"chain_length": 20, "n_distractor": 1}, _build_umbrella(replay=True), _LEAST_CHAIN
+        {"chain_length": 20, "n_distractor": 1},
+        _build_umbrella(replay=True),
+        _LEAST_CHAIN,
+        _umbrella_inputs,
     ),
     "umbrella_length": Family(
-        {"chain_length": 1, "n_distractor": 20}, _build_umbrella(replay=False), _LEAST_CHAIN
+        {"chain_length": 1, "n_distractor": 20},
+        _build_umbrella(replay=False),
+        _LEAST_CHAIN,
+        _umbrella_inputs,
     ),
 }
