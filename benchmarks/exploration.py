@@ -15,7 +15,7 @@ import numpy as np
 
 import winkel
 from winkel.envs.registry import make
-from winkel.experiments.train import Options, reachable
+from winkel.experiments.session import Options, reachable
 
 HORIZON = 10_000
 

@@ -14,7 +14,7 @@ import winkel
 from winkel.envs.registry import make_batch
 from winkel.experiments.rollout import make_policy, rollout
 from winkel.experiments.score import log_of, score_experiment
-from winkel.experiments.train import Options
+from winkel.experiments.session import Options
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from winkel.commands.figure import Figure
 from winkel.commands.inspect import Inspect
 from winkel.commands.listing import List
 from winkel.commands.rollout import Rollout
+from winkel.commands.sweep import SweepCommand
 from winkel.commands.terminal import say
 from winkel.commands.train import Train
 from winkel.errors import InputError
@@ -22,6 +23,7 @@ from winkel.version import __version__
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[SweepCommand, tyro.conf.subcommand("sweep")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Score, tyro.conf.subcommand("score")]
@@ -44,7 +46,7 @@ def main(argv: list[str] | None = None) -> None:
         Command, prog="winkel", description=_HELP, args=arguments, return_unknown_args=True
     )
     try:
-        if isinstance(command, Train):
+        if isinstance(command, Train | SweepCommand):
             command = dataclasses.replace(command, fields=tuple(rest))
         elif rest:
             raise InputError(f"unknown argument {rest[0]!r}; see `winkel {arguments[0]} --help`")
@@ -55,6 +57,6 @@ def main(argv: list[str] | None = None) -> None:
         print(f"winkel: error: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        if isinstance(command, Train):
+        if isinstance(command, Train | SweepCommand):
             print("winkel: interrupted; go on with --resume", file=sys.stderr)  # noqa: T201
         raise SystemExit(130) from None

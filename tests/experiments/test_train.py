@@ -14,7 +14,7 @@ import pytest
 import winkel
 from winkel.errors import InputError
 from winkel.experiments.recording import Recorder, check_same_run
-from winkel.experiments.train import Options, _Session
+from winkel.experiments.session import Options, Session
 from winkel.io.checkpoint import load_checkpoint, save_checkpoint
 from winkel.io.log import read_metrics
 from winkel.training.lanes import Lanes
@@ -399,11 +399,11 @@ def test_runs_go_on_in_as_many_lanes_as_before(tmp_path):
 PLACES = (
     (Lanes, "_fill", 4, RARELY),
     (Lanes, "_reports", 4, RARELY),
-    (_Session, "_record", 4, RARELY),
-    (_Session, "_status", 4, RARELY),
-    (_Session, "_look", 4, RARELY),
-    (_Session, "_save", 4, OFTEN),
-    (_Session, "_finish", CHUNKS, RARELY),
+    (Session, "_record", 4, RARELY),
+    (Session, "_status", 4, RARELY),
+    (Session, "_look", 4, RARELY),
+    (Session, "_save", 4, OFTEN),
+    (Session, "_finish", CHUNKS, RARELY),
     (Recorder, "checkpoint", CHUNKS, OFTEN),
     (Recorder, "finish", 1, RARELY),
 )
@@ -438,7 +438,7 @@ def test_ctrl_c_at_any_place_loses_nothing(tmp_path, whole, monkeypatch, place, 
 
 def test_ctrl_c_twice_is_not_held_back(tmp_path, whole, monkeypatch):
     """The chunk is broken off, and what it left half done is not saved."""
-    original, calls = _Session._record, []
+    original, calls = Session._record, []
 
     def pressed(self, report):
         calls.append(report)
@@ -449,7 +449,7 @@ def test_ctrl_c_twice_is_not_held_back(tmp_path, whole, monkeypatch):
         original(self, report)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Session, "_record", pressed)
+        patch.setattr(Session, "_record", pressed)
         with pytest.raises(KeyboardInterrupt):
             learn(tmp_path)
     learn(tmp_path, resume=True)

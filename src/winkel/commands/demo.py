@@ -9,7 +9,8 @@ from winkel.commands.inspect import distribution_arrays, draw, heatmap_arrays, o
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, summarise
 from winkel.envs.registry import make
-from winkel.experiments.train import Options, train
+from winkel.experiments.session import Options
+from winkel.experiments.train import train
 from winkel.io.results import ensure_folder
 
 ENV = "deep_sea/0"

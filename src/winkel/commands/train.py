@@ -15,7 +15,8 @@ from rich.table import Table
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
 from winkel.experiments.config import parse_overrides
-from winkel.experiments.train import Options, Status, train
+from winkel.experiments.session import Options, Status
+from winkel.experiments.train import train
 from winkel.experiments.trained import Training
 from winkel.io.log import Mirror, tensorboard, wandb
 from winkel.io.runs import run_folder
@@ -144,13 +145,17 @@ class Display:
 
     def update(self, statuses: list[Status]) -> None:
         """Show how the runs stand."""
+        share = float(np.mean([status.progress for status in statuses]))
+        self.show(self.title, share, statuses)
+
+    def show(self, title: str, share: float, statuses: list[Status]) -> None:
+        """Show a title, what share is done, and some runs."""
         updates = sum(status.updates for status in statuses)
         if not self._begin:
             self._begin, self._updates = time.monotonic(), updates
         elapsed = time.monotonic() - self._begin
         speed = f"{(updates - self._updates) / elapsed:,.0f} updates/s" if elapsed > 1 else ""
-        done = float(np.mean([status.progress for status in statuses]))
-        self._bar.update(self._task, completed=done, description=self.title, speed=speed)
+        self._bar.update(self._task, completed=share, description=title, speed=speed)
         self._live.update(Group(self._bar, _table(statuses)))
 
 

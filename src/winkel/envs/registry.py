@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ class Task(NamedTuple):
         params: what this setting has; the last argument of `reset` and `step`.
         setting: the same as plain numbers.
         num_episodes: how long bsuite runs it.
+        padded: whether it has the shape of its whole experiment.
     """
 
     id: str
@@ -34,6 +36,7 @@ class Task(NamedTuple):
     params: Any
     setting: Mapping[str, int | float]
     num_episodes: int
+    padded: bool = False
 
 
 class TaskBatch(NamedTuple):
@@ -56,6 +59,27 @@ def make(task_id: str, mnist_dir: Path | None = None) -> Task:
         setting=batch.settings[0],
         num_episodes=batch.num_episodes[0],
     )
+
+
+def make_padded(task_id: str, mnist_dir: Path | None = None) -> Task:
+    """The environment of an official id in the one shape that all of its experiment share."""
+    experiment, _ = parse(task_id)
+    if task_id not in experiment.ids:
+        raise InputError(f"need one of bsuite's own ids to pad it with the others, got {task_id!r}")
+    batch, at = _experiment(experiment.name, mnist_dir), experiment.ids.index(task_id)
+    return Task(
+        id=task_id,
+        env=batch.env,
+        params=jax.tree.map(lambda x: np.asarray(x[at]), batch.params),
+        setting=batch.settings[at],
+        num_episodes=batch.num_episodes[at],
+        padded=True,
+    )
+
+
+@lru_cache(maxsize=4)
+def _experiment(name: str, mnist_dir: Path | None) -> TaskBatch:
+    return make_batch(name, mnist_dir)
 
 
 def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> TaskBatch:

@@ -75,6 +75,13 @@ def field_name(agent: str, field: str) -> str:
     return plain
 
 
+def fields_of(agent: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some fields that an agent has."""
+    kind, _ = _find(agent)
+    known = {f.name for f in dataclasses.fields(kind.config)} | set(kind.hyper._fields)
+    return {name: value for name, value in fields.items() if name in known}
+
+
 def parse_overrides(agent: str, arguments: list[str]) -> dict[str, Any]:
     """Fields from the command line: `--field value` or `--field=value`, in any number."""
     found: dict[str, Any] = {}

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from winkel.agents.base import Agent
-from winkel.envs.registry import make
+from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
 from winkel.experiments.config import configure
 from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS
@@ -145,7 +145,7 @@ def load_trained(folder: Path, mnist_dir: Path | None = None) -> Trained:
         for table, file in (("evaluations", EVALUATIONS), ("snapshots", SNAPSHOTS)):
             tables[table] = load_all(folder / file) if (folder / file).is_file() else {}
     try:
-        task = make(config["env"], mnist_dir)
+        task = (make_padded if config.get("padded") else make)(config["env"], mnist_dir)
         fields = config["config"] | config["hyper"]
         configured = configure(config["algorithm"], fields, task)
         horizon = Horizon(

@@ -1,0 +1,216 @@
+"""Sweeps: many settings, agents and seeds, in as few compiled programs as their shapes allow."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import Task, make, make_padded, parse
+from winkel.errors import InputError, require_integer
+from winkel.experiments.config import Configured, configure, fields_of
+from winkel.experiments.recording import Recorder, conclude, is_complete
+from winkel.experiments.session import Options, Planned, Session, Status
+from winkel.experiments.train import run_config
+from winkel.io.results import ensure_folder
+from winkel.io.runs import run_folder, write_text
+from winkel.training.lanes import Lanes, Plan
+from winkel.training.steps import Horizon
+
+PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
+          "umbrella_distract")  # fmt: skip
+"""Experiments whose settings differ in shape; in a sweep of bsuite they share one, padded."""
+LOG = "sweeps.jsonl"
+"""One line for every call that ended: what it was, how long it took, on what."""
+
+
+class Item(NamedTuple):
+    """One run of a sweep."""
+
+    env: str
+    agent: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What to run.
+
+    Attributes:
+        envs: ids of environments.
+        agents: names of agents or variants.
+        seeds: which.
+        episodes: horizon of each run; None for bsuite's own.
+        until: stop each run after so many episodes, although schedules go by the horizon.
+        padded: settings of one experiment share one shape and one program.
+        fields: settings that differ from the agents' own, for those that have them.
+    """
+
+    envs: tuple[str, ...]
+    agents: tuple[str, ...]
+    seeds: tuple[int, ...]
+    episodes: int | None = None
+    until: int | None = None
+    padded: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def items(self) -> list[Item]:
+        """All runs: the longest environments first, so that lanes stay full to the end."""
+        return [
+            Item(env=env, agent=agent, seed=seed)
+            for agent in self.agents
+            for env in self.envs
+            for seed in self.seeds
+        ]
+
+
+class Group(NamedTuple):
+    """Runs that share one compiled program."""
+
+    agent: str
+    runs: list[Planned]
+
+    @property
+    def name(self) -> str:
+        """The agent and where it is."""
+        envs = sorted({run.task.id for run in self.runs})
+        return f"{self.agent} in {envs[0] if len(envs) == 1 else _family(envs[0])}"
+
+
+class Outcome(NamedTuple):
+    """How many runs ended how, in this call or before it."""
+
+    finished: int
+    failed: int
+    found: int
+    seconds: float
+
+
+def bsuite_envs(experiments: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The ids of some of bsuite's experiments, or of all."""
+    names = list(EXPERIMENTS) if experiments is None else list(experiments)
+    for name in names:
+        if name not in EXPERIMENTS:
+            parse(name)  # raises, and suggests
+            raise InputError(f"need an experiment such as catch, got {name!r}")
+    return tuple(env for name in names for env in EXPERIMENTS[name].ids)
+
+
+def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
+    """Deep seas of these sizes."""
+    return tuple(f"deep_sea:size={require_integer('size', size, at_least=2)}" for size in sizes)
+
+
+def grouped(
+    sweep: Sweep, out: Path, options: Options, mnist_dir: Path | None, resume: bool
+) -> tuple[list[Group], int]:
+    """The runs that are still to be made, by program, and how many had ended before."""
+    groups: dict[Any, Group] = {}
+    ended = 0
+    tasks: dict[str, Task] = {}
+    for item in sweep.items():
+        if item.env not in tasks:
+            padded = sweep.padded and parse(item.env)[0].name in PADDED
+            tasks[item.env] = (make_padded if padded else make)(item.env, mnist_dir)
+        task = tasks[item.env]
+        configured = configure(item.agent, fields_of(item.agent, sweep.fields), task)
+        horizon = Horizon(episodes=sweep.episodes or task.num_episodes)
+        stop = None if sweep.until is None else Horizon(episodes=sweep.until)
+        config = run_config(task, configured, item.seed, horizon, stop, options, item.agent)
+        folder = run_folder(out, item.env, item.agent, item.seed)
+        if folder.exists() and not resume:
+            raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
+        conclude(folder, config)
+        if is_complete(folder, config):
+            ended += 1
+            continue
+        key = _shape(task, configured)
+        group = groups.setdefault(key, Group(agent=item.agent, runs=[]))
+        recorder = Recorder(config=config, folder=folder)
+        group.runs.append(Planned(task, configured, horizon, stop, recorder))
+    for group in groups.values():
+        group.runs.sort(key=lambda run: -_size(run.task))
+    return list(groups.values()), ended
+
+
+def run_sweep(
+    groups: list[Group],
+    ended: int,
+    out: Path,
+    options: Options,
+    lanes: int,
+    progress: Callable[[int, list[Status]], None] = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """All groups, one after the other. A run that fails is counted and stops nothing."""
+    ensure_folder(out)
+    begin = time.perf_counter()
+    finished = failed = 0
+    for number, group in enumerate(groups):
+        session = Session(
+            runs=group.runs,
+            options=options,
+            progress=partial(progress, number),
+            notice=notice,
+        )
+        trained = session.run(min(lanes, len(group.runs)))
+        bad = sum(run.config["status"] == "failed" for run in trained)
+        failed, finished = failed + bad, finished + len(trained) - bad
+    return Outcome(finished, failed, ended, time.perf_counter() - begin)
+
+
+def calibrated(group: Group, lanes: int, options: Options) -> tuple[float, float]:
+    """Updates a second of a group's program, from one chunk, and seconds of its compilation."""
+    runs = group.runs[: min(lanes, len(group.runs))]
+    plans = [
+        Plan(run.task.params, run.configured.hyper, Horizon(), run.recorder.config["seed"])
+        for run in runs
+    ]
+    agent, env = runs[0].configured.agent, runs[0].task.env
+    machine = Lanes(agent, env, plans, len(plans), options.chunk_steps)
+    begin = time.perf_counter()
+    machine.advance()
+    first = time.perf_counter() - begin
+    begin = time.perf_counter()
+    machine.advance()
+    second = time.perf_counter() - begin
+    return options.chunk_steps * len(plans) / second, max(first - second, 0.0)
+
+
+def write_log(out: Path, sweep: Sweep, outcome: Outcome) -> None:
+    """Remember the call, for the provenance of a report."""
+    path = out / LOG
+    row = {
+        "agents": list(sweep.agents),
+        "settings": len(sweep.envs),
+        "seeds": list(sweep.seeds),
+        "episodes": sweep.episodes,
+        "until": sweep.until,
+        "runs": {"finished": outcome.finished, "failed": outcome.failed, "before": outcome.found},
+        "seconds": round(outcome.seconds, 1),
+        "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+    }
+    before = path.read_text() if path.is_file() else ""
+    write_text(path, before + json.dumps(row) + "\n")
+
+
+def _shape(task: Task, configured: Configured) -> tuple[Any, ...]:
+    leaves, structure = jax.tree.flatten((task.params, task.env))
+    shapes = tuple((jax.numpy.shape(leaf), jax.numpy.result_type(leaf)) for leaf in leaves)
+    return configured.name, configured.agent, structure, shapes, _family(task.id)
+
+
+def _family(env: str) -> str:
+    family = parse(env)[0].family
+    return "deep_sea" if family.startswith("deep_sea") else family
+
+
+def _size(task: Task) -> float:
+    """What orders runs by their length, among settings of one shape."""
+    return max((v for k, v in task.setting.items() if "size" in k or "length" in k), default=0)
