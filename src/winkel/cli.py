@@ -13,6 +13,7 @@ from winkel.commands.demo import Demo
 from winkel.commands.figure import Figure
 from winkel.commands.inspect import Inspect
 from winkel.commands.listing import List
+from winkel.commands.report import Report
 from winkel.commands.rollout import Rollout
 from winkel.commands.sweep import SweepCommand
 from winkel.commands.terminal import say
@@ -24,6 +25,7 @@ Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Score, tyro.conf.subcommand("score")]

@@ -324,7 +324,7 @@ def test_a_failed_run_is_told_and_kept(tmp_path):
     told = []
     training = learn(tmp_path, learning_rate=1e38, notice=told.append)
     (notice,) = told
-    assert notice.startswith("seed 0 stopped: the loss was nan at update 2")
+    assert "seed 0 stopped: the loss was nan at update 2" in notice
     config = training.of(0).config
     assert config["status"] == "failed"
     assert "update 2" in config["reason"]

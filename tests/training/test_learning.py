@@ -33,4 +33,4 @@ def test_pe_dqn_finds_the_treasure_and_keeps_it():
 def test_without_its_parts_it_does_not(broken):
     """The test above can fail: no seed solves the sea without the bonus, or without looking on."""
     _, last = solved("pe_dqn", **broken)
-    np.testing.assert_array_equal(last, 0.0)
+    assert (last < 0.5).all(), last

@@ -61,11 +61,11 @@ class Config:
         base.check_learning(self)
         base.check_names("projections", self.projections, PROJECTIONS)
         require_integer("number of projections", len(self.projections), at_least=2)
-        base.check_names("priors", self.priors, dict.fromkeys(self.projections))
         if not 0.0 <= self.huber_width < float("inf"):
             raise InputError(f"need a finite huber_width >= 0, got {self.huber_width}")
         for name in self.projections:
             PROJECTIONS[name].spanning(self.num_atoms, 0.0, 1.0)
+        base.check_names("priors", self.priors, dict.fromkeys(self.projections))
 
     @property
     def carriers(self) -> tuple[int, ...]:

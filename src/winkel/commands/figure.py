@@ -1,4 +1,4 @@
-"""`winkel figure`: compute, save and draw."""
+"""`winkel figure`: compute or collect from runs, save and draw."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +10,28 @@ from rich.progress import Progress
 
 from winkel.commands.terminal import progress_bar, say
 from winkel.errors import InputError
+from winkel.experiments.collect import COLLECTORS
 from winkel.experiments.iteration import IterationConfig, iteration
 from winkel.experiments.operator import operator
+from winkel.experiments.results import read_results
 from winkel.experiments.toy import ToyConfig, toy
-from winkel.figures import FIGURES, style
-from winkel.io.results import ensure_folder, load_arrays, save_arrays
+from winkel.figures import FIGURES, RUN_FIGURES, style
+from winkel.io.results import ensure_folder, load_all, load_arrays, save_arrays
 
 Format = Literal["png", "pdf", "svg"]
-FigureName = Literal["toy", "operator", "iteration"]
+ComputedName = Literal["toy", "operator", "iteration"]
+CollectedName = Literal[
+    "radar",
+    "scores",
+    "learning-curves",
+    "regret",
+    "statistics",
+    "coverage",
+    "ensemble-size",
+    "heatmaps",
+    "vizdoom",
+]
+FigureName = ComputedName | CollectedName
 
 
 def _compute_toy(progress: Progress) -> dict[str, np.ndarray]:
@@ -54,15 +68,19 @@ COMPUTE = {"toy": _compute_toy, "operator": _compute_operator, "iteration": _com
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Make a figure of the paper: compute its data, save them, draw them."""
+    """Make a figure of the paper: compute its data or collect them from runs, save and draw."""
 
     name: tyro.conf.Positional[FigureName]
-    """toy: fig. 1, two projections of the same data. operator: fig. 2, the five steps of Ω_M T^π.
-    iteration: value and bonus iteration on small MDPs."""
+    """Computed: toy (fig. 1, two projections of the same data), operator (fig. 2, the five steps of
+    Ω_M T^π), iteration (value and bonus iteration on small MDPs). From RUNS: radar and scores
+    (bsuite by capability, by experiment), learning-curves, regret (deep sea by size), statistics
+    (section 5.1), coverage (deep sea over episodes), ensemble-size (BDQN+P), heatmaps, vizdoom."""
+    runs: tyro.conf.Positional[Path | None] = None
+    """Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."""
     out: Path = Path("figures")
     """Folder for the pictures and the arrays behind them (NAME.npz)."""
     data: Path | None = None
-    """Draw from this .npz file of an earlier call instead of computing."""
+    """Draw from this .npz file of an earlier call instead of computing or reading runs."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
 
@@ -70,23 +88,50 @@ class Figure:
         """Write the files and name them."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
-        for path in make_figure(self.name, self.out, self.data, self.formats):
+        for path in make_figure(self.name, self.out, self.data, self.formats, self.runs):
             say(f"wrote {path}")
 
 
 def make_figure(
-    name: FigureName, out: Path, data: Path | None, formats: tuple[Format, ...]
+    name: FigureName,
+    out: Path,
+    data: Path | None,
+    formats: tuple[Format, ...],
+    runs: Path | None = None,
 ) -> list[Path]:
-    """Compute (or load), save and draw one figure; the files written."""
-    figure = FIGURES[name]
-    written = []
+    """Compute, collect or load, then save and draw one figure; the files written."""
+    figure = FIGURES.get(name) or RUN_FIGURES[name]
+    _check_source(name, data, runs)
     ensure_folder(out)
+    written = []
     if data is None:
-        with progress_bar() as progress:
-            results = COMPUTE[name](progress)
+        results = _results(name, runs)
         written.append(out / f"{name}.npz")
         save_arrays(written[0], results)
     else:
-        results = load_arrays(data, figure.NEEDS)
+        results = load_all(data) | load_arrays(data, figure.NEEDS)
+    for note in results.get("notes", ()):
+        say(f"note: {note}")
     with style.paper_style():
         return written + style.save(figure.draw(results), out / name, formats)
+
+
+def _check_source(name: str, data: Path | None, runs: Path | None) -> None:
+    """Where a figure's data come from is one thing, and one that it has."""
+    if runs is not None and data is not None:
+        raise InputError(f"need a folder of runs or --data, got both, {runs} and {data}")
+    if runs is not None and name in COMPUTE:
+        raise InputError(f"{name} is computed and needs no runs, got {runs}")
+    if runs is None and data is None and name in COLLECTORS:
+        raise InputError(f"need a folder of runs: winkel figure {name} RUNS")
+
+
+def _results(name: str, runs: Path | None) -> dict[str, np.ndarray]:
+    if runs is None:
+        with progress_bar() as progress:
+            return COMPUTE[name](progress)
+    found = read_results(runs)
+    try:
+        return COLLECTORS[name](found)
+    except InputError as error:
+        raise InputError(f"{error} in {runs}") from error

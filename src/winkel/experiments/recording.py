@@ -138,7 +138,8 @@ def check_same_run(wanted: dict[str, Any], found: dict[str, Any], where: str) ->
         return
     different = sorted(
         key
-        for key in (wanted.keys() | found.keys()) - {"fingerprint", "versions", "status", "reason"}
+        for key in (wanted.keys() | found.keys())
+        - {"fingerprint", "versions", "hardware", "status", "reason"}
         if wanted.get(key) != found.get(key)
     )
     key = different[0] if different else "fingerprint"

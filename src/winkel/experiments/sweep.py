@@ -70,10 +70,18 @@ class Sweep:
 
 
 class Group(NamedTuple):
-    """Runs that share one compiled program."""
+    """Runs that share one compiled program.
+
+    Attributes:
+        agent: who.
+        runs: those still to be made.
+        total: how many there are with those that had ended before: they keep their lanes, since the
+            number of lanes decides how the accelerator rounds.
+    """
 
     agent: str
     runs: list[Planned]
+    total: int
 
     @property
     def name(self) -> str:
@@ -126,16 +134,17 @@ def grouped(
         if folder.exists() and not resume:
             raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
         conclude(folder, config)
+        key = _shape(task, configured)
+        group = groups.get(key, Group(agent=item.agent, runs=[], total=0))
+        groups[key] = group._replace(total=group.total + 1)
         if is_complete(folder, config):
             ended += 1
             continue
-        key = _shape(task, configured)
-        group = groups.setdefault(key, Group(agent=item.agent, runs=[]))
         recorder = Recorder(config=config, folder=folder)
         group.runs.append(Planned(task, configured, horizon, stop, recorder))
     for group in groups.values():
         group.runs.sort(key=lambda run: -_size(run.task))
-    return list(groups.values()), ended
+    return [group for group in groups.values() if group.runs], ended
 
 
 def run_sweep(
@@ -158,7 +167,7 @@ def run_sweep(
             progress=partial(progress, number),
             notice=notice,
         )
-        trained = session.run(min(lanes, len(group.runs)))
+        trained = session.run(min(lanes, group.total))
         bad = sum(run.config["status"] == "failed" for run in trained)
         failed, finished = failed + bad, finished + len(trained) - bad
     return Outcome(finished, failed, ended, time.perf_counter() - begin)
@@ -213,4 +222,5 @@ def _family(env: str) -> str:
 
 def _size(task: Task) -> float:
     """What orders runs by their length, among settings of one shape."""
-    return max((v for k, v in task.setting.items() if "size" in k or "length" in k), default=0)
+    lengths = [v for name, v in task.setting.items() if "size" in name or "length" in name]
+    return float(max(lengths, default=0))

@@ -129,7 +129,11 @@ def run_config(
     }
     settings = json.loads(json.dumps(settings))
     versions = {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
-    return settings | {"fingerprint": fingerprint(settings), "versions": versions}
+    return settings | {
+        "fingerprint": fingerprint(settings),
+        "versions": versions,
+        "hardware": jax.devices()[0].device_kind,
+    }
 
 
 def _recorder(

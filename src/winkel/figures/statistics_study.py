@@ -1,0 +1,61 @@
+"""Fig. 3: how much of deep sea an agent sees that maximises a moment of its predictions."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from winkel.figures import shapes, style
+from winkel.io.results import Arrays
+
+SHAPES = {
+    "projections": "projections",
+    "moments": "moments",
+    "estimate": "projections moments",
+    "low": "projections moments",
+    "high": "projections moments",
+    "seed_shares": "projections moments seeds",
+    "size": "",
+    "budget": "",
+}
+NEEDS = shapes.needs(SHAPES)
+
+_COLOURS = {"quantile": style.QUANTILE, "categorical": style.CATEGORICAL}
+
+
+def draw(results: Arrays) -> Figure:
+    """Bars at the medians, whiskers at the quartiles, a dot for each seed; by moment."""
+    shapes.check(results, SHAPES)
+    projections = [str(name) for name in results["projections"]]
+    figure = style.new_figure(height=2.1, width=3.3)
+    axes = figure.subplots()
+    width = 0.78 / len(projections)
+    groups = np.arange(len(results["moments"]))
+    for place, name in enumerate(projections):
+        colour = _COLOURS.get(name, style.MIXTURE)
+        x = groups + (place - (len(projections) - 1) / 2) * width
+        median, low, high = (100 * results[key][place] for key in ("estimate", "low", "high"))
+        axes.bar(x, median, 0.9 * width, color=colour, alpha=0.55, label=f"{name} model")
+        axes.vlines(x, low, high, color=style.INK, linewidth=0.9)
+        for ends in (low, high):
+            axes.hlines(ends, x - 0.1 * width, x + 0.1 * width, color=style.INK, linewidth=0.9)
+        seeds = 100 * results["seed_shares"][place]  # [moments, seeds]
+        spread = np.linspace(-0.32, 0.32, seeds.shape[1]) * width
+        axes.plot(
+            (x[:, None] + spread).ravel(), seeds.ravel(), "o", color=colour, markersize=1.9,
+            markeredgecolor=style.INK, markeredgewidth=0.25, clip_on=False,
+        )  # fmt: skip
+        for gap in x[np.isnan(median)]:
+            axes.plot(gap, 3.0, "x", color=colour, markersize=3)
+    axes.set_xticks(groups, [str(name) for name in results["moments"]])
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("state-actions seen [%]")
+    axes.set_xlabel("the statistic that is maximised")
+    figure.legend(loc="outside upper center", ncols=len(projections), handlelength=1.0)
+    seeds = (~np.isnan(results["seed_shares"])).sum(axis=-1)
+    style.write_below(
+        figure,
+        f"Deep sea of size {int(results['size'])} after {int(results['budget']):,} episodes: "
+        f"medians and interquartile ranges of {style.seeds_text(seeds)}, a dot for each.",
+        results["notes"],
+    )
+    return figure

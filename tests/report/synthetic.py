@@ -1,0 +1,54 @@
+"""Runs made by hand: deep sea with a given number of bad episodes, and whatever else is asked."""
+
+import numpy as np
+
+from winkel.envs.bsuite.info import FACTS
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.io.runs import Run, run_folder, save_run
+
+EPISODES = 20
+SEEDS = 5
+
+
+def save(root, env, agent, seed, episodes, **config):
+    config = {
+        "env": env, "agent": agent, "seed": seed, "algorithm": agent, "fingerprint": "f" * 16,
+        "versions": {"winkel": "1", "jax": "2"}, "status": "finished", **config,
+    }  # fmt: skip
+    save_run(run_folder(root, env, agent, seed), Run(config, episodes))
+
+
+def sea(root, agent, size, bads, *, seen=0.5, algorithm=None, config=None):
+    """A seed for each number of bad episodes, which come first; `seen`: share or one per seed."""
+    seen = np.broadcast_to(seen, len(bads))
+    for seed, (bad, share) in enumerate(zip(bads, seen, strict=True)):
+        flags = np.arange(EPISODES) < bad
+        episodes = {
+            "return": np.where(flags, 0.0, 0.99),
+            "length": np.full(EPISODES, size),
+            "bad": flags,
+            "treasure": ~flags,
+            "seen": np.full(EPISODES, round(share * size * (size + 1))),
+        }
+        setting = {"size": size, "mapping_seed": 42, "move_cost": 0.01}
+        save(
+            root, f"deep_sea:size={size}", agent, seed, episodes, setting=setting,
+            algorithm=algorithm or agent, config=config or {},
+        )  # fmt: skip
+
+
+def official(root, name, index, agent, seed, bad_share=0.0, num=100):
+    """A run of one of bsuite's own settings; only deep sea's facts mean something."""
+    experiment = EXPERIMENTS[name]
+    bad = np.arange(num) < bad_share * num
+    episodes = {"return": np.where(bad, 0.0, 1.0), "length": np.full(num, 10)}
+    for fact in FACTS[experiment.family]:
+        episodes[fact] = bad if fact == "bad" else np.zeros(num)
+    setting = dict(experiment.settings[index])
+    save(root, f"{name}/{index}", agent, seed, episodes, setting=setting)
+
+
+def doom(root, agent, setting, found):
+    for seed, reward in enumerate(found):
+        episodes = {"return": np.array([0.0, float(reward)]), "length": np.array([10, 10])}
+        save(root, f"vizdoom/{setting}", agent, seed, episodes, setting={"sparsity": setting})

@@ -1,0 +1,97 @@
+"""Rules, comparisons, and the file of claims."""
+
+import math
+
+import numpy as np
+import pytest
+
+from winkel.errors import InputError
+from winkel.experiments.statistics import Interval
+from winkel.report import load_claims
+from winkel.report.claims import in_short, outcome
+from winkel.report.measures.common import compare, mean_gap, median_gap, median_ratio
+
+
+@pytest.mark.parametrize(
+    ("rule", "interval", "expected"),
+    [
+        ({"interval_below": 1.0}, (0.5, 0.4, 0.9), "holds"),
+        ({"interval_below": 1.0}, (0.5, 0.4, 1.0), "open"),
+        ({"interval_below": 1.0}, (1.5, 1.4, 1.6), "contradicted"),
+        ({"interval_above": 0.0}, (0.5, 0.4, 0.9), "holds"),
+        ({"interval_above": 0.0}, (0.5, 0.0, 0.9), "open"),
+        ({"interval_above": 0.0}, (-0.5, -0.6, -0.1), "contradicted"),
+        ({"interval_excludes": 0.0}, (-0.5, -0.6, -0.1), "holds"),
+        ({"interval_excludes": 0.0}, (0.0, 0.0, 0.0), "open"),
+        ({"interval_within": [-0.1, 0.1]}, (0.0, -0.1, 0.1), "holds"),
+        ({"interval_within": [-0.1, 0.1]}, (0.0, -0.2, 0.1), "open"),
+        ({"interval_within": [-0.1, 0.1]}, (0.3, 0.2, 0.4), "contradicted"),
+        ({"estimate_at_most": 0.67, "interval_below": 1.0}, (0.7, 0.5, 0.9), "open"),
+        ({"estimate_at_most": 0.67, "interval_below": 1.0}, (0.6, 0.5, 0.9), "holds"),
+        ({"estimate_at_most": 0.67, "interval_below": 1.0}, (0.8, 0.7, 0.9), "contradicted"),
+        ({"estimate_at_least": 1.0}, (1.0, 0.6, 1.0), "holds"),
+        ({"estimate_at_least": 1.0}, (0.9, 0.6, 1.0), "contradicted"),
+        ({"interval_below": 1.0}, (0.5, math.nan, math.nan), "open"),
+    ],
+)
+def test_rules(rule, interval, expected):
+    assert outcome(rule, Interval(*interval)) == expected
+
+
+def test_comparisons():
+    x, y = np.array([1.0, 2.0, 3.0]), np.array([4.0, 4.0, 4.0])
+    assert compare([x], [y], median_ratio) == Interval(0.5, 0.25, 0.75)
+    assert compare([x], [y], median_gap) == Interval(-2.0, -3.0, -1.0)
+    assert compare([x], [y], mean_gap).estimate == -2.0
+    assert compare([x[::-1].copy()], [y], mean_gap) == compare([x], [y], mean_gap)
+    assert compare([0 * x], [0 * y], median_ratio) == Interval(1.0, 1.0, 1.0)
+    alone = compare([x[:1]], [y], median_gap)
+    assert math.isnan(alone.low)
+    assert math.isnan(alone.high)
+
+
+def test_equal_up_to_rounding_is_equal():
+    x = np.array([0.1 + 0.2, 0.3, 0.3])
+    assert compare([x], [np.full(3, 0.3)], mean_gap) == Interval(0.0, 0.0, 0.0)
+
+
+def test_missing_runs_in_short():
+    assert in_short(["a by x", "b by x", "a by y", "c"]) == "a by x, y; b by x; c"
+
+
+def test_the_file_of_claims():
+    claims = load_claims()
+    assert len({claim.id for claim in claims}) == len(claims) >= 9
+    for claim in claims:
+        assert claim.source
+        assert claim.rule_in_words()
+        assert claim.axis[0] < claim.axis[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[[claim", "cannot read claims"),
+        ('[[claim]]\nid = "a"\naxis = [0, 1]', "claim 'a'"),
+        ('[[claim]]\nid = "a"', "axis"),
+    ],
+)
+def test_bad_files_of_claims(tmp_path, text, says):
+    path = tmp_path / "claims.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=says):
+        load_claims(path)
+
+
+@pytest.mark.parametrize(("line", "says"), [('measure = "x"', "measure"), ("rule = {}", "rule")])
+def test_bad_claims(tmp_path, line, says):
+    path = tmp_path / "claims.toml"
+    fields = {
+        "id": '"a"', "source": '"b"', "statement": '"c"', "measure": '"regret_ratio"',
+        "with": "{}", "what": '"d"', "rule": "{ interval_below = 1.0 }", "axis": "[0.0, 1.0]",
+    }  # fmt: skip
+    name, _, value = line.partition(" = ")
+    fields[name] = value
+    path.write_text("[[claim]]\n" + "\n".join(f"{k} = {v}" for k, v in fields.items()))
+    with pytest.raises(InputError, match=f"need a {says}"):
+        load_claims(path)
