@@ -163,3 +163,52 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(environm
     assert newest(tmp_path / "full" / RUN / "checkpoint") == 5
     finish(winkel(environment, tmp_path / "full", 6, "--resume"))
     assert_same(records(tmp_path / "whole"), records(tmp_path / "full"))
+
+
+SWEEP = [
+    *("sweep", "deep-sea", "--sizes", "4", "5", "--agents", "dqn", "bdqn", "--seeds", "2"),
+    *("--episodes", "160", "--hidden", "8", "--batch-size", "8", "--burn-in", "8"),
+    *("--checkpoint-seconds", "0", "--lanes", "2"),
+]
+
+
+def sweeping(environment, out, *options):
+    program = "from winkel.cli import main\nmain()"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *SWEEP, "--out", str(out), *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def episodes(out):
+    paths = sorted(out.glob("*/*/*/seed-*/episodes.npz"))
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(environment, tmp_path, how):
+    finish(sweeping(environment, tmp_path / "whole"))
+    wanted = episodes(tmp_path / "whole")
+    assert len(wanted) == 8
+    chance, out, options, kept = random.Random(how), tmp_path / "stopped", [], {}
+    for _ in range(2):
+        process = sweeping(environment, out, *options)
+        options = ["--resume"]
+        begun = len(list(out.glob("*/*/*/seed-*/checkpoint/*.ckpt")))
+        deadline = time.monotonic() + PATIENCE
+        while len(list(out.glob("*/*/*/seed-*/checkpoint/*.ckpt"))) <= begun:
+            assert time.monotonic() < deadline
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0.0, 1.0))
+        process.send_signal(how)
+        process.communicate(timeout=PATIENCE)
+        assert all(episodes(out).get(name) == content for name, content in kept.items())
+        kept = episodes(out)
+    output = finish(sweeping(environment, out, *options))
+    assert f"{len(kept)} of them finished before" in output
+    assert episodes(out) == wanted

@@ -1,4 +1,4 @@
-"""Every Python example of the README runs."""
+"""Every Python example of the README and of the documentation runs."""
 
 import re
 
@@ -17,6 +17,16 @@ def test_the_examples_of_the_readme_run(request, capsys):
     assert promised
     for line in promised:
         assert line.strip() in printed, line
+
+
+def test_the_examples_of_the_documentation_run(request):
+    found = 0
+    for page in sorted((request.config.rootpath / "docs").rglob("*.md")):
+        names = {}
+        for example in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            exec(compile(example, page.name, "exec"), names)
+            found += 1
+    assert found
 
 
 @pytest.mark.parametrize("command", ["make demo", "make test", "make lint"])

@@ -9,10 +9,14 @@ import numpy as np
 
 from winkel.errors import InputError
 from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS
+from winkel.io.log import read_metrics
 from winkel.io.results import load_all
 from winkel.io.runs import CONFIG, load_run
 
 Arrays = dict[str, np.ndarray]
+
+SWEEPS = "sweeps.jsonl"
+"""One line for every sweep that ended: what it was, how long it took, on what."""
 
 
 class Record(NamedTuple):
@@ -48,10 +52,12 @@ class Results(NamedTuple):
     Attributes:
         records: runs that have ended well, sorted by environment, agent and seed.
         problems: unfinished, failed and damaged runs, mixed versions, unequal seeds.
+        sweeps: the calls of `winkel sweep` that made them: what was run, on what, how long.
     """
 
     records: tuple[Record, ...]
     problems: tuple[str, ...]
+    sweeps: tuple[dict[str, Any], ...] = ()
 
     def of(self, **wanted: Any) -> list[Record]:
         """Records with these entries in their config."""
@@ -88,7 +94,9 @@ def read_results(root: Path) -> Results:
         )
     records.sort(key=lambda r: (r.config["env"], r.config["agent"], r.config["seed"]))
     return Results(
-        records=tuple(records), problems=(*problems, *_versions(records), *_unequal(records))
+        records=tuple(records),
+        problems=(*problems, *_versions(records), *_unequal(records)),
+        sweeps=tuple(read_metrics(root / SWEEPS)) if (root / SWEEPS).is_file() else (),
     )
 
 

@@ -15,6 +15,7 @@ from winkel.envs.registry import Task, make, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.experiments.config import Configured, configure, fields_of
 from winkel.experiments.recording import Recorder, conclude, is_complete
+from winkel.experiments.results import SWEEPS
 from winkel.experiments.session import Options, Planned, Session, Status
 from winkel.experiments.train import run_config
 from winkel.io.results import ensure_folder
@@ -25,8 +26,6 @@ from winkel.training.steps import Horizon
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
           "umbrella_distract")  # fmt: skip
 """Experiments whose settings differ in shape; in a sweep of bsuite they share one, padded."""
-LOG = "sweeps.jsonl"
-"""One line for every call that ended: what it was, how long it took, on what."""
 
 
 class Item(NamedTuple):
@@ -193,7 +192,7 @@ def calibrated(group: Group, lanes: int, options: Options) -> tuple[float, float
 
 def write_log(out: Path, sweep: Sweep, outcome: Outcome) -> None:
     """Remember the call, for the provenance of a report."""
-    path = out / LOG
+    path = out / SWEEPS
     row = {
         "agents": list(sweep.agents),
         "settings": len(sweep.envs),

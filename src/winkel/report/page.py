@@ -101,10 +101,8 @@ def _summary(results: Results) -> str:
     seeds = {r.config["seed"] for r in records}
     environments = {r.config["env"] for r in records}
     steps = sum(int(r.episodes["length"].sum()) for r in records)
-    seconds = [float(r.config["seconds"]) for r in records if "seconds" in r.config]
-    clock = (
-        f"{sum(seconds) / 3600:,.1f} hours over all runs" if seconds else "wall-clock not recorded"
-    )
+    seconds = sum(float(sweep.get("seconds", 0.0)) for sweep in results.sweeps)
+    clock = f"{seconds / 60:,.1f} minutes of sweeps" if seconds else "wall-clock not recorded"
     parts = (
         plural(len(records), "run"),
         plural(len(results.agents()), "agent"),

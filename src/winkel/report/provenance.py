@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -121,6 +121,7 @@ def provenance_section(results: Results, out: Path, command: str) -> Html:
     facts = [
         ("versions", _versions(records)),
         ("hardware", _said(records, _HARDWARE) or "not recorded"),
+        ("sweeps", "; ".join(map(_sweep, results.sweeps)) or "none recorded"),
         ("runs read", f"{len(records):,}"),
         ("runs that failed", f"{failed:,}, listed under problems; their episodes are in no table"),
         ("hash of all settings", digest),
@@ -133,6 +134,14 @@ def provenance_section(results: Results, out: Path, command: str) -> Html:
         element("pre", element("code", command)),
         details(f"Raw records of all {len(records):,} runs", _records_table(records, out)),
         anchor="provenance",
+    )
+
+
+def _sweep(call: Mapping[str, Any]) -> str:
+    runs = call.get("runs", {})
+    return (
+        f"{runs.get('finished', 0):,} runs of {', '.join(call.get('agents', ()))} in "
+        f"{call.get('seconds', 0):,.0f} s on {call.get('device', 'an unknown device')}"
     )
 
 
