@@ -274,11 +274,22 @@ def _cdf_gaps(first: Atoms, second: Atoms) -> tuple[Array, Array]:
         locations=jnp.concatenate([first.locations, second.locations]),
         probs=jnp.concatenate([first.probs, -jnp.asarray(second.probs)]),
     )
-    if len(both.locations) ** 2 <= COMPARISONS:
-        z = sorted_values(both.locations)
-        return _compared_moments(both, z[:-1], order=0)[0], jnp.diff(z)
+    if len(both.locations) ** 2 > COMPARISONS:
+        return _sorted_gaps(both)
+    return jax.lax.platform_dependent(both, cpu=_compared_gaps, default=_sorted_gaps)
+
+
+def _sorted_gaps(both: Atoms) -> tuple[Array, Array]:
+    """By one sort that carries the masses along."""
     both = _sort(both)
     return jnp.cumsum(both.probs)[:-1], jnp.diff(both.locations)
+
+
+def _compared_gaps(both: Atoms) -> tuple[Array, Array]:
+    """By a sort of the values alone, which is cheap on a CPU, and the masses below each."""
+    z = sorted_values(both.locations)
+    below = _sum_below_by_atom(jnp.asarray(both.locations), both.probs[None], z[:-1])[0]
+    return below, jnp.diff(z)
 
 
 def _root(cost: Scalar, p: float) -> Scalar:
