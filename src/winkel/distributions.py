@@ -288,7 +288,9 @@ def _sorted_gaps(both: Atoms) -> tuple[Array, Array]:
 def _compared_gaps(both: Atoms) -> tuple[Array, Array]:
     """By a sort of the values alone, which is cheap on a CPU, and the masses below each."""
     z = sorted_values(both.locations)
-    below = _sum_below_by_atom(jnp.asarray(both.locations), both.probs[None], z[:-1])[0]
+    below = _sum_below_by_atom(jnp.asarray(both.locations), jnp.asarray(both.probs)[None], z[:-1])[
+        0
+    ]
     return below, jnp.diff(z)
 
 

@@ -173,3 +173,69 @@ def test_unknown_experiments_are_named():
         bsuite_envs(["catchh"])
     with pytest.raises(InputError, match="size >= 2"):
         deep_sea_envs([1])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"agents": ("dqn", "dqn")}, "different agents"),
+        ({"envs": deep_sea_envs([4, 4])}, "different environments"),
+        ({"seeds": (0, 0)}, "different seeds"),
+        ({"seeds": (2**32,)}, "seed <= 4294967295"),
+        ({"until": 9}, "until <= 8"),
+        ({"until": -3}, "until >= 1"),
+        ({"episodes": 3_000_000_000}, "episodes < 2147483647"),
+    ],
+)
+def test_impossible_sweeps_are_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        grouped(sea(**wrong), Path("nowhere"), OPTIONS, None, False)
+
+
+def test_failed_runs_stay_failed(tmp_path):
+    bad = sea(agents=("dqn",), fields=TINY | {"learning_rate": 1e38})
+    sweep(bad, tmp_path)
+    groups, ended = grouped(bad, tmp_path, OPTIONS, None, True)
+    assert not groups
+    assert ended == {"failed": 4}
+
+
+def test_a_padded_run_can_be_inspected(tmp_path, capsys):
+    from winkel.cli import main
+
+    what = Sweep(
+        envs=("deep_sea/0",), agents=("dqn",), seeds=(0,), episodes=4, padded=True, fields=TINY
+    )
+    sweep(what, tmp_path)
+    folder = str(tmp_path / "deep_sea" / "dqn" / "0" / "seed-0")
+    main(["inspect", folder, "--at", "1,1", "--formats", "png"])
+    assert "action 1: value" in capsys.readouterr().out
+    with np.load(tmp_path / "deep_sea/dqn/0/seed-0/inspect.npz") as arrays:
+        assert arrays["observation"][1, 1] == 1.0
+    with pytest.raises(SystemExit):
+        main(["inspect", folder, "--at", "1,10"])
+    assert "within 10 x 10" in capsys.readouterr().err
+
+
+def test_problems_are_told_and_hide_nothing_else(whole, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole[0], copy)
+    runs = sorted(copy.glob("*/*/*/seed-*"))
+    for folder, changed in ((runs[0], {"versions": [1]}), (runs[1], {"hyper": {"gamma": 0.5}})):
+        config = json.loads((folder / "config.json").read_text()) | changed
+        (folder / "config.json").write_text(json.dumps(config))
+    (copy / "sweeps.jsonl").write_text("no JSON\n{}\n")
+    results = read_results(copy)
+    assert len(results.records) == 7
+    told = "\n".join(results.problems)
+    for words in ("versions of its config", "sweeps.jsonl", "different seeds"):
+        assert words in told
+
+
+def test_other_settings_under_one_name_are_told(whole, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(whole[0], copy)
+    folder = next(iter(sorted(copy.glob("*/*/*/seed-0"))))
+    config = json.loads((folder / "config.json").read_text()) | {"hyper": {"gamma": 0.5}}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert any("2 different settings" in problem for problem in read_results(copy).problems)

@@ -10,7 +10,7 @@ import tyro
 
 from winkel.commands.figure import Format
 from winkel.commands.terminal import say
-from winkel.envs.registry import Task, make
+from winkel.envs.registry import Task, make, make_padded
 from winkel.errors import InputError
 from winkel.experiments.trained import Trained, load
 from winkel.figures import RUN_FIGURES, style
@@ -33,13 +33,16 @@ class Inspect:
     """Folder for pictures and arrays; the run's own by default."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
+    mnist_dir: Path | None = None
+    """Folder with MNIST's IDX files."""
 
     def run(self) -> None:
         """Write the pictures and say what they show."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
-        trained = load(self.path).of(self.seed)
-        task = make(trained.config["env"])
+        trained = load(self.path, self.mnist_dir).of(self.seed)
+        made = make_padded if trained.config.get("padded") else make
+        task = made(trained.config["env"], self.mnist_dir)
         out = self.out or self.path
         ensure_folder(out)
         obs = observation_at(task, self.at)
@@ -74,8 +77,10 @@ def observation_at(task: Task, at: str) -> np.ndarray:
         raise InputError(f"need --at start, or an index or ROW,COLUMN of a one-hot, got {at!r}")
     index = tuple(int(part) for part in parts)
     shape = observation.shape if len(index) > 1 else (observation.size,)
-    if len(index) != len(shape) or any(i >= n for i, n in zip(index, shape, strict=True)):
-        raise InputError(f"need --at within {' x '.join(map(str, shape))}, got {at}")
+    side = task.setting.get("size", max(shape))  # a sweep pads small seas to its largest
+    within = tuple(min(side, n) for n in shape) if len(index) > 1 else shape
+    if len(index) != len(shape) or any(i >= n for i, n in zip(index, within, strict=True)):
+        raise InputError(f"need --at within {' x '.join(map(str, within))}, got {at}")
     return np.asarray(np.ravel_multi_index(index, shape), np.int32)
 
 
@@ -105,15 +110,15 @@ def has_heatmaps(trained: Trained) -> bool:
 def heatmap_arrays(trained: Trained, task: Task) -> dict[str, np.ndarray]:
     """What the heat maps need: the snapshots as grids."""
     grid = trained.agent.spec.observation.shape
-    snapshots = trained.snapshots
+    snapshots, size = trained.snapshots, int(task.setting["size"])
     arrays = {
-        name: snapshots[name].reshape(-1, *grid, trained.agent.spec.num_actions)
+        name: snapshots[name].reshape(-1, *grid, trained.agent.spec.num_actions)[:, :size, :size]
         for name in ("visits", "disagreement", "bonus")
     }
     return arrays | {
         "episode": snapshots["episodes"],
-        "size": np.asarray(task.setting["size"]),
-        "right": np.asarray(task.params.right),
+        "size": np.asarray(size),
+        "right": np.asarray(task.params.right)[:size, :size],
     }
 
 

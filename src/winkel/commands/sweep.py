@@ -1,5 +1,6 @@
 """`winkel sweep`: an experiment of the paper, all its settings, agents and seeds."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +12,13 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
+from winkel.envs.registry import Task, parse
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import field_name, parse_overrides
+from winkel.experiments.config import parse_overrides
 from winkel.experiments.session import Options, Status
 from winkel.experiments.sweep import (
     Group,
+    Outcome,
     Sweep,
     bsuite_envs,
     calibrated,
@@ -73,7 +76,7 @@ class SweepCommand:
     lanes: int | None = None
     """Runs side by side; 256 on an accelerator, 8 on a CPU by default."""
     evaluate_every: int | None = None
-    """Episodes between greedy evaluations; a fiftieth of the horizon with --paper."""
+    """Episodes between greedy evaluations; none by default."""
     checkpoint_seconds: float = 300.0
     """Time between checkpoints of unfinished runs."""
     mnist_dir: Path | None = None
@@ -90,18 +93,29 @@ class SweepCommand:
         )
         if not self.dry_run:
             ensure_folder(self.out)
-        groups, ended = grouped(sweep, self.out, options, self.mnist_dir, self.resume)
+        default_lanes = 8 if jax.default_backend() == "cpu" else 256
+        lanes = default_lanes if self.lanes is None else self.lanes
+        require_integer("lanes", lanes, at_least=1)
+        groups, ended = grouped(
+            sweep, self.out, options, self.mnist_dir, self.resume, write=not self.dry_run
+        )
         todo = sum(len(group.runs) for group in groups)
-        lanes = self.lanes or (8 if jax.default_backend() == "cpu" else 256)
-        say(f"{todo + ended} runs, {ended} of them finished before, in {len(groups)} programs")
+        say(f"{todo + ended.total()} runs in {len(groups)} programs")
+        say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         if self.dry_run:
             _estimate(groups, lanes, options)
             return
         if groups:
             with _Board(groups, todo) as board:
-                outcome = run_sweep(
-                    groups, ended, self.out, options, lanes, board.update, board.display.say
-                )
+                begin = time.perf_counter()
+                try:
+                    outcome = run_sweep(
+                        groups, ended, self.out, options, lanes, board.update, board.display.say
+                    )
+                except BaseException:
+                    spent = Outcome(0, 0, ended.total(), time.perf_counter() - begin)
+                    write_log(self.out, sweep, spent, status="interrupted")
+                    raise
             write_log(self.out, sweep, outcome)
             say(
                 f"finished {outcome.finished}, failed {outcome.failed}, found finished "
@@ -113,7 +127,8 @@ class SweepCommand:
         preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = self.agents or preset.get("agents", default_agents)
-        seeds = require_integer("seeds", self.seeds or preset.get("seeds", 1), at_least=1)
+        wanted = preset.get("seeds", 1) if self.seeds is None else self.seeds
+        seeds = require_integer("seeds", wanted, at_least=1)
         first = require_integer("first_seed", self.first_seed, at_least=0)
         if self.episodes is not None:
             require_integer("episodes", self.episodes, at_least=1)
@@ -138,17 +153,20 @@ class SweepCommand:
 
 def _fields(agents: tuple[str, ...], arguments: list[str]) -> dict[str, Any]:
     """Fields that at least one of the agents has."""
-    names = arguments[::2]
-    for agent in agents:
-        try:
-            for name in names:
-                field_name(agent, name.removeprefix("--").partition("=")[0])
-        except InputError:
-            if agent == agents[-1]:
-                raise
-            continue
-        return parse_overrides(agent, arguments)
-    return {}
+    found: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        count = 1 if "=" in rest[0] or len(rest) == 1 else 2
+        option, rest = rest[:count], rest[count:]
+        errors: list[InputError] = []
+        for agent in agents:
+            try:
+                found |= parse_overrides(agent, option)
+            except InputError as error:
+                errors.append(error)
+        if len(errors) == len(agents):
+            raise errors[0]
+    return found
 
 
 class _Board:
@@ -185,26 +203,31 @@ def _estimate(groups: list[Group], lanes: int, options: Options) -> None:
         int((run.stop or run.horizon).episodes) for group in groups for run in group.runs
     )
     most = sum(
-        int((run.stop or run.horizon).episodes) * _longest(run.task.setting)
+        int((run.stop or run.horizon).episodes) * _longest(run.task)
         for group in groups
         for run in group.runs
     )
     say(f"{episodes:,} episodes, at most {most:,} updates")
     say(
-        f"{largest.name}: {rate:,.0f} updates/s with {min(lanes, len(largest.runs))} lanes, "
+        f"{largest.name}: {rate:,.0f} updates/s with {min(lanes, largest.total)} lanes, "
         f"{compiling:.0f} s to compile"
     )
     say(f"at that rate at most {(most / rate + compiling * len(groups)) / 3600:.1f} hours")
 
 
-def _longest(setting: Any) -> int:
-    """Steps that an episode can have: a bound, from what bsuite's environments are."""
-    if "size" in setting:
-        return int(setting["size"])
-    if "memory_length" in setting:
-        return int(setting["memory_length"]) + 1
-    if "chain_length" in setting:
-        return int(setting["chain_length"])
-    if "height_threshold" in setting:
-        return 1_001
-    return 1_000
+def _longest(task: Task) -> int:
+    """Steps that an episode can have, from what bsuite's environments are."""
+    setting = task.setting
+    known: dict[str, Any] = {
+        "bandit": 1,
+        "mnist": 1,
+        "catch": 9,
+        "discounting_chain": 100,
+        "deep_sea": setting.get("size"),
+        "deep_sea_stochastic": setting.get("size"),
+        "memory_len": setting.get("memory_length", 0) + 1,
+        "memory_size": setting.get("memory_length", 0) + 1,
+        "umbrella_length": setting.get("chain_length"),
+        "umbrella_distract": setting.get("chain_length"),
+    }
+    return int(known.get(parse(task.id)[0].family, 1_001))

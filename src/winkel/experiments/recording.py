@@ -96,6 +96,11 @@ class Recorder:
             save_run(self.folder, run)
         return run
 
+    def forget(self) -> None:
+        """Free the memory of records that are on disk."""
+        for table in (self.episodes, self.evaluations, self.snapshots):
+            table.clear()
+
     def close(self) -> None:
         """Close the metrics' log and its mirrors."""
         if self._log is not None:

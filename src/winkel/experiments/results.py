@@ -1,5 +1,6 @@
 """All runs under a folder, and what is wrong with them: the input of run figures and reports."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,8 @@ from winkel.io.runs import CONFIG, load_run
 
 Arrays = dict[str, np.ndarray]
 
+_OBJECTS = ("versions", "config", "hyper", "horizon")
+"""Entries of a config that hold others."""
 SWEEPS = "sweeps.jsonl"
 """One line for every sweep that ended: what it was, how long it took, on what."""
 
@@ -84,6 +87,10 @@ def read_results(root: Path) -> Results:
         except InputError as error:
             problems.append(f"{folder.relative_to(root)}: {error}")
             continue
+        foreign = [k for k in _OBJECTS if not isinstance(run.config.get(k, {}), dict)]
+        if foreign:
+            problems.append(f"{folder.relative_to(root)}: {foreign[0]} of its config is no object")
+            continue
         if run.config.get("status") == "failed":
             problems.append(f"{folder.relative_to(root)}: failed, {run.config.get('reason')}")
             continue
@@ -93,10 +100,15 @@ def read_results(root: Path) -> Results:
             f"no finished runs in {root}" + (f" ({'; '.join(problems[:3])})" if problems else "")
         )
     records.sort(key=lambda r: (r.config["env"], r.config["agent"], r.config["seed"]))
+    sweeps: list[dict[str, Any]] = []
+    try:
+        sweeps = read_metrics(root / SWEEPS) if (root / SWEEPS).is_file() else []
+    except InputError as error:
+        problems.append(str(error))
     return Results(
         records=tuple(records),
-        problems=(*problems, *_versions(records), *_unequal(records)),
-        sweeps=tuple(read_metrics(root / SWEEPS)) if (root / SWEEPS).is_file() else (),
+        problems=(*problems, *_versions(records), *_unequal(records), *_mixed(records)),
+        sweeps=tuple(sweeps),
     )
 
 
@@ -116,6 +128,20 @@ def _unequal(records: Iterable[Record]) -> list[str]:
             counts = ", ".join(f"{agent} {len(found)}" for agent, found in by_agent.items())
             problems.append(f"{env}: agents have different seeds ({counts})")
     return problems
+
+
+def _mixed(records: Iterable[Record]) -> list[str]:
+    """Agents whose runs in an environment have different settings."""
+    settings: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for record in records:
+        chosen = {key: record.config.get(key) for key in (*_OBJECTS[1:], "until")}
+        key = record.config["env"], record.config["agent"]
+        settings[key].add(json.dumps(chosen, sort_keys=True))
+    return [
+        f"{env}: runs of {agent} have {len(found)} different settings"
+        for (env, agent), found in settings.items()
+        if len(found) > 1
+    ]
 
 
 def _optional(path: Path) -> Arrays:

@@ -108,6 +108,8 @@ class Session:
     options: Options
     progress: Callable[[list[Status]], None]
     notice: Callable[[str], None]
+    keep: bool = True
+    """Whether to hand back records and learners; else they are on disk alone."""
 
     def run(self, num_lanes: int) -> list[Trained]:
         """All runs to their end, interrupted or not."""
@@ -258,13 +260,15 @@ class Session:
             run = recorder.finish(outcome)
             self.trained[report.plan] = Trained(
                 config=run.config,
-                episodes=run.episodes,
-                evaluations=recorder.rows("evaluations"),
-                snapshots=recorder.rows("snapshots"),
+                episodes=run.episodes if self.keep else {},
+                evaluations=recorder.rows("evaluations") if self.keep else {},
+                snapshots=recorder.rows("snapshots") if self.keep else {},
                 agent=self.agent,
                 hyper=self.runs[report.plan].configured.hyper,
-                learner=state.run.learner,
+                learner=state.run.learner if self.keep else None,
             )
+            if not self.keep:
+                recorder.forget()
             self.lanes.release(report.plan)
 
     @property

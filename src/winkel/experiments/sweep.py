@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,9 +18,9 @@ from winkel.experiments.config import Configured, configure, fields_of
 from winkel.experiments.recording import Recorder, conclude, is_complete
 from winkel.experiments.results import SWEEPS
 from winkel.experiments.session import Options, Planned, Session, Status
-from winkel.experiments.train import run_config
+from winkel.experiments.train import checked_seeds, horizon_of, run_config, stop_of
 from winkel.io.results import ensure_folder
-from winkel.io.runs import run_folder, write_text
+from winkel.io.runs import load_run, run_folder, write_text
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -58,8 +59,14 @@ class Sweep:
     padded: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        checked_seeds(self.seeds)
+        for what, names in (("environments", self.envs), ("agents", self.agents)):
+            if not names or len(set(names)) != len(names):
+                raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
+
     def items(self) -> list[Item]:
-        """All runs: the longest environments first, so that lanes stay full to the end."""
+        """All runs."""
         return [
             Item(env=env, agent=agent, seed=seed)
             for agent in self.agents
@@ -114,11 +121,16 @@ def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
 
 
 def grouped(
-    sweep: Sweep, out: Path, options: Options, mnist_dir: Path | None, resume: bool
-) -> tuple[list[Group], int]:
-    """The runs that are still to be made, by program, and how many had ended before."""
+    sweep: Sweep,
+    out: Path,
+    options: Options,
+    mnist_dir: Path | None,
+    resume: bool,
+    write: bool = True,
+) -> tuple[list[Group], Counter[str]]:
+    """The runs still to be made, by program, the longest first; and how many had ended how."""
     groups: dict[Any, Group] = {}
-    ended = 0
+    ended: Counter[str] = Counter()
     tasks: dict[str, Task] = {}
     for item in sweep.items():
         if item.env not in tasks:
@@ -126,18 +138,19 @@ def grouped(
             tasks[item.env] = (make_padded if padded else make)(item.env, mnist_dir)
         task = tasks[item.env]
         configured = configure(item.agent, fields_of(item.agent, sweep.fields), task)
-        horizon = Horizon(episodes=sweep.episodes or task.num_episodes)
-        stop = None if sweep.until is None else Horizon(episodes=sweep.until)
+        horizon = horizon_of(task, sweep.episodes)
+        stop = None if sweep.until is None else stop_of(sweep.until, horizon)
         config = run_config(task, configured, item.seed, horizon, stop, options, item.agent)
         folder = run_folder(out, item.env, item.agent, item.seed)
         if folder.exists() and not resume:
             raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
-        conclude(folder, config)
+        if write:
+            conclude(folder, config)
         key = _shape(task, configured)
         group = groups.get(key, Group(agent=item.agent, runs=[], total=0))
         groups[key] = group._replace(total=group.total + 1)
         if is_complete(folder, config):
-            ended += 1
+            ended[load_run(folder).config.get("status", "finished")] += 1
             continue
         recorder = Recorder(config=config, folder=folder)
         group.runs.append(Planned(task, configured, horizon, stop, recorder))
@@ -148,7 +161,7 @@ def grouped(
 
 def run_sweep(
     groups: list[Group],
-    ended: int,
+    ended: Counter[str],
     out: Path,
     options: Options,
     lanes: int,
@@ -165,22 +178,23 @@ def run_sweep(
             options=options,
             progress=partial(progress, number),
             notice=notice,
+            keep=False,
         )
         trained = session.run(min(lanes, group.total))
         bad = sum(run.config["status"] == "failed" for run in trained)
         failed, finished = failed + bad, finished + len(trained) - bad
-    return Outcome(finished, failed, ended, time.perf_counter() - begin)
+    return Outcome(finished, failed, ended.total(), time.perf_counter() - begin)
 
 
 def calibrated(group: Group, lanes: int, options: Options) -> tuple[float, float]:
     """Updates a second of a group's program, from one chunk, and seconds of its compilation."""
-    runs = group.runs[: min(lanes, len(group.runs))]
+    runs = group.runs[: min(lanes, group.total)]
     plans = [
         Plan(run.task.params, run.configured.hyper, Horizon(), run.recorder.config["seed"])
         for run in runs
     ]
     agent, env = runs[0].configured.agent, runs[0].task.env
-    machine = Lanes(agent, env, plans, len(plans), options.chunk_steps)
+    machine = Lanes(agent, env, plans, min(lanes, group.total), options.chunk_steps)
     begin = time.perf_counter()
     machine.advance()
     first = time.perf_counter() - begin
@@ -190,7 +204,7 @@ def calibrated(group: Group, lanes: int, options: Options) -> tuple[float, float
     return options.chunk_steps * len(plans) / second, max(first - second, 0.0)
 
 
-def write_log(out: Path, sweep: Sweep, outcome: Outcome) -> None:
+def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str = "ended") -> None:
     """Remember the call, for the provenance of a report."""
     path = out / SWEEPS
     row = {
@@ -201,6 +215,7 @@ def write_log(out: Path, sweep: Sweep, outcome: Outcome) -> None:
         "until": sweep.until,
         "runs": {"finished": outcome.finished, "failed": outcome.failed, "before": outcome.found},
         "seconds": round(outcome.seconds, 1),
+        "status": status,
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
     }

@@ -67,9 +67,9 @@ def train(
     options = options or Options()
     task = make(env, mnist_dir)
     configured = configure(agent, fields, task)
-    chosen_seeds = _checked_seeds(seeds)
-    horizon = _horizon(task, episodes, steps)
-    stop = None if until is None else _stop(until, horizon)
+    chosen_seeds = checked_seeds(seeds)
+    horizon = horizon_of(task, episodes, steps)
+    stop = None if until is None else stop_of(until, horizon)
     if lanes is not None:
         require_integer("lanes", lanes, at_least=1)
     configs = [
@@ -145,7 +145,8 @@ def _recorder(
     return Recorder(config=config, folder=folder, mirrors=copies)
 
 
-def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
+def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
+    """Seeds 0, 1, … of a number, or those given; raises unless they are different and in range."""
     if isinstance(seeds, int):
         return list(range(require_integer("seeds", seeds, at_least=1)))
     chosen = [require_integer("each seed", seed, at_least=0) for seed in seeds]
@@ -156,7 +157,8 @@ def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
     return chosen
 
 
-def _horizon(task: Task, episodes: int | None, steps: int | None) -> Horizon:
+def horizon_of(task: Task, episodes: int | None, steps: int | None = None) -> Horizon:
+    """When a run ends; after bsuite's own number of episodes where nothing is given."""
     if episodes is None and steps is None:
         episodes = task.num_episodes
     for name, count in (("episodes", episodes), ("steps", steps)):
@@ -165,7 +167,8 @@ def _horizon(task: Task, episodes: int | None, steps: int | None) -> Horizon:
     return Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED)
 
 
-def _stop(until: int, horizon: Horizon) -> Horizon:
+def stop_of(until: int, horizon: Horizon) -> Horizon:
+    """A stop within the horizon."""
     if require_integer("until", until, at_least=1) > horizon.episodes:
         raise InputError(f"need until <= {horizon.episodes}, the horizon, got {until}")
     return Horizon(episodes=until, steps=horizon.steps)

@@ -119,7 +119,7 @@ def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
     path = Path(path)
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
         return Training(runs=(load_trained(path, mnist_dir),))
-    folders = find_runs(path)
+    folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()] or find_runs(path)
     loaded = (load_trained(folder, mnist_dir) for folder in folders)
     runs = sorted(loaded, key=lambda run: run.config["seed"])
     kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})

@@ -143,10 +143,6 @@ class Lanes:
         """Everything of one lane, on the host (keys stay JAX's)."""
         return jax.device_get(device.picked(self._lanes, lane))
 
-    def job(self, lane: int) -> Job:
-        """What one lane does."""
-        return device.picked(self._jobs, lane)
-
     def evaluate(self, lanes: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
         """Returns `[lanes, num_episodes]` of greedy episodes; `index` makes their randomness."""
         keys = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, 5), index))(
