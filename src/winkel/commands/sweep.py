@@ -76,7 +76,7 @@ class SweepCommand:
     lanes: int | None = None
     """Runs side by side; 256 on an accelerator, 8 on a CPU by default."""
     evaluate_every: int | None = None
-    """Episodes between greedy evaluations; none by default."""
+    """Episodes between greedy evaluations; none by default, 200 with --paper."""
     checkpoint_seconds: float = 300.0
     """Time between checkpoints of unfinished runs."""
     mnist_dir: Path | None = None
@@ -87,7 +87,7 @@ class SweepCommand:
         """Run what is not there yet, and count."""
         sweep = self._sweep()
         options = Options(
-            evaluate_every=self.evaluate_every,
+            evaluate_every=self._evaluate_every,
             checkpoint_seconds=self.checkpoint_seconds,
             chunk_steps=100,
         )
@@ -122,6 +122,10 @@ class SweepCommand:
                 f"{outcome.found}; {outcome.seconds:,.0f} s"
             )
         say(f"runs: {self.out}")
+
+    @property
+    def _evaluate_every(self) -> int | None:
+        return 200 if self.paper and self.evaluate_every is None else self.evaluate_every
 
     def _sweep(self) -> Sweep:
         preset = PAPER[self.kind] if self.paper else {}
