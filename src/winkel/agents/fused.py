@@ -1,0 +1,255 @@
+"""PE-DQN's update on a GPU: the same as in `pe_dqn`, by kernels that keep nothing but parameters.
+
+For the paper's agent (a quantile and a categorical model, the mixture's target, a propagated bonus)
+on networks with one hidden layer. What else there is, `pe_dqn` does in plain JAX on every platform;
+`tests/agents/test_fused.py` holds the two against each other.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from winkel.agents import base
+from winkel.agents.base import Spec
+from winkel.exploration import linear_decay
+from winkel.kernels import descent, laws, mlp
+from winkel.networks import Ensemble
+from winkel.networks.torso import row_of
+from winkel.types import Batch, Clock, Update
+
+WIDEST = 128
+"""Most numbers in a dense observation; more would not fit beside the weights."""
+
+
+def supports(config: Any, spec: Spec) -> bool:
+    """Whether the kernels know this configuration."""
+    batch = config.batch_size
+    return (
+        sorted(config.projections) == ["categorical", "quantile"]
+        and config.backup == "mixture"
+        and config.propagate
+        and config.intrinsic_reward == "prior"
+        and config.distance == "exact"
+        and config.huber_width == 0.0
+        and len(config.hidden) == 1
+        and 16 <= batch <= 256
+        and batch & (batch - 1) == 0
+        and (spec.one_hot or spec.inputs <= WIDEST)
+    )
+
+
+def judge_one(
+    config: Any, spec: Spec, learner: Any, obs: Array, hyper: Any, interpret: bool = False
+) -> tuple[Float[Array, " A"], Float[Array, " A"]]:
+    """Values and bonuses of one observation."""
+    lane = _Lane(config, spec, hyper, interpret)
+    obs = lane.flat(obs)
+    value, bonus = weights_of(learner.params.value), weights_of(learner.params.bonus)
+    said = laws.Said(
+        mlp.row_products(value, obs)[:, None], value.last_bias, lane.prior(learner.prior, obs)
+    )
+    judged = lane.judge(said, lane.ends)
+    ahead = laws.Said(mlp.row_products(bonus, obs)[:, None], bonus.last_bias)
+    bonuses = lane.judge(ahead, lane.bonus_ends, apart=False).value + judged.distance
+    return judged.value[0], bonuses[0]
+
+
+def update(
+    config: Any,
+    spec: Spec,
+    learner: Any,
+    batch: Batch,
+    clock: Clock,
+    hyper: Any,
+    interpret: bool = False,
+) -> tuple[Any, Update]:
+    """One step on the sum of all models' losses (Algorithm 1, lines 13–24)."""
+    lane = _Lane(config, spec, hyper, interpret)
+    transitions = batch.transitions
+    obs, next_obs = lane.flat(transitions.obs), lane.flat(transitions.next_obs)
+    value, bonus = weights_of(learner.params.value), weights_of(learner.params.bonus)
+    beta = linear_decay(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
+
+    next_prior = lane.prior(learner.prior, next_obs)
+    judged = lane.judge(lane.said(value, next_obs, next_prior), lane.ends)
+    ahead = lane.judge(lane.said(bonus, next_obs), lane.bonus_ends, apart=False)
+    scores = judged.value + beta * (ahead.value + judged.distance)
+    greedy = jnp.argmax(base.possible(judged.value, spec.available), axis=-1)
+    exploring = jnp.argmax(base.possible(scores, spec.available), axis=-1)
+
+    action = jnp.asarray(transitions.action)
+    gamma = jnp.full(config.batch_size, hyper.gamma, jnp.float32)
+    discount = gamma * transitions.discount
+    bonus_discount = discount if config.episodic_bonus else gamma
+    shares = batch.weights / config.batch_size
+    value_hidden, bonus_hidden = (
+        mlp.hidden(weights, obs, active=True, interpret=interpret) for weights in (value, bonus)
+    )
+    value_lesson = lane.teach(
+        laws.Said(
+            mlp.products(value_hidden.values, value),
+            value.last_bias,
+            lane.prior(learner.prior, obs),
+        ),
+        lane.said(weights_of(learner.target_params.value), next_obs, next_prior),
+        (action, greedy),
+        (transitions.reward, discount, shares),
+        lane.ends,
+    )
+    apart = jnp.take_along_axis(judged.distance, exploring[:, None], axis=1)[:, 0]
+    bonus_lesson = lane.teach(
+        laws.Said(mlp.products(bonus_hidden.values, bonus), bonus.last_bias),
+        lane.said(weights_of(learner.target_params.bonus), next_obs),
+        (action, exploring),
+        (bonus_discount * apart, bonus_discount, shares),
+        lane.bonus_ends,
+    )
+
+    due = jnp.asarray((clock.updates + 1) % config.target_period == 0)
+    learner = lane.descend(
+        learner,
+        obs,
+        (value_hidden, bonus_hidden),
+        (value_lesson.slopes, bonus_lesson.slopes),
+        due,
+    )
+    losses = value_lesson.losses + bonus_lesson.losses
+    metrics = {
+        "loss": jnp.mean(batch.weights * losses),
+        "beta": beta,
+        "clipped": jnp.mean(value_lesson.clipped),
+    }
+    return learner, Update(priorities=losses, metrics=metrics)
+
+
+def weights_of(ensemble: Ensemble) -> mlp.Weights:
+    """The matrices of networks with one hidden layer."""
+    first, last = ensemble.members.layers
+    return mlp.Weights(
+        first=first.weight, first_bias=first.bias, last=last.weight, last_bias=last.bias
+    )
+
+
+def with_weights(ensemble: Ensemble, weights: mlp.Weights) -> Ensemble:
+    """The ensemble with other matrices."""
+    return jax.tree.unflatten(jax.tree.structure(ensemble), list(weights))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lane:
+    """The kernels with what all calls of one update share."""
+
+    config: Any
+    spec: Spec
+    hyper: Any
+    interpret: bool
+
+    @property
+    def shape(self) -> laws.Shape:
+        names = self.config.projections
+        return laws.Shape(
+            pair=laws.Pair(names.index("quantile"), names.index("categorical")),
+            actions=self.spec.num_actions,
+            size=self.config.num_atoms,
+            carriers=self.config.carriers,
+        )
+
+    @property
+    def ends(self) -> tuple[Array, Array]:
+        return jnp.asarray(self.hyper.z_min), jnp.asarray(self.hyper.z_max)
+
+    @property
+    def bonus_ends(self) -> tuple[Array, Array]:
+        low, high = self.ends
+        return jnp.zeros_like(low), 2.0 * (high - low)
+
+    def flat(self, obs: Array) -> Array:
+        """Rows of the first layer's table, or the numbers of each observation."""
+        if not self.spec.one_hot:
+            return obs.reshape(*obs.shape[: obs.ndim - len(self.spec.observation.shape)], -1)
+        return row_of(obs, self.spec.inputs, self.spec.triangle)
+
+    def products(self, weights: mlp.Weights, obs: Array) -> Float[Array, "M B O"]:
+        return mlp.products(mlp.hidden(weights, obs, interpret=self.interpret).values, weights)
+
+    def said(
+        self, weights: mlp.Weights, obs: Array, prior: Float[Array, "P B O"] | None = None
+    ) -> laws.Said:
+        return laws.Said(self.products(weights, obs), weights.last_bias, prior)
+
+    def prior(self, prior: Ensemble | None, obs: Array) -> Float[Array, "P B O"] | None:
+        """Outputs of the priors for a batch or, as a batch of one, for one observation."""
+        if prior is None:
+            return None
+        if self.spec.one_hot:
+            table = prior.members.layers[0]
+            rows = jnp.atleast_1d(obs)
+            found = table.weight.at[:, rows].get(mode="clip")
+            return (
+                jnp.where((rows < table.weight.shape[1])[None, :, None], found, 0.0)
+                + (table.bias[:, None])
+            )
+        weights = weights_of(prior)
+        made = (
+            mlp.row_products(weights, obs)[:, None]
+            if obs.ndim == 1
+            else self.products(weights, obs)
+        )
+        return made + weights.last_bias[:, None]
+
+    def judge(
+        self, said: laws.Said, ends: tuple[Array, Array], apart: bool = True
+    ) -> laws.Judgement:
+        scale = self.hyper.prior_scale
+        return laws.judge(said, self.shape, ends, scale, apart=apart, interpret=self.interpret)
+
+    def teach(
+        self,
+        said: laws.Said,
+        successor: laws.Said,
+        actions: tuple[Array, Array],
+        affine: tuple[Array, Array, Array],
+        ends: tuple[Array, Array],
+    ) -> laws.Lesson:
+        scale = self.hyper.prior_scale
+        return laws.teach(
+            said, successor, actions, affine, self.shape, ends, scale, interpret=self.interpret
+        )
+
+    def descend(
+        self,
+        learner: Any,
+        obs: Array,
+        activations: tuple[mlp.Hidden, mlp.Hidden],
+        slopes: tuple[Array, Array],
+        due: Array,
+    ) -> Any:
+        """Adam's step on both ensembles, and the copy into the target networks where it is due."""
+        adam = learner.opt_state
+        step = descent.Step(
+            rate=jnp.asarray(self.hyper.learning_rate),
+            steps=adam.count,
+            due=due,
+            epsilon=1e-3 / self.config.batch_size,
+        )
+        trees = (learner.params, adam.mu, adam.nu, learner.target_params)
+        changed = []
+        for ensembles, active, slope in zip(
+            zip(*trees, strict=True), activations, slopes, strict=True
+        ):
+            state = descent.State(*(weights_of(ensemble) for ensemble in ensembles))
+            state = descent.descend(state, obs, active, slope, step, interpret=self.interpret)
+            changed.append([with_weights(e, w) for e, w in zip(ensembles, state, strict=True)])
+        params, mean, square, target = (
+            type(learner.params)(*ensembles) for ensembles in zip(*changed, strict=True)
+        )
+        count = optax.safe_increment(adam.count)
+        return learner._replace(
+            params=params,
+            target_params=target,
+            opt_state=adam._replace(count=count, mu=mean, nu=square),
+        )
