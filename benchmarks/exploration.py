@@ -15,7 +15,8 @@ import numpy as np
 
 import winkel
 from winkel.envs.registry import make
-from winkel.experiments.session import Options, reachable
+from winkel.experiments.session import Options
+from winkel.experiments.status import reachable
 
 HORIZON = 10_000
 

@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+
+import jax
 import pytest
 
 from winkel import cli
@@ -119,3 +124,30 @@ def test_the_list_of_environments_is_complete(capsys):
 )
 def test_bad_environments_and_runs_are_one_line(arguments, shown, capsys):
     assert_refused_in_one_line(arguments, shown, capsys)
+
+
+@pytest.mark.parametrize("flags", ["", "--xla_backend_optimization_level=0"])
+def test_deterministic_reaches_xla_before_it_starts(flags):
+    program = (
+        "import os\n"
+        "from winkel.commands.backend import DETERMINISTIC, make_deterministic\n"
+        "import winkel.cli\n"
+        "make_deterministic()\nmake_deterministic()\n"
+        "print(os.environ['XLA_FLAGS'])\n"
+        "import jax\n"
+        "jax.jit(lambda x: x + 1)(1).block_until_ready()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [*flags.split(), "--xla_gpu_deterministic_ops=true"]
+
+
+def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
+    jax.devices()
+    arguments = ["train", "deep_sea:size=3", "--deterministic"]
+    assert_refused_in_one_line(arguments, "before JAX has started", capsys)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from winkel.commands.bench import BenchCommand
 from winkel.commands.bsuite import Export, Score
 from winkel.commands.data import Data
 from winkel.commands.demo import Demo
@@ -31,6 +32,7 @@ Command = (
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Figure, tyro.conf.subcommand("figure")]
+    | Annotated[BenchCommand, tyro.conf.subcommand("bench")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[List, tyro.conf.subcommand("list")]
 )
@@ -48,7 +50,7 @@ def main(argv: list[str] | None = None) -> None:
         Command, prog="winkel", description=_HELP, args=arguments, return_unknown_args=True
     )
     try:
-        if isinstance(command, Train | SweepCommand):
+        if isinstance(command, Train | SweepCommand | BenchCommand):
             command = dataclasses.replace(command, fields=tuple(rest))
         elif rest:
             raise InputError(f"unknown argument {rest[0]!r}; see `winkel {arguments[0]} --help`")

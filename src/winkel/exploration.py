@@ -14,10 +14,19 @@ def optimistic(
     return jnp.argmax(value + beta * bonus)
 
 
-def epsilon_greedy(key: PRNGKeyArray, value: Float[Array, " A"], epsilon: Scalar) -> Int[Array, ""]:
-    """The greedy action, or with probability ε any."""
+def epsilon_greedy(
+    key: PRNGKeyArray,
+    value: Float[Array, " A"],
+    epsilon: Scalar,
+    available: Int[Array, ""] | None = None,
+) -> Int[Array, ""]:
+    """The greedy action, or with probability ε any of the first `available`, by default of all.
+
+    The values of actions that are not available must be −∞.
+    """
     key_explore, key_action = (jax.random.fold_in(key, use) for use in range(2))
-    anything = jax.random.randint(key_action, (), 0, len(value))
+    count = len(value) if available is None else available
+    anything = jax.random.randint(key_action, (), 0, count)
     return jnp.where(jax.random.uniform(key_explore) < epsilon, anything, jnp.argmax(value))
 
 

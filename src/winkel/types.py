@@ -86,9 +86,14 @@ class OneHot:
     """Observations are indices into a grid that is zero but for a one there.
 
     The index `size` stands for the all-zero grid, which some environments show at the end.
+
+    Attributes:
+        shape: of the grid.
+        triangle: whether the grid is square and only cells on and below its diagonal are ever seen.
     """
 
     shape: tuple[int, ...]
+    triangle: bool = False
 
     @property
     def size(self) -> int:

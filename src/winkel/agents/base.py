@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError, require_integer
 from winkel.networks import MLP
+from winkel.networks.batched import RowGradient
 from winkel.networks.torso import FanIn, Lookup
 from winkel.types import (
     Atoms,
@@ -47,11 +48,14 @@ class Spec(NamedTuple):
         observation: what it sees.
         num_actions: A.
         fan_in: numbers that an observation really has, where it is padded; None where it is not.
+        available: actions that this setting really has, the first ones, where others of its program
+            have more; None where it has all.
     """
 
     observation: Observation
     num_actions: int
     fan_in: FanIn | None = None
+    available: Int[Array, ""] | None = None
 
     @property
     def inputs(self) -> int:
@@ -62,6 +66,11 @@ class Spec(NamedTuple):
     def one_hot(self) -> bool:
         """Whether observations are indices."""
         return isinstance(self.observation, OneHot)
+
+    @property
+    def triangle(self) -> bool:
+        """Whether only the lower triangle of the indices' grid is ever seen."""
+        return isinstance(self.observation, OneHot) and self.observation.triangle
 
 
 @runtime_checkable
@@ -127,6 +136,15 @@ class Kind(NamedTuple):
     hyper: Any
 
 
+def possible(
+    scores: Float[Array, "*M A"], available: Int[Array, ""] | None
+) -> Float[Array, "*M A"]:
+    """Scores by which to choose, −∞ for actions that a setting does not have."""
+    if available is None:
+        return scores
+    return jnp.where(jnp.arange(scores.shape[-1]) < available, scores, -jnp.inf)
+
+
 def taken(theta: Float[Array, "M A K"], action: Int[Array, ""]) -> Float[Array, "M K"]:
     """Outputs of one action, by a masked sum, whose gradient is cheaper than a scatter."""
     chosen = jnp.arange(theta.shape[1]) == action
@@ -142,10 +160,10 @@ def tabulated(network: MLP) -> MLP:
     first = network.layers[0]
     if not isinstance(first, Lookup):
         return network
-    indices = jnp.arange(first.weight.shape[0] + 1)
-    outputs = jax.vmap(network)(indices).reshape(len(indices), -1)
-    nothing = outputs[-1]  # of the index that stands for the all-zero observation
-    table = Lookup(weight=outputs[:-1] - nothing[None], bias=nothing)
+    rows = jnp.arange(first.weight.shape[0] + 1)
+    outputs = jax.vmap(network.of_row)(rows).reshape(len(rows), -1)
+    nothing = outputs[-1]  # of the row that stands for the all-zero observation
+    table = Lookup(weight=outputs[:-1] - nothing[None], bias=nothing, side=first.side)
     return MLP(layers=(table,), rows=network.rows)
 
 
@@ -157,9 +175,52 @@ def init_adam(params: PyTree) -> PyTree:
 def adam(
     params: PyTree, gradients: PyTree, state: PyTree, learning_rate: Number, epsilon: float
 ) -> tuple[PyTree, PyTree]:
-    """One step of Adam with a learning rate that may be traced."""
-    directions, state = optax.scale_by_adam(eps=epsilon).update(gradients, state)
-    return jax.tree.map(lambda p, d: p - learning_rate * d, params, directions), state
+    """One step of Adam with a learning rate that may be traced.
+
+    As `optax.scale_by_adam`; the gradient of a table may be given by its rows (`RowGradient`).
+    """
+    moments = jax.tree.map(_moments, state.mu, state.nu, gradients)
+    mu, nu = jax.tree.transpose(jax.tree.structure(state.mu), None, moments)
+    count = state.count + 1
+    first, second = (1.0 / (1.0 - decay**count) for decay in _DECAYS)
+
+    def moved(p: Array, m: Array, v: Array) -> Array:
+        return p - learning_rate * first * m / (jnp.sqrt(second * v) + epsilon)
+
+    return jax.tree.map(moved, params, mu, nu), state._replace(count=count, mu=mu, nu=nu)
+
+
+_DECAYS = (0.9, 0.999)
+"""Of Adam's moments."""
+
+
+def _moments(mu: Array, nu: Array, gradient: Array | RowGradient) -> tuple[Array, Array]:
+    """Adam's moments of a gradient g: averages of g and g² that forget by `_DECAYS`.
+
+    On a CPU, where every pass over a large table counts, its rows' gradient is added to them; on a
+    GPU it is spread over zeros, which then are one kernel's input.
+    """
+    if not isinstance(gradient, RowGradient):
+        return _average(mu, gradient, 1), _average(nu, gradient, 2)
+
+    def by_rows(mu: Array, nu: Array, gradient: RowGradient) -> tuple[Array, Array]:
+        rows, values = gradient.merged(mu.shape[1])
+        first, second = (
+            RowGradient(rows, (1.0 - decay) * values**order)
+            for order, decay in enumerate(_DECAYS, start=1)
+        )
+        return first.added_to(_DECAYS[0] * mu), second.added_to(_DECAYS[1] * nu)
+
+    def spread(mu: Array, nu: Array, gradient: RowGradient) -> tuple[Array, Array]:
+        dense = gradient.added_to(jnp.zeros_like(mu))
+        return _average(mu, dense, 1), _average(nu, dense, 2)
+
+    return jax.lax.platform_dependent(mu, nu, gradient, cpu=by_rows, default=spread)
+
+
+def _average(moment: Array, gradient: Array, order: int) -> Array:
+    decay = _DECAYS[order - 1]
+    return (1.0 - decay) * gradient**order + decay * moment
 
 
 def copied_every(period: int, clock: Clock, params: PyTree, target_params: PyTree) -> PyTree:

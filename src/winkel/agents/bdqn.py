@@ -17,7 +17,7 @@ from winkel.agents import base
 from winkel.agents.base import Number, Spec
 from winkel.errors import InputError, require_integer
 from winkel.exploration import epsilon_greedy
-from winkel.networks import Ensemble
+from winkel.networks import Ensemble, batched
 from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Transition, Update
 
 
@@ -101,9 +101,10 @@ class BDQN:
         key_member, key_explore, key_mask = (jax.random.fold_in(key, use) for use in range(3))
         active = jnp.where(first, self.init_actor(key_member), actor)
         params, prior = jax.tree.map(lambda x: x[active][None], (learner.params, learner.prior))
-        value = values(params, prior, obs, hyper.prior_scale)[0]
+        available = self.spec.available
+        value = base.possible(values(params, prior, obs, hyper.prior_scale)[0], available)
         decision = Decision(
-            action=epsilon_greedy(key_explore, value, hyper.epsilon),
+            action=epsilon_greedy(key_explore, value, hyper.epsilon, available),
             extras=draw_mask(key_mask, self.config.num_members, hyper.mask_probability),
         )
         return decision, active
@@ -123,6 +124,7 @@ class BDQN:
             double=self.config.double,
             huber_width=self.config.huber_width,
             target_period=self.config.target_period,
+            available=self.spec.available,
         )
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
@@ -149,6 +151,7 @@ def init(
             hidden=hidden,
             outputs=(spec.num_actions, 1),
             fan_in=spec.fan_in,
+            triangle=spec.triangle,
         )
 
     params = networks(key_params)
@@ -176,17 +179,33 @@ def values(
 
 
 def targets(
-    learner: Learner, transition: Transition, *, gamma: Number, prior_scale: Number, double: bool
+    learner: Learner,
+    transition: Transition,
+    *,
+    gamma: Number,
+    prior_scale: Number,
+    double: bool,
+    available: Int[Array, ""] | None = None,
 ) -> Float[Array, " M"]:
     """R + γ Q̃_m(s', a'_m) with the prior in Q̃_m; a'_m is greedy by Q̃_m, or if double by Q_m."""
     next_obs, prior = transition.next_obs, learner.prior
     successor = values(learner.target_params, prior, next_obs, prior_scale)
-    if double:
-        greedy = jnp.argmax(values(learner.params, prior, next_obs, prior_scale), axis=1)
-        best = jnp.take_along_axis(successor, greedy[:, None], axis=1)[:, 0]
-    else:
-        best = jnp.max(successor, axis=1)
-    return transition.reward + gamma * transition.discount * best
+    judge = values(learner.params, prior, next_obs, prior_scale) if double else successor
+    return _bootstrapped(transition, successor, judge, gamma, available)
+
+
+def _bootstrapped(
+    transition: Transition,
+    successor: Float[Array, "M *B A"],
+    judge: Float[Array, "M *B A"],
+    gamma: Number,
+    available: Int[Array, ""] | None,
+) -> Float[Array, "M *B"]:
+    """R + γ Q̃(s', a') with the successor's values Q̃, and a' greedy by the judge's."""
+    greedy = jnp.argmax(base.possible(judge, available), axis=-1)
+    best = jnp.take_along_axis(successor, greedy[..., None], axis=-1)[..., 0]
+    reward, discount = (jnp.asarray(x)[None] for x in (transition.reward, transition.discount))
+    return reward + gamma * discount * best
 
 
 def update(
@@ -201,35 +220,28 @@ def update(
     double: bool,
     huber_width: float,
     target_period: int,
+    available: Int[Array, ""] | None = None,
 ) -> tuple[Learner, Update]:
     """One step of Adam on the sum of all members' losses, ½ δ² (or Huber's) averaged over a batch.
 
     Being a sum, it gives every member the gradient that it would have alone.
     """
-
-    def targets_of(transition: Transition) -> Float[Array, " M"]:
-        return targets(learner, transition, gamma=gamma, prior_scale=prior_scale, double=double)
-
-    def loss_of(
-        params: Ensemble, transition: Transition, target: Array, mask: Array
-    ) -> Float[Array, ""]:
-        value = values(params, learner.prior, transition.obs, prior_scale)
-        errors = base.taken(value[..., None], transition.action)[:, 0] - target
-        if huber_width:
-            losses = optax.losses.huber_loss(errors, delta=huber_width)
-        else:
-            losses = 0.5 * errors**2
-        return jnp.sum(jnp.where(mask, losses, 0.0))
-
-    goals = jax.vmap(targets_of)(batch.transitions)
-
-    def loss(params: Ensemble) -> tuple[Float[Array, ""], Float[Array, " B"]]:
-        losses = jax.vmap(lambda t, y, mask: loss_of(params, t, y, mask))(
-            batch.transitions, goals, masks
-        )
-        return jnp.mean(batch.weights * losses), losses
-
-    (total, losses), gradients = jax.value_and_grad(loss, has_aux=True)(learner.params)
+    transitions, prior = batch.transitions, learner.prior
+    successor = _batch_values(learner.target_params, prior, transitions.next_obs, prior_scale)
+    judge = successor
+    if double:
+        judge = _batch_values(learner.params, prior, transitions.next_obs, prior_scale)
+    goals = _bootstrapped(transitions, successor, judge, gamma, available)
+    done = batched.run(learner.params, transitions.obs)
+    value = _with_prior(learner.params, done, prior, transitions.obs, prior_scale)
+    chosen = transitions.action[None, :, None] == jnp.arange(value.shape[-1])[None, None]
+    errors = jnp.sum(jnp.where(chosen, value, 0.0), axis=-1) - goals
+    each, slopes = _loss(errors, huber_width)
+    losses = jnp.sum(jnp.where(masks.T, each, 0.0), axis=0)
+    slopes = jnp.where(masks.T, slopes, 0.0) * (batch.weights / len(batch.weights))[None]
+    gradients = batched.gradient(
+        learner.params, done, transitions.obs, jnp.where(chosen, slopes[..., None], 0.0)
+    )
     params, opt_state = base.adam(
         learner.params,
         gradients,
@@ -243,7 +255,32 @@ def update(
         prior=learner.prior,
         opt_state=opt_state,
     )
-    return learner, Update(priorities=losses, metrics={"loss": total})
+    return learner, Update(priorities=losses, metrics={"loss": jnp.mean(batch.weights * losses)})
+
+
+def _batch_values(
+    params: Ensemble, prior: Ensemble | None, obs: Array, prior_scale: Number
+) -> Float[Array, "M B A"]:
+    """Q_m(s_b, ·) as in `values`, of a batch."""
+    return _with_prior(params, batched.run(params, obs), prior, obs, prior_scale)
+
+
+def _with_prior(
+    params: Ensemble, done: batched.Pass, prior: Ensemble | None, obs: Array, prior_scale: Number
+) -> Float[Array, "M B A"]:
+    """f_m(s_b) + scale · p_m(s_b), where the first has been computed."""
+    outputs = batched.outputs(params, done)
+    if prior is None:
+        return outputs
+    return outputs + prior_scale * batched.outputs(prior, batched.run(prior, obs))
+
+
+def _loss(errors: Float[Array, "M B"], huber_width: float) -> tuple[Array, Array]:
+    """½ δ², or Huber's loss of the given width, and its derivative in δ."""
+    if not huber_width:
+        return 0.5 * errors**2, errors
+    clipped = jnp.clip(errors, -huber_width, huber_width)
+    return optax.losses.huber_loss(errors, delta=huber_width), clipped
 
 
 def estimates(value: Float[Array, "M A"]) -> Estimates:

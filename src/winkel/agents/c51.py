@@ -87,8 +87,10 @@ class C51:
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
         """The action of the highest mean, or with probability ε any."""
-        value = single.action_values(self._predict(learner, obs, hyper))
-        return Decision(action=epsilon_greedy(key, value, self._epsilon(clock, hyper))), actor
+        available = self.spec.available
+        value = base.possible(single.action_values(self._predict(learner, obs, hyper)), available)
+        action = epsilon_greedy(key, value, self._epsilon(clock, hyper), available)
+        return Decision(action=action), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -104,6 +106,7 @@ class C51:
             prior_scale=0.0,
             double=self.config.double,
             target_period=self.config.target_period,
+            available=self.spec.available,
         )
         metrics = {**update.metrics, "epsilon": self._epsilon(clock, hyper)}
         return learner, update._replace(metrics=metrics)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from winkel.agents import base, single
 from winkel.agents.base import Number, Spec
 from winkel.agents.single import Learner
-from winkel.exploration import dltv_decay, optimistic
+from winkel.exploration import dltv_decay
 from winkel.projections import Quantile
 from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Update
 
@@ -91,8 +91,8 @@ class DLTV:
     ) -> tuple[Decision, tuple[()]]:
         """argmax_a Q(s, a) + β_t sqrt(σ²_+(s, a))."""
         predicted = self._predict(learner, obs, hyper)
-        value, bonus = single.action_values(predicted), _bonus(predicted)
-        return Decision(action=optimistic(value, bonus, _beta(clock, hyper))), actor
+        score = single.action_values(predicted) + _beta(clock, hyper) * _bonus(predicted)
+        return Decision(action=jnp.argmax(base.possible(score, self.spec.available))), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -107,6 +107,7 @@ class DLTV:
             gamma=hyper.gamma,
             prior_scale=hyper.prior_scale,
             target_period=self.config.target_period,
+            available=self.spec.available,
         )
         metrics = {**update.metrics, "beta": _beta(clock, hyper)}
         return learner, update._replace(metrics=metrics)

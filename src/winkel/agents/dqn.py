@@ -79,8 +79,10 @@ class DQN:
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
         """The greedy action, or with probability ε any."""
-        value = bdqn.values(learner.params, None, obs, 0.0)[0]
-        return Decision(action=epsilon_greedy(key, value, self._epsilon(clock, hyper))), actor
+        available = self.spec.available
+        value = base.possible(bdqn.values(learner.params, None, obs, 0.0)[0], available)
+        action = epsilon_greedy(key, value, self._epsilon(clock, hyper), available)
+        return Decision(action=action), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -97,6 +99,7 @@ class DQN:
             double=self.config.double,
             huber_width=self.config.huber_width,
             target_period=self.config.target_period,
+            available=self.spec.available,
         )
         metrics = {**update.metrics, "epsilon": self._epsilon(clock, hyper)}
         return learner, update._replace(metrics=metrics)

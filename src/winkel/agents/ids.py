@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from winkel.agents import base, bdqn, single
 from winkel.agents.base import Number, Spec
@@ -150,9 +150,11 @@ class IDS:
     ) -> tuple[Decision, tuple[()]]:
         """argmin_a Δ̂² / I, and a draw of which members will learn from this."""
         beliefs = self._beliefs(learner, obs, hyper)
-        lost = regret(beliefs.value, beliefs.spread, self._beta(clock, hyper))
+        available = self.spec.available
+        lost = regret(beliefs.value, beliefs.spread, self._beta(clock, hyper), available)
+        ratio = root_ratio(lost, beliefs.gain)
         decision = Decision(
-            action=jnp.argmin(root_ratio(lost, beliefs.gain)),
+            action=jnp.argmax(base.possible(-ratio, available)),
             extras=bdqn.draw_mask(key, self.config.num_members, hyper.mask_probability),
         )
         return decision, actor
@@ -172,6 +174,7 @@ class IDS:
             double=self.config.double,
             huber_width=self.config.huber_width,
             target_period=self.config.target_period,
+            available=self.spec.available,
         )
         c51, told_c51 = single.update(
             self._projection(hyper),
@@ -182,6 +185,7 @@ class IDS:
             gamma=hyper.gamma,
             prior_scale=hyper.c51_prior_scale,
             target_period=self.config.target_period,
+            available=self.spec.available,
         )
         update = Update(
             priorities=told.priorities + told_c51.priorities,
@@ -221,7 +225,7 @@ class IDS:
             self._projection(hyper), c51.params, c51.prior, obs, hyper.c51_prior_scale
         )
         spread = jnp.std(values, axis=0)
-        noise = NOISES[self.config.noise](jax.vmap(variance)(returns))
+        noise = NOISES[self.config.noise](jax.vmap(variance)(returns), self.spec.available)
         return Beliefs(
             value=jnp.mean(values, axis=0),
             spread=spread,
@@ -230,19 +234,31 @@ class IDS:
         )
 
 
-def noise_epsilon(variances: Float[Array, " A"]) -> Float[Array, " A"]:
+def noise_epsilon(
+    variances: Float[Array, " A"], available: Int[Array, ""] | None = None
+) -> Float[Array, " A"]:
     """ρ_ε²: return variances relative to their mean, ε_1 added to both (App. B)."""
-    return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + jnp.mean(variances))
+    return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + _average(variances, available))
 
 
-def noise_clipped(variances: Float[Array, " A"]) -> Float[Array, " A"]:
+def noise_clipped(
+    variances: Float[Array, " A"], available: Int[Array, ""] | None = None
+) -> Float[Array, " A"]:
     """ρ²: return variances relative to their mean, at least 0.25; 1 where no return varies."""
-    average = jnp.mean(variances)
+    average = _average(variances, available)
     relative = jnp.where(average > 0, variances / average, 1.0)
     return jnp.maximum(relative, LEAST_NOISE)
 
 
-NOISES: Mapping[str, Callable[[Array], Array]] = {
+def _average(variances: Float[Array, " A"], available: Int[Array, ""] | None) -> Float[Array, ""]:
+    """The mean over the actions that there are."""
+    if available is None:
+        return jnp.mean(variances)
+    there = jnp.arange(len(variances)) < available
+    return jnp.sum(jnp.where(there, variances, 0.0)) / available
+
+
+NOISES: Mapping[str, Callable[[Array, Array | None], Array]] = {
     "epsilon": noise_epsilon,
     "clipped": noise_clipped,
 }
@@ -255,13 +271,17 @@ def information_gain(spread: Float[Array, " A"], noise: Float[Array, " A"]) -> F
 
 
 def regret(
-    value: Float[Array, " A"], spread: Float[Array, " A"], beta: Scalar
+    value: Float[Array, " A"],
+    spread: Float[Array, " A"],
+    beta: Scalar,
+    available: Int[Array, ""] | None = None,
 ) -> Float[Array, " A"]:
     """Δ̂(a) = max_a' (μ(a') + β σ(a')) − (μ(a) − β σ(a)), the most that an action may cost.
 
     Never negative; with β = 0 it is 0 for the greedy action, exactly.
     """
-    return jnp.max(value + beta * spread) - (value - beta * spread)
+    best = jnp.max(base.possible(value + beta * spread, available))
+    return best - (value - beta * spread)
 
 
 def root_ratio(lost: Float[Array, " A"], gain: Float[Array, " A"]) -> Float[Array, " A"]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.agents import base
+from winkel.agents import base, fused
 from winkel.agents.base import Number, Spec
 from winkel.distributions import bootstrap, disagreement, mean, mixture
 from winkel.errors import InputError, require_integer
@@ -56,6 +56,8 @@ class Config:
     """Steps before the first update."""
     target_period: int = 4
     """Updates between copies into the target networks."""
+    kernels: bool = True
+    """Use the kernels of `agents.fused` on a GPU, where they know the configuration."""
 
     def __post_init__(self) -> None:
         base.check_learning(self)
@@ -159,14 +161,21 @@ class PEDQN:
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
         """Optimistic choice, eq. 13."""
-        beliefs = self._beliefs(learner.params, learner.prior, obs, hyper)
-        action = optimistic(beliefs.value, beliefs.bonus, self._beta(clock, hyper))
+        if self._has_kernels():
+            value, bonus = fused.judge_one(self.config, self.spec, learner, obs, hyper)
+        else:
+            beliefs = self._beliefs(learner.params, learner.prior, obs, hyper)
+            value, bonus = beliefs.value, beliefs.bonus
+        value = base.possible(value, self.spec.available)
+        action = optimistic(value, bonus, self._beta(clock, hyper))
         return Decision(action=action), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on the sum of all models' losses (Algorithm 1, lines 13–24)."""
+        if self._has_kernels():
+            return fused.update(self.config, self.spec, learner, batch, clock, hyper)
         beta = self._beta(clock, hyper)
         targets = jax.vmap(lambda t: self._targets(learner, t, beta, hyper))(batch.transitions)
 
@@ -219,11 +228,19 @@ class PEDQN:
             hidden=self.config.hidden,
             outputs=(self.spec.num_actions, self.config.num_atoms),
             fan_in=self.spec.fan_in,
+            triangle=self.spec.triangle,
+            aligned=self._knows_kernels(),
         )
 
     def _priors(self, key: PRNGKeyArray, count: int) -> Ensemble:
         networks = self._networks(key, count)
         return Ensemble(members=jax.vmap(base.tabulated)(networks.members))
+
+    def _knows_kernels(self) -> bool:
+        return self.config.kernels and fused.supports(self.config, self.spec)
+
+    def _has_kernels(self) -> bool:
+        return self._knows_kernels() and jax.default_backend() == "gpu"
 
     def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
         return linear_decay(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
@@ -289,9 +306,11 @@ class PEDQN:
         members = _decoded(self._value_projections(hyper), theta)
         discount = hyper.gamma * transition.discount
         if self.config.backup == "mixture":
-            successors = [_at(mixture(members), jnp.argmax(online.value))] * len(members)
+            greedy_action = jnp.argmax(base.possible(online.value, self.spec.available))
+            successors = [_at(mixture(members), greedy_action)] * len(members)
         else:
-            greedy = [jnp.argmax(jax.vmap(mean)(member)) for member in online.members]
+            means = [jax.vmap(mean)(member) for member in online.members]
+            greedy = [jnp.argmax(base.possible(v, self.spec.available)) for v in means]
             successors = [_at(m, action) for m, action in zip(members, greedy, strict=True)]
         value_targets = [bootstrap(transition.reward, discount, z) for z in successors]
         return Targets(
@@ -315,7 +334,8 @@ class PEDQN:
         """
         if learner.target_params.bonus is None:
             return None
-        exploring = optimistic(online.value, online.bonus, beta)
+        value = base.possible(online.value, self.spec.available)
+        exploring = optimistic(value, online.bonus, beta)
         outputs = learner.target_params.bonus(transition.next_obs)
         raw = _at(mixture(_decoded(self._bonus_projections(hyper), outputs)), exploring)
         discount = jnp.asarray(hyper.gamma)

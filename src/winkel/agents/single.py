@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.agents import base
 from winkel.agents.base import Number, Spec
@@ -41,6 +41,7 @@ def init(
             hidden=hidden,
             outputs=(spec.num_actions, num_atoms),
             fan_in=spec.fan_in,
+            triangle=spec.triangle,
         )
 
     params = network(key_params)
@@ -78,6 +79,7 @@ def target(
     gamma: Number,
     prior_scale: Number,
     double: bool = True,
+    available: Int[Array, ""] | None = None,
 ) -> Atoms:
     """Law of r + γ Z̃(s', a'), a' greedy by the mean of the online network if double, else of Z̃."""
     next_obs, prior = transition.next_obs, learner.prior
@@ -85,7 +87,7 @@ def target(
     judge = (
         predict(projection, learner.params, prior, next_obs, prior_scale) if double else successor
     )
-    greedy = jnp.argmax(action_values(judge))
+    greedy = jnp.argmax(base.possible(action_values(judge), available))
     chosen = Atoms(locations=successor.locations[greedy], probs=successor.probs[greedy])
     return bootstrap(transition.reward, gamma * transition.discount, chosen)
 
@@ -101,6 +103,7 @@ def update(
     prior_scale: Number,
     target_period: int,
     double: bool = True,
+    available: Int[Array, ""] | None = None,
 ) -> tuple[Learner, Update]:
     """One step of Adam on the projection's loss, averaged over the batch.
 
@@ -109,7 +112,13 @@ def update(
 
     def target_of(transition: Transition) -> Atoms:
         return target(
-            projection, learner, transition, gamma=gamma, prior_scale=prior_scale, double=double
+            projection,
+            learner,
+            transition,
+            gamma=gamma,
+            prior_scale=prior_scale,
+            double=double,
+            available=available,
         )
 
     def loss_of(params: MLP, transition: Transition, goal: Atoms) -> Float[Array, ""]:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from winkel.agents import base, single
@@ -27,6 +28,8 @@ MOMENTS: Mapping[str, Callable[[Atoms], Float[Array, ""]]] = {
     "kurtosis": kurtosis,
 }
 """The first four, the last two standardised."""
+LAST = float(np.finfo(np.float32).min)
+"""The score of an action that has no statistic: behind all that have, before those that are not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +108,8 @@ class Statistic:
     ) -> tuple[Decision, tuple[()]]:
         """argmax_a S[Z], Z ~ η(s, a); a point mass, where it has no statistic, comes last."""
         statistic = self._statistic(self._predict(learner, obs, hyper))
-        action = jnp.argmax(jnp.where(jnp.isnan(statistic), -jnp.inf, statistic))
-        return Decision(action=action), actor
+        score = jnp.where(jnp.isnan(statistic), LAST, statistic)
+        return Decision(action=jnp.argmax(base.possible(score, self.spec.available))), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -124,6 +127,7 @@ class Statistic:
             gamma=hyper.gamma,
             prior_scale=hyper.prior_scale,
             target_period=self.config.target_period,
+            available=self.spec.available,
         )
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:

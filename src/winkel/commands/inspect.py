@@ -10,7 +10,7 @@ import tyro
 
 from winkel.commands.figure import Format
 from winkel.commands.terminal import say
-from winkel.envs.registry import Task, make, make_padded
+from winkel.envs.registry import Task, remake
 from winkel.errors import InputError
 from winkel.experiments.trained import Trained, load
 from winkel.figures import RUN_FIGURES, style
@@ -41,8 +41,7 @@ class Inspect:
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
         trained = load(self.path, self.mnist_dir).of(self.seed)
-        made = make_padded if trained.config.get("padded") else make
-        task = made(trained.config["env"], self.mnist_dir)
+        task = remake(trained.config, self.mnist_dir)
         out = self.out or self.path
         ensure_folder(out)
         obs = observation_at(task, self.at)

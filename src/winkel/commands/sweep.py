@@ -3,27 +3,29 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 import tyro
+from rich.table import Table
 
 from winkel.agents import VARIANTS
-from winkel.commands.terminal import say
+from winkel.commands.backend import make_deterministic
+from winkel.commands.terminal import console, say
 from winkel.commands.train import Display
-from winkel.envs.registry import Task, parse
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import parse_overrides
+from winkel.experiments.config import parse_shared_overrides
+from winkel.experiments.ledger import GroupCost, Outcome
 from winkel.experiments.session import Options, Status
 from winkel.experiments.sweep import (
     Group,
-    Outcome,
     Sweep,
     bsuite_envs,
     calibrated,
     deep_sea_envs,
     grouped,
+    lanes_of,
     run_sweep,
     write_log,
 )
@@ -43,6 +45,12 @@ PAPER: dict[str, dict[str, Any]] = {
     "statistics": {"agents": STATISTICS, "seeds": 30, "sizes": (50,), "episodes": 10_000},
 }
 """Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
+LEAST_LANES = 8
+"""To which a program shrinks on an accelerator; fewer are hardly faster."""
+CHUNKS_LOGGED = 10
+"""On an accelerator, chunks of a run for each line of its metrics."""
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +82,21 @@ class SweepCommand:
     dry_run: bool = False
     """Run nothing; say how many runs, programs and updates there are, and how long it may take."""
     lanes: int | None = None
-    """Runs side by side; 256 on an accelerator, 8 on a CPU by default."""
+    """Runs side by side; by default on an accelerator 256 or as many as there is memory for, on a
+    CPU 8."""
+    pack: Flag = False
+    """For bsuite: settings of different experiments share a program, padded; the default on an
+    accelerator."""
+    no_pack: Flag = False
+    """Only settings of one experiment share a program; the default on a CPU."""
+    shrink: Flag = False
+    """When half of the lanes are idle, go on in a program of half as many; the default on an
+    accelerator, but for --deterministic."""
+    no_shrink: Flag = False
+    """Leave idle lanes as they are; the default on a CPU, where runs are then the same bit by bit
+    alone and in company."""
+    deterministic: bool = False
+    """Have a GPU give the same bits each time, more slowly; a CPU does so anyway."""
     evaluate_every: int | None = None
     """Episodes between greedy evaluations; none by default, 200 with --paper."""
     checkpoint_seconds: float = 300.0
@@ -85,17 +107,27 @@ class SweepCommand:
 
     def run(self) -> None:
         """Run what is not there yet, and count."""
-        sweep = self._sweep()
+        if self.deterministic:
+            make_deterministic()
+        accelerated = jax.default_backend() != "cpu"
+        packed = _chosen("pack", self.pack, self.no_pack, accelerated and self.kind == "bsuite")
+        shrinks = _chosen(
+            "shrink", self.shrink, self.no_shrink, accelerated and not self.deterministic
+        )
+        if packed and self.kind != "bsuite":
+            raise InputError(f"need --pack for bsuite, got it for {self.kind}")
+        sweep = self._sweep(packed)
         options = Options(
             evaluate_every=self._evaluate_every,
             checkpoint_seconds=self.checkpoint_seconds,
             chunk_steps=100,
+            log_every=CHUNKS_LOGGED if accelerated else 1,
+            shrink=LEAST_LANES if shrinks else None,
         )
         if not self.dry_run:
             ensure_folder(self.out)
-        default_lanes = 8 if jax.default_backend() == "cpu" else 256
-        lanes = default_lanes if self.lanes is None else self.lanes
-        require_integer("lanes", lanes, at_least=1)
+        if self.lanes is not None:
+            require_integer("lanes", self.lanes, at_least=1)
         groups, ended = grouped(
             sweep, self.out, options, self.mnist_dir, self.resume, write=not self.dry_run
         )
@@ -103,20 +135,23 @@ class SweepCommand:
         say(f"{todo + ended.total()} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         if self.dry_run:
-            _estimate(groups, lanes, options)
+            _estimate(groups, self.lanes, options)
             return
         if groups:
             with _Board(groups, todo) as board:
-                begin = time.perf_counter()
+                begin, costs = time.perf_counter(), list[GroupCost]()
+                show, tell = board.update, board.display.say
                 try:
                     outcome = run_sweep(
-                        groups, ended, self.out, options, lanes, board.update, board.display.say
+                        groups, ended, self.out, options, self.lanes, show, tell, costs
                     )
                 except BaseException:
-                    spent = Outcome(0, 0, ended.total(), time.perf_counter() - begin)
+                    seconds = time.perf_counter() - begin
+                    spent = Outcome(0, 0, ended.total(), seconds, tuple(costs))
                     write_log(self.out, sweep, spent, status="interrupted")
                     raise
             write_log(self.out, sweep, outcome)
+            _print_costs(outcome)
             say(
                 f"finished {outcome.finished}, failed {outcome.failed}, found finished "
                 f"{outcome.found}; {outcome.seconds:,.0f} s"
@@ -127,7 +162,7 @@ class SweepCommand:
     def _evaluate_every(self) -> int | None:
         return 200 if self.paper and self.evaluate_every is None else self.evaluate_every
 
-    def _sweep(self) -> Sweep:
+    def _sweep(self, packed: bool) -> Sweep:
         preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = self.agents or preset.get("agents", default_agents)
@@ -151,26 +186,9 @@ class SweepCommand:
             episodes=self.episodes or preset.get("episodes"),
             until=self.until,
             padded=self.kind == "bsuite",
-            fields=_fields(agents, list(self.fields)),
+            packed=packed,
+            fields=parse_shared_overrides(tuple(agents), list(self.fields)),
         )
-
-
-def _fields(agents: tuple[str, ...], arguments: list[str]) -> dict[str, Any]:
-    """Fields that at least one of the agents has."""
-    found: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        count = 1 if "=" in rest[0] or len(rest) == 1 else 2
-        option, rest = rest[:count], rest[count:]
-        errors: list[InputError] = []
-        for agent in agents:
-            try:
-                found |= parse_overrides(agent, option)
-            except InputError as error:
-                errors.append(error)
-        if len(errors) == len(agents):
-            raise errors[0]
-    return found
 
 
 class _Board:
@@ -197,7 +215,32 @@ class _Board:
         self.display.show(f"{self.names[group]}: {ended}/{len(statuses)}", share, running)
 
 
-def _estimate(groups: list[Group], lanes: int, options: Options) -> None:
+def _chosen(name: str, yes: bool, no: bool, default: bool) -> bool:
+    if yes and no:
+        raise InputError(f"need one of --{name} and --no-{name}, got both")
+    return yes or (default and not no)
+
+
+def _print_costs(outcome: Outcome) -> None:
+    """Where the time went: by program, and by experiment."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    columns = ("runs", "lanes", "updates", "seconds", "updates/s", "compiled", "s compiling")
+    table.add_column("group")
+    for name in (*columns, "s on device", "s saving"):
+        table.add_column(name, justify="right")
+    for group in outcome.groups:
+        spent = group.spent
+        numbers = (group.runs, spent.lanes, spent.total, spent.seconds, spent.rate, spent.programs)
+        rest = (spent.compiling, spent.device, spent.saving)
+        table.add_row(group.name, *(f"{number:,.0f}" for number in (*numbers, *rest)))
+    console.print(table)
+    made = outcome.updates_by_experiment()
+    say("updates: " + ", ".join(f"{name} {count:,}" for name, count in made.items()))
+    programs, compiling = (outcome.row()[name] for name in ("programs", "compiling"))
+    say(f"compiled {programs} programs in {compiling:,.0f} s")
+
+
+def _estimate(groups: list[Group], lanes: int | None, options: Options) -> None:
     """Count, and time a chunk of the largest group."""
     if not groups:
         return
@@ -206,32 +249,10 @@ def _estimate(groups: list[Group], lanes: int, options: Options) -> None:
     episodes = sum(
         int((run.stop or run.horizon).episodes) for group in groups for run in group.runs
     )
-    most = sum(
-        int((run.stop or run.horizon).episodes) * _longest(run.task)
-        for group in groups
-        for run in group.runs
-    )
+    most = sum(run.most_steps for group in groups for run in group.runs)
     say(f"{episodes:,} episodes, at most {most:,} updates")
     say(
-        f"{largest.name}: {rate:,.0f} updates/s with {min(lanes, largest.total)} lanes, "
+        f"{largest.name}: {rate:,.0f} updates/s with {lanes_of(largest, lanes)} lanes, "
         f"{compiling:.0f} s to compile"
     )
     say(f"at that rate at most {(most / rate + compiling * len(groups)) / 3600:.1f} hours")
-
-
-def _longest(task: Task) -> int:
-    """Steps that an episode can have, from what bsuite's environments are."""
-    setting = task.setting
-    known: dict[str, Any] = {
-        "bandit": 1,
-        "mnist": 1,
-        "catch": 9,
-        "discounting_chain": 100,
-        "deep_sea": setting.get("size"),
-        "deep_sea_stochastic": setting.get("size"),
-        "memory_len": setting.get("memory_length", 0) + 1,
-        "memory_size": setting.get("memory_length", 0) + 1,
-        "umbrella_length": setting.get("chain_length"),
-        "umbrella_distract": setting.get("chain_length"),
-    }
-    return int(known.get(parse(task.id)[0].family, 1_001))

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from winkel.commands.backend import make_deterministic
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
 from winkel.experiments.config import parse_overrides
@@ -22,6 +23,8 @@ from winkel.io.log import Mirror, tensorboard, wandb
 from winkel.io.runs import run_folder
 
 MOST_ROWS = 12
+REFRESH = 0.25
+"""Seconds between two pictures; drawing more of them would keep the accelerator waiting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,8 @@ class Train:
     """Time between checkpoints."""
     chunk_steps: int = 100
     """Steps between two looks at the lanes."""
+    deterministic: bool = False
+    """Have a GPU give the same bits each time, more slowly; a CPU does so anyway."""
     tensorboard: bool = False
     """Also write TensorBoard's files, into each run's folder."""
     wandb: str | None = None
@@ -72,6 +77,8 @@ class Train:
             raise InputError(
                 f"need --seeds >= 1 from >= 0, got {self.seeds} from {self.first_seed}"
             )
+        if self.deterministic:
+            make_deterministic()
         overrides = parse_overrides(self.agent, list(self.fields))
         with Display(f"{self.agent} in {self.env}") as display:
             training = train(
@@ -121,6 +128,7 @@ class Display:
     _live: Live = field(init=False)
     _begin: float = field(init=False, default=0.0)
     _updates: int = field(init=False, default=0)
+    _shown: float = field(init=False, default=-1.0)
 
     def __enter__(self) -> "Display":
         self._bar = Progress(
@@ -132,7 +140,7 @@ class Display:
             console=console,
         )
         self._task = self._bar.add_task(f"{self.title}: compiling", total=1.0, speed="")
-        self._live = Live(self._bar, console=console, refresh_per_second=4)
+        self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
         self._live.__enter__()
         return self
 
@@ -150,6 +158,9 @@ class Display:
 
     def show(self, title: str, share: float, statuses: list[Status]) -> None:
         """Show a title, what share is done, and some runs."""
+        if share < 1.0 and time.monotonic() - self._shown < REFRESH:
+            return
+        self._shown = time.monotonic()
         updates = sum(status.updates for status in statuses)
         if not self._begin:
             self._begin, self._updates = time.monotonic(), updates

@@ -13,10 +13,29 @@ import numpy as np
 
 from winkel.envs.base import Environment
 from winkel.envs.bsuite.families import FAMILIES
+from winkel.envs.bsuite.info import FACTS
+from winkel.envs.bsuite.packs import PACKS
 from winkel.envs.bsuite.sweep import EXPERIMENTS, Experiment
+from winkel.envs.packed import Packed, PackedParams
 from winkel.errors import InputError
 
 _ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
+
+
+class Packing(NamedTuple):
+    """What a setting really is, where it is packed with others.
+
+    Attributes:
+        pack: which settings it shares a shape with, a name in `PACKS`.
+        inputs: numbers that its observations really have.
+        actions: how many it really has; None where all in the pack have as many.
+        facts: what it records of an episode.
+    """
+
+    pack: str
+    inputs: int
+    actions: int | None
+    facts: tuple[str, ...]
 
 
 class Task(NamedTuple):
@@ -29,6 +48,7 @@ class Task(NamedTuple):
         setting: the same as plain numbers.
         num_episodes: how long bsuite runs it.
         padded: whether it has the shape of its whole experiment.
+        packing: what it really is, where it has the shape of a whole pack.
     """
 
     id: str
@@ -37,6 +57,12 @@ class Task(NamedTuple):
     setting: Mapping[str, int | float]
     num_episodes: int
     padded: bool = False
+    packing: Packing | None = None
+
+    @property
+    def inputs(self) -> int:
+        """Numbers in an observation of the setting, not counting what pads it."""
+        return true_inputs(self.id, self.env) if self.packing is None else self.packing.inputs
 
 
 class TaskBatch(NamedTuple):
@@ -80,6 +106,73 @@ def make_padded(task_id: str, mnist_dir: Path | None = None) -> Task:
 @lru_cache(maxsize=4)
 def _experiment(name: str, mnist_dir: Path | None) -> TaskBatch:
     return make_batch(name, mnist_dir)
+
+
+def make_packed(task_id: str, mnist_dir: Path | None = None) -> Task:
+    """The environment of an official id in the one shape that all of its pack share."""
+    experiment, setting = parse(task_id)
+    if task_id not in experiment.ids:
+        raise InputError(f"need one of bsuite's own ids to pack it with others, got {task_id!r}")
+    pack = next(pack for pack in PACKS.values() if pack.holds(experiment.name, setting))
+    members, joined = _pack(pack.name, mnist_dir)
+    which = [member.family for member in members].index(experiment.family)
+    own = members[which]
+    at = own.ids.index(task_id)
+    inner = tuple(
+        member.params[at if member is own else 0] for member in members
+    )  # placeholders are the first of their family: zeros would be divided by
+    packed = isinstance(joined, Packed)
+    return Task(
+        id=task_id,
+        env=joined,
+        params=PackedParams(which=np.asarray(which, np.int32), inner=inner)
+        if packed
+        else own.params[at],
+        setting=setting,
+        num_episodes=experiment.num_episodes,
+        packing=Packing(
+            pack=pack.name,
+            inputs=true_inputs(task_id, own.env),
+            actions=own.env.num_actions if packed else None,
+            facts=FACTS[experiment.family],
+        ),
+    )
+
+
+class _Member(NamedTuple):
+    """The settings of one family in a pack."""
+
+    family: str
+    ids: tuple[str, ...]
+    env: Environment
+    params: list[Any]
+
+
+@lru_cache(maxsize=8)
+def _pack(name: str, mnist_dir: Path | None) -> tuple[list[_Member], Environment]:
+    """Each family of a pack, and all of them as one environment."""
+    by_family: dict[str, list[str]] = {}
+    for task_id in PACKS[name].ids:
+        by_family.setdefault(parse(task_id)[0].family, []).append(task_id)
+    members = []
+    for family, ids in by_family.items():
+        env, params = FAMILIES[family].build([parse(i)[1] for i in ids], mnist_dir)
+        members.append(_Member(family, tuple(ids), env, params))
+    alike = len(members) == 1 or PACKS[name].sizes is not None  # calm and windy seas are one class
+    return members, members[0].env if alike else Packed(envs=tuple(m.env for m in members))
+
+
+def remake(config: Mapping[str, Any], mnist_dir: Path | None = None) -> Task:
+    """The environment that a run was made in, from its config: alone, padded or packed."""
+    if "packed" in config:
+        return make_packed(config["env"], mnist_dir)
+    return (make_padded if config.get("padded") else make)(config["env"], mnist_dir)
+
+
+def longest_episode(task_id: str) -> int:
+    """Steps that an episode can have."""
+    experiment, setting = parse(task_id)
+    return FAMILIES[experiment.family].longest(setting)
 
 
 def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> TaskBatch:

@@ -8,7 +8,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -97,6 +97,24 @@ def parse_overrides(agent: str, arguments: list[str]) -> dict[str, Any]:
                 raise InputError(f"need a value after {argument}")
             text = rest.pop(0)
         found[name] = _from_text(text)
+    return found
+
+
+def parse_shared_overrides(agents: Sequence[str], arguments: list[str]) -> dict[str, Any]:
+    """Fields from the command line that at least one of the agents has."""
+    found: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        count = 1 if "=" in rest[0] or len(rest) == 1 else 2
+        option, rest = rest[:count], rest[count:]
+        errors: list[InputError] = []
+        for agent in agents:
+            try:
+                found |= parse_overrides(agent, option)
+            except InputError as error:
+                errors.append(error)
+        if len(errors) == len(agents):
+            raise errors[0]
     return found
 
 

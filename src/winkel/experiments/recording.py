@@ -15,6 +15,8 @@ from winkel.io.runs import CONFIG, Run, load_run, save_run
 CHECKPOINTS, METRICS = "checkpoint", "metrics.jsonl"
 EVALUATIONS, SNAPSHOTS = "evaluations.npz", "snapshots.npz"
 _STATE = "state/"
+MOST_PARTS = 256
+"""Of a column, before they are joined: joining at every chunk would take ever longer."""
 
 Arrays = dict[str, np.ndarray]
 Table = dict[str, list[np.ndarray]]
@@ -40,7 +42,16 @@ class Recorder:
         """Rows more for one of the tables."""
         rows: Table = getattr(self, table)
         for name, values in part.items():
-            rows.setdefault(name, []).append(np.asarray(values))
+            parts = rows.setdefault(name, [])
+            if len(values) or not parts:
+                parts.append(np.asarray(values))
+            if len(parts) > MOST_PARTS:
+                parts[:] = [np.concatenate(parts)]
+
+    def count(self, table: str) -> int:
+        """How many rows a table has."""
+        rows: Table = getattr(self, table)
+        return sum(map(len, next(iter(rows.values()), [])))
 
     def rows(self, table: str) -> Arrays:
         """A table so far, its columns by name: the same order after a checkpoint."""

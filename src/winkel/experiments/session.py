@@ -4,100 +4,27 @@ import contextlib
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from winkel.envs.registry import Task, true_inputs
-from winkel.errors import InputError, require_integer
-from winkel.experiments.config import Configured
-from winkel.experiments.recording import Recorder, is_begun
+from winkel.experiments.planned import Options, Planned
+from winkel.experiments.recording import is_begun
+from winkel.experiments.status import Spent, Standing, Status, status
 from winkel.experiments.trained import Trained
 from winkel.io.checkpoint import pack, unpack
 from winkel.training.device import lane_shapes
 from winkel.training.lanes import Lanes, Plan, Report
-from winkel.training.steps import UNLIMITED, Horizon
+from winkel.training.programs import Programs
+from winkel.training.steps import UNLIMITED
 from winkel.types import OneHot
 
-DEFAULT_SNAPSHOTS = 6
+__all__ = ["Options", "Planned", "Session", "Status"]
 
-
-class Status(NamedTuple):
-    """How one run stands, for a display.
-
-    Attributes:
-        env: where.
-        agent: who.
-        seed: which.
-        progress: share of the horizon done.
-        env_steps: made so far.
-        num_episodes: ended so far.
-        updates: made so far.
-        recent_return: mean over the last episodes, NaN before the first.
-        seen: share of reachable state-actions seen, None where they cannot be counted.
-        found: first episode with a treasure, None where there is none (yet).
-        state: 'running', 'finished' or 'failed'.
-    """
-
-    env: str
-    agent: str
-    seed: int
-    progress: float
-    env_steps: int
-    num_episodes: int
-    updates: int
-    recent_return: float
-    seen: float | None
-    found: int | None
-    state: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How to train, none of which shapes what is learned.
-
-    Evaluations and snapshots happen at the first end of a chunk after their time.
-    """
-
-    evaluate_every: int | None = None
-    """Episodes (or steps, where the horizon counts steps) between greedy evaluations."""
-    evaluation_episodes: int = 1
-    """Greedy episodes of each evaluation."""
-    snapshots: int = DEFAULT_SNAPSHOTS
-    """Looks at all countable observations, from the start to the end; 0 for none."""
-    checkpoint_seconds: float = 60.0
-    """Time between checkpoints; one is written at the end in any case."""
-    chunk_steps: int = 100
-    """Steps between two looks at the lanes."""
-
-    def __post_init__(self) -> None:
-        if self.evaluate_every is not None:
-            require_integer("evaluate_every", self.evaluate_every, at_least=1)
-        require_integer("evaluation_episodes", self.evaluation_episodes, at_least=1)
-        require_integer("snapshots", self.snapshots, at_least=0)
-        require_integer("chunk_steps", self.chunk_steps, at_least=1)
-        if not self.checkpoint_seconds >= 0:
-            raise InputError(f"need checkpoint_seconds >= 0, got {self.checkpoint_seconds}")
-
-
-class Planned(NamedTuple):
-    """A run to be made, and where its records go.
-
-    Attributes:
-        task: the environment's setting; all runs of a session share its shapes.
-        configured: the agent; all runs of a session share its static settings.
-        horizon: when schedules end.
-        stop: when the run stops before that.
-        recorder: what keeps its records.
-    """
-
-    task: Task
-    configured: Configured
-    horizon: Horizon
-    stop: Horizon | None
-    recorder: Recorder
+SAVING = 0.05
+"""Share of the time that checkpoints may take; where they take longer they become rarer."""
 
 
 @dataclass
@@ -113,20 +40,37 @@ class Session:
 
     def run(self, num_lanes: int) -> list[Trained]:
         """All runs to their end, interrupted or not."""
+        self.began, self.programs, self.num_lanes = time.perf_counter(), Programs(), num_lanes
+        self.saving, self.updates, self.updates_before = 0.0, Counter[str](), Counter[int]()
         self.trained: dict[int, Trained] = {}
         self.recorders = [run.recorder for run in self.runs]
         self.agent, env = self.runs[0].configured.agent, self.runs[0].task.env
-        self.statuses = {i: _waiting(recorder) for i, recorder in enumerate(self.recorders)}
-        plans = [self._plan(run) for run in self.runs]
-        self.lanes = Lanes(self.agent, env, plans, num_lanes, self.options.chunk_steps)
+        plans = [self._plan(i, run) for i, run in enumerate(self.runs)]
+        self.standings = [Standing.of(run.task, run.recorder.rows("episodes")) for run in self.runs]
+        self.statuses = [
+            status(*parts, None) for parts in zip(self.recorders, self.standings, strict=True)
+        ]
+        self.lanes = Lanes(
+            self.agent,
+            env,
+            plans,
+            num_lanes,
+            self.options.chunk_steps,
+            shrink=self.options.shrink,
+            notice=self.notice,
+            programs=self.programs,
+        )
         self.whole = True
-        saved_at = time.monotonic()
+        saved_at, pause = time.monotonic(), self.options.checkpoint_seconds
         try:
             while self._chunk():
-                if time.monotonic() - saved_at >= self.options.checkpoint_seconds:
+                if time.monotonic() - saved_at >= pause:
+                    begin = time.monotonic()
                     self._save()
                     saved_at = time.monotonic()
-                self.progress([self.statuses[i] for i in range(len(self.recorders))])
+                    if pause:
+                        pause = max(pause, (saved_at - begin) / SAVING)
+                self.progress(list(self.statuses))
         except KeyboardInterrupt:
             if self.whole:
                 self._save()
@@ -135,6 +79,18 @@ class Session:
             for recorder in self.recorders:
                 recorder.close()
         return [self.trained[i] for i in range(len(self.recorders))]
+
+    def spent(self) -> Spent:
+        """What it took so far."""
+        return Spent(
+            seconds=time.perf_counter() - self.began,
+            device=self.programs.running,
+            compiling=self.programs.compiling,
+            saving=self.saving,
+            programs=self.programs.count,
+            lanes=self.num_lanes,
+            updates=dict(self.updates),
+        )
 
     def _chunk(self) -> list[Report]:
         """Move the lanes and record what happened. Ctrl-C waits until both are done."""
@@ -148,29 +104,27 @@ class Session:
             self.whole = True
         return reports
 
-    def _plan(self, run: Planned) -> Plan:
-        recorder = run.recorder
-        plan = Plan(
-            params=run.task.params,
-            hyper=run.configured.hyper,
-            horizon=run.horizon,
-            seed=recorder.config["seed"],
-            fan_in=true_inputs(run.task.id, run.task.env),
-            stop=run.stop,
-        )
+    def _plan(self, index: int, run: Planned) -> Plan:
+        recorder, plan = run.recorder, run.plan()
         if recorder.folder is None or not is_begun(recorder.folder):
             return plan
         arrays, skipped = recorder.resume()
         for reason in skipped:
             self.notice(f"{recorder.folder}: {reason}; went back to the checkpoint before")
         like = lane_shapes(self.agent, run.task.env, plan.params, plan.hyper, plan.horizon)
-        return plan._replace(saved=unpack(arrays, like))
+        saved = unpack(arrays, like)
+        self.updates_before[index] = int(saved.run.clock.updates)
+        return plan._replace(saved=saved)
 
     def _record(self, report: Report) -> None:
         recorder = self.recorders[report.plan]
         if report.episodes:
             recorder.add("episodes", report.episodes)
-        if report.failure is None:
+            self.standings[report.plan].add(report.episodes)
+        self.updates[recorder.config["env"]] += report.updates - self.updates_before[report.plan]
+        self.updates_before[report.plan] = report.updates
+        chunk = report.updates // self.options.chunk_steps
+        if report.failure is None and (report.finished or chunk % self.options.log_every == 0):
             counts = {
                 "env_steps": report.env_steps,
                 "episodes": report.num_episodes,
@@ -180,27 +134,7 @@ class Session:
         self.statuses[report.plan] = self._status(report)
 
     def _status(self, report: Report) -> Status:
-        recorder = self.recorders[report.plan]
-        rows = recorder.rows("episodes")
-        returns = rows.get("return", np.zeros(0))
-        treasures = np.flatnonzero(rows.get("treasure", np.zeros(0)))
-        seen = rows.get("seen")
-        state = "failed" if report.failure else "finished" if report.finished else "running"
-        return Status(
-            env=recorder.config["env"],
-            agent=recorder.config["agent"],
-            seed=recorder.config["seed"],
-            progress=report.progress,
-            env_steps=report.env_steps,
-            num_episodes=report.num_episodes,
-            updates=report.updates,
-            recent_return=float(returns[-50:].mean()) if len(returns) else float("nan"),
-            seen=None
-            if seen is None or not len(seen)
-            else seen[-1] / reachable(self.runs[report.plan].task),
-            found=int(treasures[0]) + 1 if len(treasures) else None,
-            state=state,
-        )
+        return status(self.recorders[report.plan], self.standings[report.plan], report)
 
     def _look(self, reports: list[Report]) -> None:
         """Evaluations and snapshots that are due."""
@@ -240,7 +174,7 @@ class Session:
         countable = isinstance(self.agent.spec.observation, OneHot)
         if not countable or not self.options.snapshots or report.failure:
             return False
-        made = len(self.recorders[report.plan].rows("snapshots").get("episodes", ()))
+        made = self.recorders[report.plan].count("snapshots")
         last = max(self.options.snapshots - 1, 1)
         at = made / last if self.options.snapshots > 1 else 1.0
         return made <= last and report.progress >= at - 1e-6
@@ -256,8 +190,10 @@ class Session:
                 where = "{agent} in {env}, seed {seed}".format(**recorder.config)
                 self.notice(f"{where} stopped: {report.failure}")
                 outcome = {"status": "failed", "reason": report.failure}
+            begin = time.perf_counter()
             recorder.checkpoint(pack(state), outcome)
             run = recorder.finish(outcome)
+            self.saving += time.perf_counter() - begin
             self.trained[report.plan] = Trained(
                 config=run.config,
                 episodes=run.episodes if self.keep else {},
@@ -266,6 +202,7 @@ class Session:
                 agent=self.agent,
                 hyper=self.runs[report.plan].configured.hyper,
                 learner=state.run.learner if self.keep else None,
+                packing=self.runs[report.plan].task.packing,
             )
             if not self.keep:
                 recorder.forget()
@@ -276,31 +213,11 @@ class Session:
         return self.lanes.running
 
     def _save(self) -> None:
+        begin = time.perf_counter()
         for plan, lane in self._lane_of.items():
             if self.recorders[plan].folder is not None:
                 self.recorders[plan].checkpoint(pack(self.lanes.state(lane)))
-
-
-def reachable(task: Task) -> int:
-    """State-actions that an episode can come through, where observations are countable."""
-    size = task.setting["size"]
-    return int(size * (size + 1) / 2 * task.env.num_actions)
-
-
-def _waiting(recorder: Recorder) -> Status:
-    return Status(
-        env=recorder.config["env"],
-        agent=recorder.config["agent"],
-        seed=recorder.config["seed"],
-        progress=0.0,
-        env_steps=0,
-        num_episodes=0,
-        updates=0,
-        recent_return=float("nan"),
-        seen=None,
-        found=None,
-        state="running",
-    )
+        self.saving += time.perf_counter() - begin
 
 
 @contextlib.contextmanager

@@ -12,21 +12,25 @@ from typing import Any, NamedTuple
 import jax
 
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.envs.registry import Task, make, make_padded, parse
+from winkel.envs.registry import Task, make, make_packed, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.experiments.config import Configured, configure, fields_of
+from winkel.experiments.ledger import GroupCost, Outcome
 from winkel.experiments.recording import Recorder, conclude, is_complete
 from winkel.experiments.results import SWEEPS
 from winkel.experiments.session import Options, Planned, Session, Status
 from winkel.experiments.train import checked_seeds, horizon_of, run_config, stop_of
 from winkel.io.results import ensure_folder
 from winkel.io.runs import load_run, run_folder, write_text
-from winkel.training.lanes import Lanes, Plan
+from winkel.training.lanes import Lanes
+from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
           "umbrella_distract")  # fmt: skip
 """Experiments whose settings differ in shape; in a sweep of bsuite they share one, padded."""
+MOST_LANES, LANES_ON_CPU = 256, 8
+"""Runs side by side by default, where there is memory for them."""
 
 
 class Item(NamedTuple):
@@ -48,6 +52,7 @@ class Sweep:
         episodes: horizon of each run; None for bsuite's own.
         until: stop each run after so many episodes, although schedules go by the horizon.
         padded: settings of one experiment share one shape and one program.
+        packed: settings of several experiments do, as `PACKS` has them together.
         fields: settings that differ from the agents' own, for those that have them.
     """
 
@@ -57,6 +62,7 @@ class Sweep:
     episodes: int | None = None
     until: int | None = None
     padded: bool = False
+    packed: bool = False
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,17 +98,11 @@ class Group(NamedTuple):
     @property
     def name(self) -> str:
         """The agent and where it is."""
+        task = self.runs[0].task
+        if task.packing is not None:
+            return f"{self.agent} in {task.packing.pack}"
         envs = sorted({run.task.id for run in self.runs})
         return f"{self.agent} in {envs[0] if len(envs) == 1 else _family(envs[0])}"
-
-
-class Outcome(NamedTuple):
-    """How many runs ended how, in this call or before it."""
-
-    finished: int
-    failed: int
-    found: int
-    seconds: float
 
 
 def bsuite_envs(experiments: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -134,8 +134,7 @@ def grouped(
     tasks: dict[str, Task] = {}
     for item in sweep.items():
         if item.env not in tasks:
-            padded = sweep.padded and parse(item.env)[0].name in PADDED
-            tasks[item.env] = (make_padded if padded else make)(item.env, mnist_dir)
+            tasks[item.env] = _maker(sweep, item.env)(item.env, mnist_dir)
         task = tasks[item.env]
         configured = configure(item.agent, fields_of(item.agent, sweep.fields), task)
         horizon = horizon_of(task, sweep.episodes)
@@ -155,7 +154,7 @@ def grouped(
         recorder = Recorder(config=config, folder=folder)
         group.runs.append(Planned(task, configured, horizon, stop, recorder))
     for group in groups.values():
-        group.runs.sort(key=lambda run: -_size(run.task))
+        group.runs.sort(key=lambda run: -run.most_steps)
     return [group for group in groups.values() if group.runs], ended
 
 
@@ -164,14 +163,19 @@ def run_sweep(
     ended: Counter[str],
     out: Path,
     options: Options,
-    lanes: int,
+    lanes: int | None = None,
     progress: Callable[[int, list[Status]], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
+    costs: list[GroupCost] | None = None,
 ) -> Outcome:
-    """All groups, one after the other. A run that fails is counted and stops nothing."""
+    """All groups, one after the other. A run that fails is counted and stops nothing.
+
+    `costs` gets what each group took, also that of one which is interrupted.
+    """
     ensure_folder(out)
     begin = time.perf_counter()
     finished = failed = 0
+    costs = [] if costs is None else costs
     for number, group in enumerate(groups):
         session = Session(
             runs=group.runs,
@@ -180,21 +184,46 @@ def run_sweep(
             notice=notice,
             keep=False,
         )
-        trained = session.run(min(lanes, group.total))
+        count = lanes_of(group, lanes, notice)
+        try:
+            trained = session.run(count)
+        finally:
+            costs.append(GroupCost(group.name, len(group.runs), session.spent()))
         bad = sum(run.config["status"] == "failed" for run in trained)
         failed, finished = failed + bad, finished + len(trained) - bad
-    return Outcome(finished, failed, ended.total(), time.perf_counter() - begin)
+    return Outcome(finished, failed, ended.total(), time.perf_counter() - begin, tuple(costs))
 
 
-def calibrated(group: Group, lanes: int, options: Options) -> tuple[float, float]:
+def lanes_of(
+    group: Group, wanted: int | None, notice: Callable[[str], None] = lambda _: None
+) -> int:
+    """How many runs of a group go side by side: all, if the device has room for them.
+
+    A number that is asked for is taken; the notice says if it will not fit.
+    """
+    default = LANES_ON_CPU if jax.default_backend() == "cpu" else MOST_LANES
+    lanes = min(default if wanted is None else wanted, group.total)
+    run = group.runs[0]
+    need = lane_bytes(run.configured.agent, run.task.env, run.task.params, run.configured.hyper)
+    fit = lanes_that_fit(need)
+    if fit is None or lanes <= fit:
+        return lanes
+    if wanted is None:
+        return fit
+    notice(
+        f"{group.name}: {lanes} lanes of about {need / 2**20:,.0f} MiB each may not fit in memory; "
+        f"{fit} should"
+    )
+    return lanes
+
+
+def calibrated(group: Group, lanes: int | None, options: Options) -> tuple[float, float]:
     """Updates a second of a group's program, from one chunk, and seconds of its compilation."""
-    runs = group.runs[: min(lanes, group.total)]
-    plans = [
-        Plan(run.task.params, run.configured.hyper, Horizon(), run.recorder.config["seed"])
-        for run in runs
-    ]
+    count = lanes_of(group, lanes)
+    runs = group.runs[:count]
+    plans = [run.plan()._replace(horizon=Horizon(), stop=None) for run in runs]
     agent, env = runs[0].configured.agent, runs[0].task.env
-    machine = Lanes(agent, env, plans, min(lanes, group.total), options.chunk_steps)
+    machine = Lanes(agent, env, plans, count, options.chunk_steps)
     begin = time.perf_counter()
     machine.advance()
     first = time.perf_counter() - begin
@@ -213,8 +242,8 @@ def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str = "ended") 
         "seeds": list(sweep.seeds),
         "episodes": sweep.episodes,
         "until": sweep.until,
-        "runs": {"finished": outcome.finished, "failed": outcome.failed, "before": outcome.found},
-        "seconds": round(outcome.seconds, 1),
+        "packed": sweep.packed,
+        **outcome.row(),
         "status": status,
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
@@ -226,7 +255,8 @@ def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str = "ended") 
 def _shape(task: Task, configured: Configured) -> tuple[Any, ...]:
     leaves, structure = jax.tree.flatten((task.params, task.env))
     shapes = tuple((jax.numpy.shape(leaf), jax.numpy.result_type(leaf)) for leaf in leaves)
-    return configured.name, configured.agent, structure, shapes, _family(task.id)
+    together = _family(task.id) if task.packing is None else task.packing.pack
+    return configured.name, configured.agent, structure, shapes, together
 
 
 def _family(env: str) -> str:
@@ -234,7 +264,8 @@ def _family(env: str) -> str:
     return "deep_sea" if family.startswith("deep_sea") else family
 
 
-def _size(task: Task) -> float:
-    """What orders runs by their length, among settings of one shape."""
-    lengths = [v for name, v in task.setting.items() if "size" in name or "length" in name]
-    return float(max(lengths, default=0))
+def _maker(sweep: Sweep, env: str) -> Callable[[str, Path | None], Task]:
+    experiment, _ = parse(env)
+    if sweep.packed and env in experiment.ids:
+        return make_packed
+    return make_padded if sweep.padded and experiment.name in PADDED else make

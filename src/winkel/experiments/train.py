@@ -1,6 +1,7 @@
 """Training: an agent in an environment, several seeds at once, recorded and resumable."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,12 @@ def run_config(
             "chunk_steps": options.chunk_steps,
         },
     }
+    if task.packing is not None:
+        settings["packed"] = {
+            "pack": task.packing.pack,
+            "inputs": math.prod(task.env.observation.shape),
+            "actions": task.env.num_actions,
+        }
     settings = json.loads(json.dumps(settings))
     versions = {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
     return settings | {

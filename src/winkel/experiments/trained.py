@@ -1,5 +1,6 @@
 """What training leaves: records, a policy, and what the agent believes."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -9,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from winkel.agents.base import Agent
-from winkel.envs.registry import make, make_padded
+from winkel.envs.registry import Packing, remake
 from winkel.errors import InputError
 from winkel.experiments.config import configure
 from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS
@@ -39,6 +40,7 @@ class Trained:
         agent: the algorithm.
         hyper: its hyperparameters.
         learner: what it has learned.
+        packing: what the setting really is, where it was packed with others.
     """
 
     config: dict[str, Any]
@@ -48,6 +50,7 @@ class Trained:
     agent: Agent
     hyper: Any
     learner: Any
+    packing: Packing | None = None
 
     def policy(self) -> Policy:
         """The greedy policy: a function from an observation to an action."""
@@ -56,11 +59,37 @@ class Trained:
     def estimates(self, obs: Any) -> Estimates:
         """What the agent believes about an observation, given as the environment shows it.
 
-        A one-hot observation may be the grid or the index of its one.
+        A one-hot observation may be the grid or the index of its one. That of a run which was
+        packed with others may be the setting's own, or as padded as the agent saw it.
         """
-        encoded_obs = encoded(self.agent.spec.observation, obs)
-        found = _estimates(self.agent, self.learner, jnp.asarray(encoded_obs), self.hyper)
-        return jax.tree.map(np.asarray, found)
+        observation = self.agent.spec.observation
+        array, inputs = np.asarray(obs), self.agent.spec.inputs
+        if (
+            self.packing is not None
+            and not isinstance(observation, OneHot)
+            and array.size == self.packing.inputs
+            and array.shape != observation.shape
+        ):
+            array = np.pad(array.ravel(), (0, inputs - array.size))
+        encoded_obs = encoded(observation, array)
+        available = None if self.packing is None else self.packing.actions
+        found = _estimates(
+            self.agent,
+            self.learner,
+            jnp.asarray(encoded_obs),
+            self.hyper,
+            None if available is None else jnp.asarray(available),
+        )
+        found = jax.tree.map(np.asarray, found)
+        if available is None:
+            return found
+        there = slice(available)  # those that the setting has
+        return Estimates(
+            value=found.value[there],
+            members=jax.tree.map(lambda x: x[:, there], found.members),
+            disagreement=found.disagreement[there],
+            bonus=found.bonus[there],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +174,7 @@ def load_trained(folder: Path, mnist_dir: Path | None = None) -> Trained:
         for table, file in (("evaluations", EVALUATIONS), ("snapshots", SNAPSHOTS)):
             tables[table] = load_all(folder / file) if (folder / file).is_file() else {}
     try:
-        task = (make_padded if config.get("padded") else make)(config["env"], mnist_dir)
+        task = remake(config, mnist_dir)
         fields = config["config"] | config["hyper"]
         configured = configure(config["algorithm"], fields, task)
         horizon = Horizon(
@@ -163,6 +192,7 @@ def load_trained(folder: Path, mnist_dir: Path | None = None) -> Trained:
         agent=configured.agent,
         hyper=configured.hyper,
         learner=lane.run.learner,
+        packing=task.packing,
     )
 
 
@@ -189,5 +219,9 @@ def encoded(observation: Observation, obs: Any) -> AnyArray:
 
 
 @partial(jax.jit, static_argnames="agent")
-def _estimates(agent: Agent, learner: Any, obs: Array, hyper: Any) -> Estimates:
+def _estimates(
+    agent: Agent, learner: Any, obs: Array, hyper: Any, available: Int[Array, ""] | None
+) -> Estimates:
+    spec = agent.spec._replace(available=available)
+    agent = dataclasses.replace(agent, spec=spec)  # type: ignore[type-var]
     return agent.estimates(learner, obs, hyper)

@@ -81,17 +81,23 @@ def legend_above(
         )
         for look in looks
     ]  # fmt: skip
-    columns = _columns([len(look.label) for look in looks], figure.get_size_inches()[0])
-    rows = -(-len(handles) // columns)
+    place_legend(figure, handles)
+
+
+def place_legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    """Labelled handles above all panels, as `legend_above` has them."""
     width, height = figure.get_size_inches()
+    columns = _columns([len(str(handle.get_label())) for handle in handles], width)
+    rows = -(-len(handles) // columns)
     figure.set_size_inches(width, height + 0.15 * rows)
     # Legends fill columns first.
     places = [row * columns + column for column in range(columns) for row in range(rows)]
+    patches = any(isinstance(handle, Patch) for handle in handles)
     figure.legend(
         handles=[handles[place] for place in places if place < len(handles)],
         loc="outside upper center",
         ncols=columns,
-        handlelength=1.0 if bars else 2.6,
+        handlelength=1.0 if patches else 2.6,
         columnspacing=1.2,
     )
 

@@ -9,6 +9,7 @@ from winkel.io.results import Arrays
 
 TEXTS = (
     "agents",
+    "devices",
     "experiments",
     "moments",
     "notes",

@@ -24,12 +24,21 @@ class Ensemble(eqx.Module):
         hidden: tuple[int, ...],
         outputs: tuple[int, int],
         fan_in: FanIn | None = None,
+        triangle: bool = False,
+        aligned: bool = False,
     ) -> "Ensemble":
         """`count` independent networks."""
 
         def member(k: PRNGKeyArray) -> MLP:
             return MLP.init(
-                k, inputs=inputs, one_hot=one_hot, hidden=hidden, outputs=outputs, fan_in=fan_in
+                k,
+                inputs=inputs,
+                one_hot=one_hot,
+                hidden=hidden,
+                outputs=outputs,
+                fan_in=fan_in,
+                triangle=triangle,
+                aligned=aligned,
             )
 
         return cls(members=jax.vmap(member)(jax.random.split(key, count)))

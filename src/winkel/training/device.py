@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from winkel.agents.base import Agent
+from winkel.agents.base import Agent, possible
 from winkel.replay import Uniform
 from winkel.training import steps
 from winkel.training.steps import Horizon
@@ -29,6 +29,7 @@ class Job(NamedTuple):
         horizon: when it is done.
         key: the seed of everything random in it.
         fan_in: numbers that an observation of this setting really has.
+        available: actions that it really has; None where no lane of the program has fewer.
     """
 
     params: Any
@@ -36,6 +37,7 @@ class Job(NamedTuple):
     horizon: Horizon
     key: Key[Array, "*S"]
     fan_in: Float[Array, "*S"]
+    available: Int[Array, "*S"] | None = None
 
 
 class Tally(NamedTuple):
@@ -84,12 +86,19 @@ def _replay(agent: Agent) -> Uniform:
     return Uniform(capacity=agent.config.capacity)
 
 
+def _fitted(agent: Agent, job: Job) -> Agent:
+    """The agent for what this setting really has: inputs, actions."""
+    spec = agent.spec._replace(fan_in=job.fan_in, available=job.available)
+    return dataclasses.replace(agent, spec=spec)  # type: ignore[type-var]
+
+
 def _begin(agent: Agent, env: Any, job: Job) -> Lane:
+    agent = _fitted(agent, job)
     key_learner, key_actor, key_reset, key_run, key_probe = (
         jax.random.fold_in(job.key, use) for use in range(5)
     )
     env_state, obs = env.reset(key_reset, job.params)
-    learner = _with_fan_in(agent, job).init(key_learner, job.hyper)
+    learner = agent.init(key_learner, job.hyper)
     actor = agent.init_actor(key_actor)
     first, clock = jnp.ones((), bool), steps.start_clock()
     decision, _ = agent.act(learner, actor, obs, first, clock, job.hyper, key_probe)
@@ -126,12 +135,8 @@ def _begin(agent: Agent, env: Any, job: Job) -> Lane:
     )
 
 
-def _with_fan_in(agent: Agent, job: Job) -> Agent:
-    spec = agent.spec._replace(fan_in=job.fan_in)
-    return dataclasses.replace(agent, spec=spec)  # type: ignore[type-var]
-
-
 def _step(agent: Agent, env: Any, job: Job, learning: bool, lane: Lane) -> tuple[Lane, Trace]:
+    agent = _fitted(agent, job)
     key = jax.random.fold_in(lane.run.key, lane.run.clock.env_steps)
     key_decide, key_world, key_sample, key_update = (jax.random.fold_in(key, u) for u in range(4))
     decision, actor = steps.decide(agent, lane.run, job.hyper, key_decide)
@@ -139,6 +144,7 @@ def _step(agent: Agent, env: Any, job: Job, learning: bool, lane: Lane) -> tuple
     visits, seen = _counted(lane, decision.action)
     run, metrics = lane.run, {}
     if learning:
+        run = _after(decision.action, run)
         run, update = steps.learn(agent, _replay(agent), run, job.hyper, (key_sample, key_update))
         metrics = dict(update.metrics)
     run = steps.observe(_replay(agent), run, decision, actor, result, job.horizon)
@@ -150,6 +156,15 @@ def _step(agent: Agent, env: Any, job: Job, learning: bool, lane: Lane) -> tuple
     fresh = jax.tree.map(lambda x: jnp.where(result.boundary, jnp.zeros_like(x), x), tally)
     trace = Trace(ended=result.boundary, tally=tally, seen=seen, metrics=metrics)
     return Lane(run=run, env_state=env_state, tally=fresh, visits=visits, seen=seen), trace
+
+
+def _after(action: Int[Array, ""], run: RunState) -> RunState:
+    """The run as it is once an action is chosen: learning must not begin before.
+
+    Else XLA may choose it later, from a copy of all parameters, which learning has changed by then.
+    """
+    learner, _ = jax.lax.optimization_barrier((run.learner, action))
+    return run._replace(learner=learner)
 
 
 def _counted(lane: Lane, action: Int[Array, ""]) -> tuple[Array, Array]:
@@ -180,12 +195,14 @@ def _evaluate(
     agent: Agent, env: Any, job: Job, lane: Lane, key: PRNGKeyArray, num_episodes: int
 ) -> Float[Array, " N"]:
     """Undiscounted returns of greedy episodes in a copy of the world."""
+    agent = _fitted(agent, job)
 
     def unfinished(now: _Evaluation) -> Bool[Array, ""]:
         return now.episode < num_episodes
 
     def step(now: _Evaluation) -> _Evaluation:
-        action = jnp.argmax(agent.estimates(lane.run.learner, now.obs, job.hyper).value)
+        value = agent.estimates(lane.run.learner, now.obs, job.hyper).value
+        action = jnp.argmax(possible(value, job.available))
         key_step = jax.random.fold_in(key, now.step + 1)
         env_state, result = env.step(key_step, now.env_state, action, job.params)
         at = jnp.minimum(now.episode, num_episodes - 1)
@@ -214,6 +231,8 @@ class Survey(NamedTuple):
 
 
 def _survey(agent: Agent, job: Job, lane: Lane) -> Survey:
+    agent = _fitted(agent, job)
+
     def look(obs: Int[Array, ""]) -> Survey:
         found = agent.estimates(lane.run.learner, obs, job.hyper)
         return Survey(value=found.value, disagreement=found.disagreement, bonus=found.bonus)
@@ -279,6 +298,12 @@ def chosen(which: Bool[Array, "S"], yes: Any, no: Any) -> Any:
 def picked(lanes: Any, lane: Int[Array, ""] | int) -> Any:
     """One of many lanes."""
     return jax.tree.map(lambda x: x[lane], lanes)
+
+
+@jax.jit
+def gathered(lanes: Any, which: Int[Array, "N"]) -> Any:
+    """Some of many lanes, in this order."""
+    return jax.tree.map(lambda x: x[which], lanes)
 
 
 @jax.jit

@@ -4,9 +4,10 @@ The host's side of the loop on the accelerator. Nothing here touches a disk or a
 tells after every chunk of steps what happened, and hands out or takes in the state of a lane.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,64 +17,24 @@ from winkel.agents.base import Agent
 from winkel.errors import InputError
 from winkel.training import device
 from winkel.training.device import Job, Lane, Trace
+from winkel.training.programs import Programs, lane_bytes, out_of_memory
+from winkel.training.reports import (
+    Arrays,
+    Moved,
+    Plan,
+    Report,
+    only,
+    progress,
+    reached,
+    reports_of,
+)
 from winkel.training.steps import Horizon
 from winkel.types import Clock
 
-Arrays = dict[str, np.ndarray]
+__all__ = ["Arrays", "Lanes", "Plan", "Report"]
 
-
-class Plan(NamedTuple):
-    """A run to be made.
-
-    Attributes:
-        params: the environment's setting.
-        hyper: the agent's hyperparameters, plain numbers.
-        horizon: when it ends.
-        seed: of everything random in it.
-        fan_in: numbers that an observation really has, where it is padded.
-        stop: when to stop before the horizon, which the agent's schedules go by; None: at it.
-        saved: state of its lane to go on from; None to begin.
-    """
-
-    params: Any
-    hyper: Any
-    horizon: Horizon
-    seed: int
-    fan_in: int | None = None
-    stop: Horizon | None = None
-    saved: Lane | None = None
-
-    @property
-    def end(self) -> Horizon:
-        """Where records end."""
-        return self.stop or self.horizon
-
-
-class Report(NamedTuple):
-    """What a chunk of steps brought for one run.
-
-    Attributes:
-        plan: its index among the plans.
-        episodes: the episodes that ended, within the horizon: return, length, facts, and the clock
-            at their end.
-        metrics: means over the chunk, empty without learning.
-        env_steps: steps made so far, not beyond the horizon.
-        num_episodes: episodes ended so far, not beyond the horizon.
-        updates: updates made so far.
-        progress: share of the run that is done.
-        finished: whether its end is reached.
-        failure: why the run had to stop, None if it did not.
-    """
-
-    plan: int
-    episodes: Arrays
-    metrics: dict[str, float]
-    env_steps: int
-    num_episodes: int
-    updates: int
-    progress: float
-    finished: bool
-    failure: str | None
+WORTH_COMPILING = 50_000
+"""Steps that the longest run must still have for a program of fewer lanes to be worth its time."""
 
 
 @dataclass
@@ -86,6 +47,17 @@ class Lanes:
     A lane's chunks begin at its own step `burn_in`, whatever its neighbours do, so that everything
     that happens between chunks (evaluation, the end of a run) happens at the same step of a run
     alone and in company.
+
+    Attributes:
+        agent: the algorithm.
+        env: the environment's functions.
+        plans: the runs; they begin in this order.
+        num_lanes: how many there are now.
+        chunk_steps: steps that all move between two reports.
+        shrink: when nothing waits and half of the lanes are idle, the others move into a program of
+            half as many, in steps of this many and not below it; None: never.
+        notice: gets a sentence when memory did not suffice.
+        programs: what was compiled.
     """
 
     agent: Agent
@@ -93,10 +65,15 @@ class Lanes:
     plans: Sequence[Plan]
     num_lanes: int
     chunk_steps: int = 100
+    shrink: int | None = None
+    notice: Callable[[str], None] = lambda _: None
+    programs: Programs = field(default_factory=Programs)
     _jobs: Any = field(init=False, default=None)
     _lanes: Any = field(init=False, default=None)
+    _clock: Any = field(init=False, default=None)
     _plan_of: list[int | None] = field(init=False)
-    _next: int = field(init=False, default=0)
+    _queue: deque[int] = field(init=False)
+    _saved: dict[int, Lane] = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.plans:
@@ -106,7 +83,10 @@ class Lanes:
                 f"need at least one lane and one step a chunk, got {self.num_lanes} and "
                 f"{self.chunk_steps}"
             )
+        self.env = jax.tree.map(jnp.asarray, self.env)  # images and streams travel once
         self._plan_of = [None] * self.num_lanes
+        self._queue = deque(range(len(self.plans)))
+        self._saved = {i: plan.saved for i, plan in enumerate(self.plans) if plan.saved is not None}
 
     @property
     def running(self) -> dict[int, int]:
@@ -117,23 +97,46 @@ class Lanes:
         """Fill idle lanes from the queue, then move all by a chunk. Empty when all is done.
 
         What a new lane's burn-in brought is reported together with its first chunk. A run that is
-        reported as finished or failed keeps its lane until it is released.
+        reported as finished or failed keeps its lane until it is released. Where memory does not
+        suffice, all is as it was before the chunk, in half as many lanes, and tried again.
         """
+        while True:
+            self._shrink()
+            plan_of, queue, saved = list(self._plan_of), deque(self._queue), dict(self._saved)
+            before = self._jobs, self._lanes, self._clock
+            try:
+                return self._advance()
+            except jax.errors.JaxRuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+            self._plan_of, self._queue, self._saved = plan_of, queue, saved
+            self._jobs, self._lanes, self._clock = before
+            del before  # or it would keep the memory that is wanting
+            self._halve()
+
+    def _advance(self) -> list[Report]:
         burnt_in = self._fill()
         if not self.running:
             return []
-        before = self._lanes
         if burnt_in is not None and self._all_reached():
-            return self._reports(burnt_in, None, before)
-        self._lanes, trace = device.advance(
-            self.agent, self.env, self._jobs, before, self.chunk_steps, learning=True
+            return self._reports(burnt_in, None, self._lanes, self._clock)
+        lanes, trace = self.programs.call(
+            device.advance,
+            self.agent,
+            self.env,
+            self._jobs,
+            self._lanes,
+            self.chunk_steps,
+            learning=True,
         )
-        return self._reports(burnt_in, jax.device_get(trace), before)
+        trace, clock = self.programs.fetch((trace, lanes.run.clock))
+        return self._reports(burnt_in, trace, lanes, clock)
 
     def _all_reached(self) -> bool:
         """Whether all runs ended within their burn-in, so that there is nothing to learn for."""
-        clock = jax.device_get(self._lanes.run.clock)
-        return all(_reached(self.plans[p].end, clock, lane) for p, lane in self.running.items())
+        return all(
+            reached(self.plans[p].end, self._clock, lane) for p, lane in self.running.items()
+        )
 
     def release(self, plan: int) -> None:
         """Free the lane of a run that has ended, for the next in the queue."""
@@ -145,57 +148,80 @@ class Lanes:
 
     def evaluate(self, lanes: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
         """Returns `[lanes, num_episodes]` of greedy episodes; `index` makes their randomness."""
-        keys = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, 5), index))(
-            self._jobs.key
-        )
-        found = device.evaluate(self.agent, self.env, self._jobs, self._lanes, keys, num_episodes)
-        return np.asarray(found)[list(lanes)]
+
+        def look(jobs: Job, states: Lane) -> Any:
+            keys = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, 5), index))(
+                jobs.key
+            )
+            return self.programs.call(
+                device.evaluate, self.agent, self.env, jobs, states, keys, num_episodes
+            )
+
+        return np.stack(self._seen(look, lanes))
 
     def survey(self, lanes: Sequence[int]) -> list[Arrays]:
         """Visits, value, disagreement and bonus at every countable observation."""
-        found = jax.device_get(device.survey(self.agent, self._jobs, self._lanes))
-        visits = np.asarray(self._lanes.visits)
-        return [
-            {
-                "visits": visits[lane],
-                "value": found.value[lane],
-                "disagreement": found.disagreement[lane],
-                "bonus": found.bonus[lane],
-            }
-            for lane in lanes
-        ]
+
+        def look(jobs: Job, states: Lane) -> Any:
+            found = self.programs.call(device.survey, self.agent, jobs, states)
+            return {"visits": states.visits, **found._asdict()}
+
+        return self._seen(look, lanes)
+
+    def _seen(self, look: Callable[[Job, Lane], Any], lanes: Sequence[int]) -> list[Any]:
+        """What a look at all lanes shows of some; at one after the other where memory is short."""
+        try:
+            found = self.programs.fetch(look(self._jobs, self._lanes))
+            return [jax.tree.map(lambda x, lane=lane: x[lane], found) for lane in lanes]
+        except jax.errors.JaxRuntimeError as error:
+            if not out_of_memory(error):
+                raise
+        shown = []
+        for lane in lanes:
+            jobs, states = device.gathered((self._jobs, self._lanes), np.array([lane]))
+            shown.append(jax.tree.map(lambda x: x[0], self.programs.fetch(look(jobs, states))))
+        return shown
 
     def _fill(self) -> Trace | None:
         """Start queued runs in idle lanes; the trace of their burn-in."""
         fresh: list[int] = []
         restored: list[int] = []
         for lane, plan in enumerate(self._plan_of):
-            if plan is None and self._next < len(self.plans):
-                self._plan_of[lane] = self._next
-                (fresh if self.plans[self._next].saved is None else restored).append(lane)
-                self._next += 1
+            if plan is None and self._queue:
+                plan = self._plan_of[lane] = self._queue.popleft()
+                (restored if plan in self._saved else fresh).append(lane)
         if not fresh and not restored:
             return None
         self._place_jobs()
-        begun = device.begin(self.agent, self.env, self._jobs)
+        begun = self.programs.call(device.begin, self.agent, self.env, self._jobs)
         burnt_in = None
         if fresh:
-            begun, trace = device.advance(
-                self.agent, self.env, self._jobs, begun, self.agent.config.burn_in, learning=False
+            begun, trace = self.programs.call(
+                device.advance,
+                self.agent,
+                self.env,
+                self._jobs,
+                begun,
+                self.agent.config.burn_in,
+                learning=False,
             )
-            burnt_in = _only(jax.device_get(trace), fresh)
+            burnt_in = only(self.programs.fetch(trace), fresh)
         if self._lanes is not None:
             begun = device.chosen(np.isin(np.arange(self.num_lanes), fresh), begun, self._lanes)
         for plan, lane in self.running.items():
             if lane in restored:
-                begun = device.placed(begun, lane, self.plans[plan].saved)
+                begun = device.placed(begun, lane, self._saved.pop(plan))
         self._lanes = begun
+        self._clock = self.programs.fetch(begun.run.clock)
         return burnt_in
 
     def _place_jobs(self) -> None:
         """The jobs of all lanes; an idle lane repeats another's, and nobody looks."""
         spare = next(plan for plan in self._plan_of if plan is not None)
         plans = [self.plans[spare if plan is None else plan] for plan in self._plan_of]
+        masked = any(plan.available is not None for plan in self.plans)
+        everything = self.agent.spec.num_actions
+        available = np.array([plan.available or everything for plan in plans], np.int32)
         self._jobs = Job(
             params=_stacked([plan.params for plan in plans]),
             hyper=_stacked([plan.hyper for plan in plans]),
@@ -203,110 +229,91 @@ class Lanes:
                 episodes=jnp.array([plan.horizon.episodes for plan in plans], jnp.int32),
                 steps=jnp.array([plan.horizon.steps for plan in plans], jnp.int32),
             ),
-            key=jnp.stack([jax.random.key(plan.seed) for plan in plans]),
+            key=jax.vmap(jax.random.key)(np.array([plan.seed for plan in plans], np.uint32)),
             fan_in=jnp.array([plan.fan_in or self.agent.spec.inputs for plan in plans], float),
+            available=jnp.asarray(available) if masked else None,
         )
 
-    def _reports(self, burnt_in: Trace | None, trace: Trace | None, before: Lane) -> list[Report]:
+    def _reports(
+        self, burnt_in: Trace | None, trace: Trace | None, lanes: Lane, clock: Clock
+    ) -> list[Report]:
         """What burn-in and chunk brought; without a trace there was no chunk.
 
         A lane whose loss was not finite, or whose run had ended in its burn-in, stays as it was
         before the chunk.
         """
-        losses = np.asarray([[0.0]] * self.num_lanes if trace is None else trace.metrics["loss"])
-        sound: np.ndarray = np.isfinite(losses).all(axis=1)
-        started = jax.device_get(before.run.clock)
-        early = [
-            p for p, lane in self.running.items() if _reached(self.plans[p].end, started, lane)
-        ]
-        broken = [lane for p, lane in self.running.items() if not sound[lane] and p not in early]
-        kept = [*broken, *(self.running[plan] for plan in early)]
-        if kept and trace is not None:
-            which = np.isin(np.arange(self.num_lanes), kept)
-            self._lanes = device.chosen(which, before, self._lanes)
-        clock = jax.device_get(self._lanes.run.clock)
-        reports = []
-        for plan, lane in sorted(self.running.items()):
-            end = self.plans[plan].end
-            last = int(clock.env_steps[lane])
-            parts, failure = [], None
-            if lane in broken:
-                step = int(np.argmin(np.isfinite(losses[lane])))
-                failure = (
-                    f"the loss was {losses[lane, step]} at update "
-                    f"{int(clock.updates[lane]) + step + 1}; the state before that chunk is kept"
-                )
-            elif trace is not None and plan not in early:
-                parts.append(_episodes(trace, lane, last))
-                last -= trace.ended.shape[1]
-            if burnt_in is not None:
-                parts.insert(0, _episodes(burnt_in, lane, last))
-            ended = _within(parts, int(clock.episodes[lane]), end)
-            if self._lanes.visits.shape[1] == 0:
-                ended.pop("seen", None)
-            reports.append(
-                Report(
-                    plan=plan,
-                    episodes=ended,
-                    metrics={} if trace is None or plan in early else _means(trace, lane),
-                    env_steps=min(int(clock.env_steps[lane]), int(end.steps)),
-                    num_episodes=min(int(clock.episodes[lane]), int(end.episodes)),
-                    updates=int(clock.updates[lane]),
-                    progress=_progress(end, clock, lane),
-                    finished=failure is None and _reached(end, clock, lane),
-                    failure=failure,
-                )
+        running = self.running
+        losses = np.zeros((self.num_lanes, 1)) if trace is None else trace.metrics["loss"]
+        sound: np.ndarray = np.isfinite(np.asarray(losses)).all(axis=1)
+        early = {lane for p, lane in running.items() if self._ended_early(p, lane)}
+        broken = {lane for lane in running.values() if not sound[lane]} - early
+        if (early or broken) and trace is not None:
+            kept = np.isin(np.arange(self.num_lanes), [*early, *broken])
+            lanes = device.chosen(kept, self._lanes, lanes)
+            clock = jax.tree.map(lambda old, new: np.where(kept, old, new), self._clock, clock)
+        self._lanes, self._clock = lanes, clock
+        moved = Moved(
+            running=running,
+            clock=clock,
+            burnt_in=burnt_in,
+            trace=trace,
+            early=frozenset(early),
+            broken=frozenset(broken),
+        )
+        return reports_of(self.plans, moved, countable=lanes.visits.shape[1] > 0)
+
+    def _ended_early(self, plan: int, lane: int) -> bool:
+        return reached(self.plans[plan].end, self._clock, lane)
+
+    def _shrink(self) -> None:
+        """Leave out idle lanes, where nothing waits and what is left is worth another program."""
+        running = self.running
+        if self.shrink is None or self._queue or not running:
+            return
+        fewer = self.num_lanes
+        while (half := max(-(-fewer // 2 // self.shrink) * self.shrink, self.shrink)) < fewer:
+            if len(running) > half:
+                break
+            fewer = half
+        left = max(self._steps_left(plan, lane) for plan, lane in running.items())
+        if fewer == self.num_lanes or left < WORTH_COMPILING:
+            return
+        which = [*running.values()] + [next(iter(running.values()))] * (fewer - len(running))
+        self._lanes = device.gathered(self._lanes, np.array(which))
+        self._clock = jax.tree.map(lambda part: part[which], self._clock)
+        self._plan_of = [*running] + [None] * (fewer - len(running))
+        self.num_lanes = fewer
+        self._place_jobs()
+
+    def _steps_left(self, plan: int, lane: int) -> float:
+        most = self.plans[plan].most_steps
+        done = progress(self.plans[plan].end, self._clock, lane)
+        return np.inf if most is None else most * (1.0 - done)
+
+    def _halve(self) -> None:
+        """Go on in half as many lanes, runs that had one first: from the host, where they wait."""
+        first = self.plans[0]
+        need = lane_bytes(self.agent, self.env, first.params, first.hyper) / 2**20
+        if self.num_lanes == 1:
+            raise InputError(
+                f"out of memory: a single lane needs about {need:,.0f} MiB; "
+                "need a smaller batch_size, capacity, num_atoms or hidden"
             )
-        return reports
+        running = self.running
+        if running:
+            state = jax.device_get(self._lanes)
+            for plan, lane in running.items():
+                self._saved[plan] = jax.tree.map(lambda x, lane=lane: x[lane], state)
+        self._queue.extendleft(reversed(running))
+        before, self.num_lanes = self.num_lanes, self.num_lanes // 2
+        self._jobs = self._lanes = self._clock = None
+        self._plan_of = [None] * self.num_lanes
+        self.notice(
+            f"out of memory with {before} lanes of about {need:,.0f} MiB each: "
+            f"going on with {self.num_lanes}"
+        )
 
 
 def _stacked(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *trees)
-
-
-def _means(trace: Trace, lane: int) -> dict[str, float]:
-    return {
-        name: float(np.mean(values[lane], dtype=np.float64))
-        for name, values in trace.metrics.items()
-    }
-
-
-def _only(trace: Trace, lanes: list[int]) -> Trace:
-    """The trace with episodes of these lanes alone: the others' burn-in did not happen."""
-    begun = np.isin(np.arange(len(trace.ended)), lanes)
-    return trace._replace(ended=trace.ended & begun[:, None])
-
-
-def _episodes(trace: Trace, lane: int, last_step: int) -> Arrays:
-    """Records of the episodes that ended in a trace whose last step has the given number."""
-    at = np.asarray(trace.ended)[lane]
-    records = {
-        "return": np.asarray(trace.tally.total, np.float64)[lane][at],
-        "length": np.asarray(trace.tally.length, np.int64)[lane][at],
-        "env_steps": last_step - len(at) + 1 + np.flatnonzero(at),
-        "seen": np.asarray(trace.seen, np.int64)[lane][at],
-    }
-    return records | {
-        name: np.asarray(fact, np.int64)[lane][at] for name, fact in trace.tally.facts.items()
-    }
-
-
-def _progress(end: Horizon, clock: Clock, lane: int) -> float:
-    """As `Horizon.progress`, on the host: rounded alike in any number of lanes."""
-    by_episodes = int(clock.episodes[lane]) / int(end.episodes)
-    by_steps = int(clock.env_steps[lane]) / int(end.steps)
-    return min(max(by_episodes, by_steps), 1.0)
-
-
-def _reached(end: Horizon, clock: Clock, lane: int) -> bool:
-    return bool(clock.episodes[lane] >= end.episodes or clock.env_steps[lane] >= end.steps)
-
-
-def _within(parts: list[Arrays], num_episodes: int, horizon: Horizon) -> Arrays:
-    """One table of the episodes, the last of which is number `num_episodes`, up to the horizon."""
-    if not parts:
-        return {}
-    table = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    number = num_episodes - np.arange(len(table["length"]))[::-1]
-    kept = (number <= int(horizon.episodes)) & (table["env_steps"] <= int(horizon.steps))
-    return {name: values[kept] for name, values in table.items()}
+    """On the host first: one transfer for each leaf, not one for each leaf of each tree."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)

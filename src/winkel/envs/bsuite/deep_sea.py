@@ -54,8 +54,11 @@ class DeepSea(Environment):
 
     @property
     def observation(self) -> OneHot:
-        """The cell row · max_size + column; nothing at the end of an episode."""
-        return OneHot((self.max_size, self.max_size))
+        """The cell row · max_size + column; nothing at the end of an episode.
+
+        A diver is never further right than down.
+        """
+        return OneHot((self.max_size, self.max_size), triangle=True)
 
     @property
     def num_actions(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from winkel.envs.base import Environment
+from winkel.envs.bsuite import cartpole, catch, discounting_chain, mountain_car
 from winkel.envs.bsuite.bandit import Bandit, bandit_params
 from winkel.envs.bsuite.cartpole import Cartpole, CartpoleParams
 from winkel.envs.bsuite.cartpole_swingup import CartpoleSwingup, SwingupParams
@@ -33,11 +34,13 @@ _PERTURBATION = {"reward_scale": 1.0, "noise_scale": 0.0}
 class Family(NamedTuple):
     """Parameters with their defaults, the smallest values that make sense, and how to build.
 
-    `inputs` tells how many numbers an observation of a setting has, where that depends on it.
+    `longest` tells how many steps an episode of a setting can have, `inputs` how many numbers an
+    observation of it has, where that depends on it.
     """
 
     defaults: Mapping[str, int | float]
     build: Callable[[Settings, Path | None], Built]
+    longest: Callable[[Mapping[str, Any]], int]
     at_least: Mapping[str, int | float] = {}
     inputs: Callable[[Mapping[str, Any]], int] | None = None
 
@@ -133,6 +136,22 @@ def _umbrella_inputs(setting: Mapping[str, Any]) -> int:
     return setting["n_distractor"] + 3
 
 
+def _steps(count: int) -> Callable[[Mapping[str, Any]], int]:
+    return lambda setting: count
+
+
+def _sea_steps(setting: Mapping[str, Any]) -> int:
+    return setting["size"]
+
+
+def _memory_steps(setting: Mapping[str, Any]) -> int:
+    return setting["memory_length"] + 1
+
+
+def _umbrella_steps(setting: Mapping[str, Any]) -> int:
+    return setting["chain_length"]
+
+
 _LEAST_SEA = {"size": 2, "mapping_seed": 0}
 _SEA = {"size": 10, "mapping_seed": 42, "move_cost": 0.01}
 _LEAST_CHAIN = {"chain_length": 1, "n_distractor": 0}
@@ -142,36 +161,63 @@ FAMILIES: Mapping[str, Family] = {
     "bandit": Family(
         {"mapping_seed": 0, **_PERTURBATION},
         _perturbed(lambda _: Bandit(), lambda s: bandit_params(s["mapping_seed"])),
+        _steps(1),
         {"mapping_seed": 0},
     ),
     "cartpole": Family(
         {"height_threshold": 0.8, "x_threshold": 3.0, **_PERTURBATION},
         _perturbed(lambda _: Cartpole(), _cartpole_params),
+        _steps(cartpole.NUM_STEPS),
     ),
     "cartpole_swingup": Family(
-        {"height_threshold": 0.5, "x_reward_threshold": 1.0}, _build_swingup
+        {"height_threshold": 0.5, "x_reward_threshold": 1.0},
+        _build_swingup,
+        _steps(cartpole.NUM_STEPS),
     ),
-    "catch": Family({**_PERTURBATION}, _perturbed(lambda _: Catch(), lambda _: None)),
-    "deep_sea": Family(_SEA, _build_deep_sea(stochastic=False), _LEAST_SEA, _cells),
-    "deep_sea_stochastic": Family(_SEA, _build_deep_sea(stochastic=True), _LEAST_SEA, _cells),
-    "discounting_chain": Family({"mapping_seed": 0}, _build_discounting_chain, {"mapping_seed": 0}),
+    "catch": Family(
+        {**_PERTURBATION}, _perturbed(lambda _: Catch(), lambda _: None), _steps(catch.ROWS - 1)
+    ),
+    "deep_sea": Family(_SEA, _build_deep_sea(stochastic=False), _sea_steps, _LEAST_SEA, _cells),
+    "deep_sea_stochastic": Family(
+        _SEA, _build_deep_sea(stochastic=True), _sea_steps, _LEAST_SEA, _cells
+    ),
+    "discounting_chain": Family(
+        {"mapping_seed": 0},
+        _build_discounting_chain,
+        _steps(discounting_chain.NUM_STEPS),
+        {"mapping_seed": 0},
+    ),
     "memory_len": Family(
-        {"memory_length": 1, "num_bits": 1}, _build_memory, _LEAST_MEMORY, _memory_inputs
+        {"memory_length": 1, "num_bits": 1},
+        _build_memory,
+        _memory_steps,
+        _LEAST_MEMORY,
+        _memory_inputs,
     ),
     "memory_size": Family(
-        {"memory_length": 2, "num_bits": 1}, _build_memory, _LEAST_MEMORY, _memory_inputs
+        {"memory_length": 2, "num_bits": 1},
+        _build_memory,
+        _memory_steps,
+        _LEAST_MEMORY,
+        _memory_inputs,
     ),
-    "mnist": Family({**_PERTURBATION}, _perturbed(_mnist, lambda _: None)),
-    "mountain_car": Family({**_PERTURBATION}, _perturbed(lambda _: MountainCar(), lambda _: None)),
+    "mnist": Family({**_PERTURBATION}, _perturbed(_mnist, lambda _: None), _steps(1)),
+    "mountain_car": Family(
+        {**_PERTURBATION},
+        _perturbed(lambda _: MountainCar(), lambda _: None),
+        _steps(mountain_car.NUM_STEPS),
+    ),
     "umbrella_distract": Family(
         {"chain_length": 20, "n_distractor": 1},
         _build_umbrella(replay=True),
+        _umbrella_steps,
         _LEAST_CHAIN,
         _umbrella_inputs,
     ),
     "umbrella_length": Family(
         {"chain_length": 1, "n_distractor": 20},
         _build_umbrella(replay=False),
+        _umbrella_steps,
         _LEAST_CHAIN,
         _umbrella_inputs,
     ),

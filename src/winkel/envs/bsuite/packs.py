@@ -1,0 +1,71 @@
+"""Which of bsuite's settings share one program in a packed sweep, and why. Nothing runs here.
+
+What a lane costs goes by outputs (actions × atoms), then by inputs; how long a program runs goes by
+its longest run, however few lanes are left; and every program costs half a minute to compile. So
+settings are together that are as wide and as long as each other:
+
+- `long`: at most 23 inputs and 3 actions. Runs of up to a million steps, and the chains that start
+  beside them and make room early. Nothing wider may slow these down.
+- `short`: 42 to 103 inputs, 3 actions, at most 200,000 steps.
+- `arms`: at most 2 inputs, 5 and 11 actions. Padding the chain from 5 to 11 costs less than
+  compiling it alone or widening others from 3 to 5.
+- `mnist`: 784 inputs and 10 actions, and a replay of images.
+- `sea-30`, `sea-50`: what learns a sea is as large as the square of its side; small seas padded to
+  the largest would cost six times as much, a program for each size would leave most of a GPU idle.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+
+
+class Pack(NamedTuple):
+    """Settings that share a program: all of some experiments, or of seas those of some sizes."""
+
+    name: str
+    experiments: tuple[str, ...]
+    sizes: range | None = None
+
+    def holds(self, experiment: str, setting: Mapping[str, Any]) -> bool:
+        """Whether a setting of an experiment belongs here."""
+        right_size = self.sizes is None or setting["size"] in self.sizes
+        return experiment in self.experiments and right_size
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All settings."""
+        return tuple(
+            f"{name}/{index}"
+            for name in self.experiments
+            for index, setting in enumerate(EXPERIMENTS[name].settings)
+            if self.holds(name, setting)
+        )
+
+
+def _with_noise_and_scale(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}{kind}" for name in names for kind in ("", "_noise", "_scale"))
+
+
+_SEAS = ("deep_sea", "deep_sea_stochastic")
+
+PACKS: Mapping[str, Pack] = MappingProxyType(
+    {
+        pack.name: pack
+        for pack in (
+            Pack(
+                "long",
+                (
+                    *_with_noise_and_scale("cartpole", "mountain_car"),
+                    *("cartpole_swingup", "memory_len", "umbrella_length"),
+                ),
+            ),
+            Pack("short", (*_with_noise_and_scale("catch"), "memory_size", "umbrella_distract")),
+            Pack("arms", (*_with_noise_and_scale("bandit"), "discounting_chain")),
+            Pack("mnist", _with_noise_and_scale("mnist")),
+            Pack("sea-30", _SEAS, range(10, 31)),
+            Pack("sea-50", _SEAS, range(31, 51)),
+        )
+    }
+)

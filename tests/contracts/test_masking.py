@@ -1,0 +1,177 @@
+"""Lanes with fewer actions than their program: what is not there is never chosen."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from winkel.agents import AGENTS, VARIANTS, Spec
+from winkel.envs.registry import make
+from winkel.experiments.config import configure, fields_of
+from winkel.exploration import epsilon_greedy
+from winkel.networks import MLP
+from winkel.training.lanes import Lanes, Plan
+from winkel.training.steps import Horizon, start_clock
+from winkel.types import Batch, Dense, Transition
+
+NAMES = [*AGENTS, "pe_dqn_ind", "ids_clip"]
+ALL = pytest.mark.parametrize("name", NAMES)
+SMALL = {
+    "hidden": (8,), "c51_hidden": (8,), "num_atoms": 5, "num_members": 3, "batch_size": 8,
+    "burn_in": 8, "capacity": 64, "z_min": -1.0, "z_max": 1.0, "double": True, "beta": 1.0,
+}  # fmt: skip
+ACTIONS, COUNT = 3, 16
+OBS = np.random.default_rng(0).normal(size=(COUNT, 4)).astype(np.float32)
+
+
+def small(name):
+    task = make("catch/0")
+    configured = configure(name, fields_of(name, SMALL), task)
+    spec = Spec(observation=Dense((4,)), num_actions=ACTIONS)
+    return dataclasses.replace(configured.agent, spec=spec), configured.hyper
+
+
+def masked(agent, available):
+    """With so many actions, a traced number as in a lane."""
+    return dataclasses.replace(agent, spec=agent.spec._replace(available=available))
+
+
+def tempting(learner):
+    """The same learner, whose networks all promise the most of the last action."""
+
+    def tempt(network):
+        if not isinstance(network, MLP):
+            return network
+        bias = network.layers[-1].bias
+        each = bias.reshape(*bias.shape[:-1], ACTIONS, -1)
+        promise = 30.0 * (1.0 + jnp.arange(each.shape[-1]) ** 2)
+        changed = each.at[..., -1, :].set(jnp.broadcast_to(promise, each[..., -1, :].shape))
+        return eqx.tree_at(lambda n: n.layers[-1].bias, network, changed.reshape(bias.shape))
+
+    return jax.tree.map(tempt, learner, is_leaf=lambda x: isinstance(x, MLP))
+
+
+@functools.lru_cache
+def programs(name):
+    """Acting and learning, compiled once; `available` is traced, or None."""
+    agent, hyper = small(name)
+
+    def begun(fitted, tempt):
+        learner = fitted.init(jax.random.key(0), hyper)
+        return jax.tree.map(lambda a, b: jnp.where(tempt, a, b), tempting(learner), learner)
+
+    def decided(fitted, learner, key, obs, progress):
+        clock = start_clock()._replace(progress=progress)
+        first = jnp.ones((), bool)
+        return fitted.act(learner, fitted.init_actor(key), obs, first, clock, hyper, key)[0]
+
+    @jax.jit
+    def act(available, progress):
+        fitted = masked(agent, available)
+        learner = begun(fitted, True)
+        keys = jax.random.split(jax.random.key(1), COUNT)
+        look = jax.vmap(lambda k, obs: decided(fitted, learner, k, obs, progress).action)
+        return look(keys, jnp.asarray(OBS))
+
+    @jax.jit
+    def update(available, tempt):
+        fitted = masked(agent, available)
+        learner, key = begun(fitted, tempt), jax.random.key(2)
+        extras = decided(fitted, learner, key, jnp.asarray(OBS[0]), jnp.zeros(())).extras
+        batch = Batch(
+            transitions=Transition(
+                obs=jnp.asarray(OBS),
+                action=jnp.arange(COUNT) % 2,
+                reward=jnp.linspace(-1.0, 1.0, COUNT),
+                discount=jnp.ones(COUNT),
+                next_obs=jnp.asarray(OBS[::-1]),
+                boundary=jnp.zeros(COUNT, bool),
+                extras=jax.tree.map(lambda x: jnp.stack([x] * COUNT), extras),
+            ),
+            weights=jnp.ones(COUNT),
+            indices=jnp.arange(COUNT),
+        )
+        after, told = fitted.update(learner, batch, start_clock(), hyper, key)
+        return told.priorities, jax.tree.leaves(after)
+
+    return act, update
+
+
+def chosen(name, available, progress):
+    """Actions at some observations by a learner that is tempted."""
+    return np.asarray(programs(name)[0](available, progress))
+
+
+def learned(name, available, tempt):
+    """Losses and new weights after an update on transitions of the first two actions."""
+    return programs(name)[1](available, tempt)
+
+
+@ALL
+@pytest.mark.parametrize("progress", [0.0, 1.0])
+def test_an_action_that_is_not_there_is_not_chosen(name, progress):
+    two = chosen(name, jnp.asarray(2), progress)
+    assert set(two) <= {0, 1}
+    if progress == 1.0:  # with the last, no one would choose anything else but by chance
+        assert np.mean(chosen(name, None, progress) == 2) > 0.5
+
+
+@ALL
+def test_targets_do_not_look_at_an_action_that_is_not_there(name):
+    plain, tempted = (learned(name, jnp.asarray(2), t)[0] for t in (False, True))
+    np.testing.assert_allclose(plain, tempted, rtol=1e-4, atol=1e-5)
+    everything = learned(name, None, True)[0]
+    assert not np.allclose(plain, everything, rtol=1e-2)
+
+
+@ALL
+def test_a_lane_with_all_actions_is_unchanged(name):
+    for progress in (0.0, 1.0):
+        same = (chosen(name, n, progress) for n in (None, jnp.asarray(ACTIONS)))
+        np.testing.assert_array_equal(*same)
+    ours, theirs = (learned(name, n, False) for n in (None, jnp.asarray(ACTIONS)))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_random_actions_are_drawn_among_those_that_there_are():
+    keys = jax.random.split(jax.random.key(0), 3_000)
+    draw = jax.jit(jax.vmap(lambda key, n: epsilon_greedy(key, jnp.zeros(4), 1.0, n), (0, None)))
+    for available in (1, 3, 4):
+        counts = np.bincount(np.asarray(draw(keys, jnp.asarray(available))), minlength=4)
+        assert (counts[available:] == 0).all()
+        np.testing.assert_allclose(counts[:available] / 3_000, 1 / available, atol=0.05)
+    everything = jax.vmap(lambda key: epsilon_greedy(key, jnp.zeros(4), 1.0))(keys)
+    np.testing.assert_array_equal(draw(keys, jnp.asarray(4)), everything)
+
+
+@pytest.mark.parametrize("name", ["dqn", "pe_dqn"])
+def test_lanes_of_one_program_have_their_own_actions(name):
+    """Through burn-in, learning and evaluation; a neighbour with all actions sees no difference."""
+    task = make("catch/0")
+    configured = configure(name, fields_of(name, SMALL), task)
+
+    def played(availables):
+        plans = [
+            Plan(task.params, configured.hyper, Horizon(episodes=99), 0, available=available)
+            for available in availables
+        ]
+        lanes = Lanes(configured.agent, task.env, plans, 2, 30)
+        lanes.advance()
+        actions = np.asarray(lanes._lanes.run.replay.items.action)[:, :38]
+        return actions, lanes.evaluate([0, 1], 1, 3)
+
+    actions, returns = played([2, None])
+    assert set(actions[0]) == {0, 1}
+    assert set(actions[1]) == {0, 1, 2}
+    plain, plain_returns = played([None, None])
+    np.testing.assert_array_equal(plain[1], actions[1])
+    np.testing.assert_array_equal(plain_returns[1], returns[1])
+
+
+def test_variants_are_known():
+    assert set(NAMES) <= {*AGENTS, *VARIANTS}

@@ -1,0 +1,124 @@
+"""Ensembles on batches, against the same networks one observation at a time and JAX's gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from winkel.networks import Ensemble, batched
+from winkel.networks.batched import RowGradient
+
+COUNT = 3
+# Inputs, one-hot or not, triangle or not: tables with fewer and with more rows than the batch.
+CASES = {
+    "dense": (6, False, False),
+    "small table": (6, True, False),
+    "large table": (40, True, False),
+    "small triangle": (9, True, True),
+    "large triangle": (64, True, True),
+}
+
+
+def networks_of(case, hidden, actions=2):
+    inputs, one_hot, triangle = CASES[case]
+    ensemble = Ensemble.init(
+        jax.random.key(0),
+        COUNT,
+        inputs=inputs,
+        one_hot=one_hot,
+        hidden=hidden,
+        outputs=(actions, 1),
+        triangle=triangle,
+    )
+    return jax.tree.map(lambda x: x + 0.1, ensemble)  # biases that are not 0
+
+
+def batch_of(case, size=13):
+    """Observations with repetitions, among them the one that shows nothing."""
+    inputs, one_hot, triangle = CASES[case]
+    if not one_hot:
+        return jax.random.normal(jax.random.key(1), (size, 2, inputs // 2))
+    indices = jax.random.randint(jax.random.key(1), (size,), 0, inputs + 1)
+    if triangle:
+        side = int(np.sqrt(inputs))
+        indices = jnp.where(indices % side <= indices // side, indices, 0)
+    return indices.at[:3].set(jnp.array([inputs, 0, 0]))
+
+
+def one_by_one(ensemble, obs):
+    return jnp.swapaxes(jax.vmap(ensemble)(obs)[..., 0], 0, 1)
+
+
+def spread(found, like):
+    """Gradients of tables as tables."""
+    return jax.tree.map(
+        lambda x, g: g.added_to(jnp.zeros_like(x)) if isinstance(g, RowGradient) else g,
+        like,
+        found,
+    )
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_are_those_of_each_observation(case, hidden):
+    ensemble, obs = networks_of(case, hidden), batch_of(case)
+    found = jax.jit(lambda e, o: batched.outputs(e, batched.run(e, o)))(ensemble, obs)
+    np.testing.assert_allclose(found, one_by_one(ensemble, obs), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_those_of_jax(case, hidden):
+    ensemble, obs = networks_of(case, hidden), batch_of(case)
+    slopes = jax.random.normal(jax.random.key(2), (COUNT, len(obs), 2))
+
+    @jax.jit
+    def written_out(ensemble):
+        return batched.gradient(ensemble, batched.run(ensemble, obs), obs, slopes)
+
+    found = written_out(ensemble)
+    assert isinstance(found.members.layers[0].weight, RowGradient) == case.startswith("large")
+    expected = jax.grad(lambda e: jnp.sum(slopes * one_by_one(e, obs)))(ensemble)
+    for a, b in zip(
+        jax.tree.leaves(spread(found, ensemble)), jax.tree.leaves(expected), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_lanes_do_as_one_alone(case):
+    ensemble, obs = networks_of(case, (5,)), batch_of(case)
+    slopes = jnp.ones((COUNT, len(obs), 2))
+
+    def both(obs):
+        done = batched.run(ensemble, obs)
+        return batched.outputs(ensemble, done), batched.gradient(ensemble, done, obs, slopes)
+
+    together = jax.vmap(both)(jnp.stack([obs, obs[::-1]]))
+    for found, alone in zip(jax.tree.leaves(together), jax.tree.leaves(both(obs)), strict=True):
+        np.testing.assert_allclose(found[0], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_outputs_without_the_padding_of_a_wide_last_layer():
+    ensemble, obs = networks_of("dense", (5,), actions=67), batch_of("dense")
+    done = batched.run(ensemble, obs)
+    np.testing.assert_allclose(
+        batched.outputs(ensemble, done), one_by_one(ensemble, obs), rtol=1e-5, atol=1e-6
+    )
+    slopes = jnp.ones((COUNT, len(obs), 67))
+    found = batched.gradient(ensemble, done, obs, slopes).members.layers[-1].bias
+    np.testing.assert_allclose(found[:, :67], len(obs), rtol=1e-6)
+    np.testing.assert_array_equal(found[:, 67:], 0.0)
+
+
+def test_merged_rows_are_the_same_gradient():
+    """Rows 4, 1, 4 and none of a table of 5: row 4 gets the sum of two, in one of their places."""
+    values = jnp.arange(1.0, 9.0).reshape(1, 4, 2)
+    gradient = RowGradient(jnp.array([4, 1, 4, 5]), values)
+    expected = np.zeros((1, 5, 2))
+    expected[0, 4], expected[0, 1] = [1.0 + 5.0, 2.0 + 6.0], [3.0, 4.0]
+    merged = jax.jit(lambda g: g.merged(5))(gradient)
+    for found in (gradient, merged):
+        np.testing.assert_array_equal(found.added_to(jnp.zeros((1, 5, 2))), expected)
+    squares = RowGradient(merged.rows, merged.values**2).added_to(jnp.zeros((1, 5, 2)))
+    np.testing.assert_array_equal(squares, expected**2)

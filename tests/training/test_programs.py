@@ -1,0 +1,193 @@
+"""Fewer lanes: when half of them are idle, and when there is no memory for more."""
+
+import jax
+import numpy as np
+import pytest
+
+from winkel.envs.registry import make
+from winkel.errors import InputError
+from winkel.experiments.config import configure
+from winkel.training import device, lanes, programs
+from winkel.training.lanes import Lanes, Plan
+from winkel.training.steps import Horizon
+
+TASK = make("deep_sea:size=3")
+TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 4, "capacity": 16}
+AGENT, HYPER = configure("qr_dqn", TINY, TASK)[1:]
+CHUNK = 6
+
+
+def plan(seed, episodes, **others):
+    return Plan(TASK.params, HYPER, Horizon(episodes=episodes), seed, **others)
+
+
+def finished(machine):
+    """Records by run, all chunks joined, and how many lanes there were at each chunk."""
+    records, counts = {}, []
+    while reports := machine.advance():
+        counts.append(machine.num_lanes)
+        assert set(machine.running.values()) <= set(range(machine.num_lanes))
+        for report in reports:
+            assert report.failure is None
+            records.setdefault(report.plan, []).append(report.episodes)
+            if report.finished:
+                machine.release(report.plan)
+    joined = {
+        number: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for number, parts in records.items()
+    }
+    return joined, counts
+
+
+PLANS = [plan(seed, episodes) for seed, episodes in enumerate((4, 30, 8, 12, 6, 20))]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return finished(Lanes(AGENT, TASK.env, PLANS, 4, CHUNK))[0]
+
+
+def exhausted(most, monkeypatch, lanes_of=lambda arguments: len(arguments[2].fan_in)):
+    """A device without memory for more than `most` lanes; counts how often that was tried."""
+    advance, tried = device.advance, []
+
+    def limited(*arguments, **named):
+        if lanes_of(arguments) > most:
+            tried.append(lanes_of(arguments))
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory, 7 bytes")
+        return advance(*arguments, **named)
+
+    monkeypatch.setattr(device, "advance", limited)
+    return tried
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_without_memory_for_all_lanes_there_are_fewer(whole, monkeypatch, most):
+    tried, told = exhausted(most, monkeypatch), []
+    machine = Lanes(AGENT, TASK.env, PLANS, 4, CHUNK, notice=told.append)
+    records, _ = finished(machine)
+    np.testing.assert_equal(records, whole)
+    assert tried == [4, 2][: 3 - machine.num_lanes]
+    assert machine.num_lanes == (1 if most == 1 else 2)
+    assert len(told) == len(tried)
+    assert "out of memory with 4 lanes" in told[0]
+    assert "\n" not in told[0]
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_memory_that_runs_out_later_loses_and_repeats_nothing(whole, monkeypatch, after):
+    """Runs go on from where they were; those without a lane wait."""
+    machine, parts = Lanes(AGENT, TASK.env, PLANS, 4, CHUNK), {}
+
+    def keep(reports):
+        for report in reports:
+            parts.setdefault(report.plan, []).append(report.episodes)
+            if report.finished:
+                machine.release(report.plan)
+
+    for _ in range(after):
+        keep(machine.advance())
+    tried = exhausted(2, monkeypatch)
+    while reports := machine.advance():
+        keep(reports)
+    assert tried == [4]
+    for number, table in whole.items():
+        for name, values in table.items():
+            found = np.concatenate([part[name] for part in parts[number]])
+            np.testing.assert_array_equal(found, values)
+
+
+def test_one_lane_that_does_not_fit_is_an_error_that_says_what_it_needs(monkeypatch):
+    exhausted(0, monkeypatch)
+    with pytest.raises(InputError, match=r"a single lane needs about \d+ MiB") as error:
+        Lanes(AGENT, TASK.env, PLANS, 4, CHUNK).advance()
+    assert "\n" not in str(error.value)
+
+
+def test_other_errors_of_the_device_are_not_taken_for_it(monkeypatch):
+    def broken(*_, **__):
+        raise jax.errors.JaxRuntimeError("INTERNAL: something else")
+
+    monkeypatch.setattr(device, "advance", broken)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
+        Lanes(AGENT, TASK.env, PLANS, 4, CHUNK).advance()
+
+
+@pytest.mark.parametrize("look", ["evaluate", "survey"])
+def test_looks_without_memory_are_made_one_by_one(monkeypatch, look):
+    machine = Lanes(AGENT, TASK.env, PLANS[:2], 2, CHUNK)
+    machine.advance()
+    arguments = ([1, 0], 1, 2) if look == "evaluate" else ([1, 0],)
+    wanted = getattr(machine, look)(*arguments)
+    original = getattr(device, look)
+
+    def limited(*given):
+        if any(np.shape(jax.tree.leaves(part)[0])[:1] == (2,) for part in given[2:4]):
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")
+        return original(*given)
+
+    monkeypatch.setattr(device, look, limited)
+    for ours, theirs in zip(getattr(machine, look)(*arguments), wanted, strict=True):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), ours, theirs)
+
+
+def test_idle_lanes_are_left_out(whole, monkeypatch):
+    monkeypatch.setattr(lanes, "WORTH_COMPILING", 0)
+    machine = Lanes(AGENT, TASK.env, PLANS, 6, CHUNK, shrink=2)
+    records, counts = finished(machine)
+    for number, table in whole.items():
+        np.testing.assert_array_equal(records[number]["length"], table["length"])
+    assert counts[0] == 6
+    assert set(counts) == {6, 4, 2}
+    assert counts == sorted(counts, reverse=True)
+    ends = {i: -(-max(p.horizon.episodes * 3 - 4, 1) // CHUNK) for i, p in enumerate(PLANS)}
+    running = [sum(end > chunk for end in ends.values()) for chunk in range(len(counts))]
+    assert all(left <= count for left, count in zip(running, counts, strict=True))
+    assert counts[-1] == 2
+
+
+@pytest.mark.parametrize(("left", "shrinks"), [(None, True), (10**6, True), (10, False)])
+def test_a_program_of_fewer_lanes_must_be_worth_its_compilation(left, shrinks):
+    plans = [p._replace(most_steps=left) for p in PLANS[:4]]
+    _, counts = finished(Lanes(AGENT, TASK.env, plans, 4, CHUNK, shrink=1))
+    assert (counts[-1] < 4) == shrinks
+
+
+def test_lanes_stay_by_default_and_while_runs_wait():
+    assert set(finished(Lanes(AGENT, TASK.env, PLANS, 4, CHUNK))[1]) == {4}
+    queued = Lanes(AGENT, TASK.env, PLANS, 2, CHUNK, shrink=1)
+    for _ in range(3):
+        for report in queued.advance():
+            if report.finished:
+                queued.release(report.plan)
+    assert queued.num_lanes == 2
+
+
+def test_programs_are_counted():
+    machine = Lanes(AGENT, TASK.env, PLANS[:1], 5, CHUNK)
+    machine.advance()
+    assert machine.programs.count == 3  # the beginning, burn-in, learning
+    assert machine.programs.compiling > 0
+    machine.advance()
+    assert machine.programs.count == 3
+    again = Lanes(AGENT, TASK.env, PLANS[:1], 5, CHUNK)
+    again.advance()
+    assert (again.programs.count, again.programs.compiling) == (0, 0.0)
+    assert again.programs.running > 0
+
+
+def test_what_a_lane_needs_grows_with_what_it_holds(monkeypatch):
+    need = programs.lane_bytes(AGENT, TASK.env, TASK.params, HYPER)
+    large, hyper = configure("qr_dqn", TINY | {"capacity": 100_016}, TASK)[1:]
+    more = programs.lane_bytes(large, TASK.env, TASK.params, hyper)
+    stored = 5 * 4 + 1  # obs, action, reward, discount, next_obs, boundary
+    assert more - need == programs.COPIES * stored * 100_000
+
+    class Device:
+        def memory_stats(self):
+            return {"bytes_limit": 10 * more}
+
+    assert programs.lanes_that_fit(need) is None  # on a CPU
+    monkeypatch.setattr(jax, "devices", lambda: [Device()])
+    assert programs.lanes_that_fit(more) == 9
+    assert programs.lanes_that_fit(100 * more) == 1
