@@ -8,6 +8,8 @@ import pytest
 from winkel.agents.base import mass_outside
 from winkel.distributions import bootstrap, mean, mixture, wasserstein
 from winkel.kernels import laws
+from winkel.kernels.judge import judge
+from winkel.kernels.teach import teach
 from winkel.projections import Categorical, Quantile
 
 BATCH, ACTIONS = 6, 3
@@ -54,15 +56,15 @@ def test_means_and_distances(size, swapped):
 
     value, distance = jax.vmap(jax.vmap(expected))(*outputs)
     given = outputs[::-1] if swapped else outputs
-    made = laws.judge(said(given), shape_of(size, swapped=swapped), (LOW, HIGH), interpret=True)
+    made = judge(said(given), shape_of(size, swapped=swapped), (LOW, HIGH), interpret=True)
     np.testing.assert_allclose(made.value, value, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(made.distance, distance, rtol=1e-4, atol=1e-4)
 
 
 def test_means_alone():
     outputs = random_outputs(0, 7)
-    full = laws.judge(said(outputs), shape_of(7), (LOW, HIGH), interpret=True)
-    alone = laws.judge(said(outputs), shape_of(7), (LOW, HIGH), apart=False, interpret=True)
+    full = judge(said(outputs), shape_of(7), (LOW, HIGH), interpret=True)
+    alone = judge(said(outputs), shape_of(7), (LOW, HIGH), apart=False, interpret=True)
     np.testing.assert_array_equal(alone.value, full.value)
     np.testing.assert_array_equal(alone.distance, 0.0)
 
@@ -70,11 +72,9 @@ def test_means_alone():
 def test_priors_are_added_to_those_who_carry_them():
     outputs = random_outputs(1, 7)
     prior = jax.random.normal(jax.random.key(2), (1, BATCH, ACTIONS, 7))
-    made = laws.judge(
-        said(outputs, prior), shape_of(7, carriers=(0,)), (LOW, HIGH), 2.0, interpret=True
-    )
+    made = judge(said(outputs, prior), shape_of(7, carriers=(0,)), (LOW, HIGH), 2.0, interpret=True)
     with_prior = outputs.at[0].add(2.0 * prior[0])
-    expected = laws.judge(said(with_prior), shape_of(7), (LOW, HIGH), interpret=True)
+    expected = judge(said(with_prior), shape_of(7), (LOW, HIGH), interpret=True)
     np.testing.assert_allclose(made.value, expected.value, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(made.distance, expected.distance, rtol=1e-4, atol=1e-4)
 
@@ -103,7 +103,7 @@ def test_losses_and_slopes(size):
     losses, slopes, clipped = jax.vmap(expected, in_axes=(1, 1, 0, 0))(
         outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount
     )
-    made = laws.teach(
+    made = teach(
         said(outputs), said(following), actions, (reward, discount, shares), shape_of(size),
         (LOW, HIGH), interpret=True,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def test_a_target_that_is_no_number_makes_a_loss_that_is_none():
     outputs = random_outputs(5, 7)
     following = outputs.at[0, 2, 1, 3].set(jnp.nan)
     ones, action = jnp.ones(BATCH), jnp.ones(BATCH, jnp.int32)
-    made = laws.teach(
+    made = teach(
         said(outputs), said(following), (action, action), (ones, ones, ones), shape_of(7),
         (LOW, HIGH), interpret=True,
     )  # fmt: skip

@@ -17,6 +17,8 @@ from winkel.agents import base
 from winkel.agents.base import Spec
 from winkel.exploration import linear_decay
 from winkel.kernels import descent, laws, mlp
+from winkel.kernels.judge import Judgement, judge
+from winkel.kernels.teach import Lesson, teach
 from winkel.networks import Ensemble
 from winkel.networks.torso import row_of
 from winkel.types import Batch, Clock, Update
@@ -186,13 +188,8 @@ class _Lane:
         if prior is None:
             return None
         if self.spec.one_hot:
-            table = prior.members.layers[0]
-            rows = jnp.atleast_1d(obs)
-            found = table.weight.at[:, rows].get(mode="clip")
-            return (
-                jnp.where((rows < table.weight.shape[1])[None, :, None], found, 0.0)
-                + (table.bias[:, None])
-            )
+            table = jax.vmap(lambda layer: jax.vmap(layer.of_row)(jnp.atleast_1d(obs)))
+            return table(prior.members.layers[0])
         weights = weights_of(prior)
         made = (
             mlp.row_products(weights, obs)[:, None]
@@ -201,11 +198,9 @@ class _Lane:
         )
         return made + weights.last_bias[:, None]
 
-    def judge(
-        self, said: laws.Said, ends: tuple[Array, Array], apart: bool = True
-    ) -> laws.Judgement:
+    def judge(self, said: laws.Said, ends: tuple[Array, Array], apart: bool = True) -> Judgement:
         scale = self.hyper.prior_scale
-        return laws.judge(said, self.shape, ends, scale, apart=apart, interpret=self.interpret)
+        return judge(said, self.shape, ends, scale, apart=apart, interpret=self.interpret)
 
     def teach(
         self,
@@ -214,9 +209,9 @@ class _Lane:
         actions: tuple[Array, Array],
         affine: tuple[Array, Array, Array],
         ends: tuple[Array, Array],
-    ) -> laws.Lesson:
+    ) -> Lesson:
         scale = self.hyper.prior_scale
-        return laws.teach(
+        return teach(
             said, successor, actions, affine, self.shape, ends, scale, interpret=self.interpret
         )
 
