@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError, require_integer
+from winkel.kernels.descent import FIRST_DECAY, SECOND_DECAY
 from winkel.networks import MLP
 from winkel.networks.batched import RowGradient
 from winkel.networks.torso import FanIn, Lookup
@@ -190,7 +191,7 @@ def adam(
     return jax.tree.map(moved, params, mu, nu), state._replace(count=count, mu=mu, nu=nu)
 
 
-_DECAYS = (0.9, 0.999)
+_DECAYS = (FIRST_DECAY, SECOND_DECAY)
 """Of Adam's moments."""
 
 
