@@ -1,8 +1,28 @@
-"""Deep exploration with distributional reinforcement learning, in JAX."""
+"""Deep exploration with distributional reinforcement learning, in JAX.
 
-from winkel.experiments.train import train
-from winkel.experiments.trained import load
-from winkel.types import Atoms
+Names load when they are asked for: the workers of `winkel.simulators` never need JAX.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from winkel.version import __version__
 
+if TYPE_CHECKING:
+    from winkel.experiments.train import train
+    from winkel.experiments.trained import load
+    from winkel.types import Atoms
+
 __all__ = ["Atoms", "__version__", "load", "train"]
+
+_HOMES = {
+    "Atoms": "winkel.types",
+    "load": "winkel.experiments.trained",
+    "train": "winkel.experiments.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -123,3 +123,47 @@ def test_what_the_kernels_do_not_know_is_left_to_plain_jax(changes):
 def test_wide_observations_are_left_to_plain_jax():
     assert not fused.supports(CONFIG, Spec(Dense((28, 28)), num_actions=10))
     assert fused.supports(CONFIG, Spec(OneHot((100, 100), triangle=True), num_actions=2))
+
+
+@pytest.mark.parametrize("spec", [DENSE, SEA], ids=["dense", "one-hot"])
+def test_at_rest_values_are_learned_as_ever_and_the_bonus_is_not(spec):
+    agent = PEDQN(CONFIG, spec)
+    whole, resting = (
+        jax.jit(partial(fused.update, CONFIG, spec, hyper=HYPER, resting=resting, interpret=True))
+        for resting in (False, True)
+    )
+    begun = expected = made = agent.init(jax.random.key(1), HYPER)
+    clock = start_clock()._replace(progress=jnp.asarray(0.5))
+    for number in range(3):
+        batch = random_batch(spec, CONFIG.batch_size, number)
+        expected, _ = whole(expected, batch, clock)
+        made, told = resting(made, batch, clock)
+        clock = clock._replace(updates=clock.updates + 1)
+    assert told.metrics["beta"] == 0.0
+    learners = made, expected, begun
+    for trees in (
+        [learner.params for learner in learners],
+        [learner.target_params for learner in learners],
+        [learner.opt_state.mu for learner in learners],
+        [learner.opt_state.nu for learner in learners],
+    ):
+        jax.tree.map(np.testing.assert_array_equal, trees[0].value, trees[1].value)
+        jax.tree.map(np.testing.assert_array_equal, trees[0].bonus, trees[2].bonus)
+    assert made.opt_state.count == expected.opt_state.count
+    obs = jax.tree.map(lambda x: x[3], batch.transitions.obs)
+    known, _ = fused.judge_one(CONFIG, spec, expected, obs, HYPER, interpret=True)
+    value, bonus = fused.judge_one(CONFIG, spec, made, obs, HYPER, resting=True, interpret=True)
+    np.testing.assert_array_equal(value, known)
+    np.testing.assert_array_equal(bonus, np.zeros(spec.num_actions))
+
+
+def test_an_agent_has_settled_when_beta_is_zero_for_good(monkeypatch):
+    agent = PEDQN(CONFIG, DENSE)
+    assert not agent.settled(1.0, HYPER)  # without kernels nothing rests
+    monkeypatch.setattr(PEDQN, "_has_kernels", lambda _: True)
+    assert not agent.settled(0.33, HYPER)
+    assert agent.settled(float(np.float32(1 / 3)), HYPER)
+    assert agent.settled(1.0, HYPER)
+    assert not agent.settled(1.0, HYPER._replace(beta_final=0.01))
+    assert agent.at_rest().resting
+    assert agent.at_rest().config is agent.config

@@ -1,6 +1,6 @@
 """Runs side by side: what a run does depends on nothing but itself."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -440,3 +440,44 @@ def test_an_evaluation_is_what_the_greedy_policy_earns(company):
 def test_impossible_lanes_are_refused(plans, num_lanes, chunk_steps, shown):
     with pytest.raises(InputError, match=shown):
         Lanes(AGENT, TASK.env, [plan()] * plans, num_lanes, chunk_steps)
+
+
+@dataclass(frozen=True)
+class Settler(Dice):
+    """Settles after a share of the horizon that its hyperparameters give; loses −1 at rest."""
+
+    resting: bool = False
+
+    def update(self, learner, batch, clock, hyper, key):
+        learner, update = super().update(learner, batch, clock, hyper, key)
+        loss = jnp.asarray(-1.0) if self.resting else update.metrics["loss"]
+        return learner, update._replace(metrics={"loss": loss})
+
+    def settled(self, progress, hyper):
+        return progress >= hyper.beta_decay
+
+    def at_rest(self):
+        return replace(self, resting=True)
+
+
+@pytest.mark.parametrize("rest", [True, False])
+def test_agents_rest_when_all_have_settled_and_records_stay_the_same(rest):
+    plans = [plan(seed=0, beta_decay=0.3), plan(seed=1, beta_decay=0.7)]
+    lanes = Lanes(Settler(), TASK.env, plans, 2, CHUNK, rest=rest)
+    episodes, at_rest = [], []
+    settled = False
+    while reports := lanes.advance():
+        losses = {report.metrics["loss"] for report in reports}
+        at_rest.append(losses == {-1.0})
+        assert at_rest[-1] == (rest and settled)
+        settled = all(r.progress >= plans[r.plan].hyper.beta_decay for r in reports)
+        episodes += [(r.plan, r.episodes.get("return", np.zeros(0)).tolist()) for r in reports]
+        for report in reports:
+            if report.finished:
+                lanes.release(report.plan)
+    assert any(at_rest) == rest
+    assert not at_rest[0]
+    expected = courses(plans, 2, agent=Settler())
+    for number, course in enumerate(expected):
+        returns = [x for which, found in episodes if which == number for x in found]
+        np.testing.assert_array_equal(returns, course.episodes["return"])

@@ -191,3 +191,53 @@ def test_what_a_lane_needs_grows_with_what_it_holds(monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
     assert programs.lanes_that_fit(more) == 9
     assert programs.lanes_that_fit(100 * more) == 1
+
+
+@pytest.fixture
+def compiled():
+    """Seconds of every compilation while it is on."""
+    seconds = []
+
+    def listen(event, duration, **_):
+        if event.endswith("backend_compile_duration"):
+            seconds.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield seconds
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_what_is_prepared_is_not_compiled_again(compiled):
+    chunk = 9  # a program of its own
+    for future in Lanes(AGENT, TASK.env, PLANS[:3], 3, chunk).prepare():
+        future.result()
+    assert len(compiled) >= 3  # the beginning, burn-in, learning
+    machine = Lanes(AGENT, TASK.env, PLANS[:3], 3, chunk)
+    machine._fill()
+    compiled.clear()
+    machine.advance()
+    assert compiled == []
+    machine.chunk_steps = 10
+    machine.advance()
+    assert len(compiled) >= 1
+
+
+def test_lanes_go_on_until_the_program_of_fewer_is_ready(whole):
+    machine = Lanes(AGENT, TASK.env, PLANS, 4, CHUNK, shrink=1, ahead=True)
+    ready = []
+
+    class Slow:
+        """Ready when it is asked for the third time."""
+
+        def done(self):
+            ready.append(machine.num_lanes)
+            return len(ready) % 3 == 0
+
+    machine.programs.ahead = lambda *_, **__: Slow()
+    records, counts = finished(machine)
+    assert ready[:3] == [4, 4, 4]
+    assert counts.index(2) >= 2
+    assert counts[-1] < 4
+    for number, expected in whole.items():
+        for name, column in expected.items():
+            np.testing.assert_allclose(records[number][name], column, rtol=1e-5)

@@ -129,6 +129,19 @@ class Agent(Protocol):
         ...
 
 
+@runtime_checkable
+class Settling(Protocol):
+    """An agent some of whose learning matters no more when part of the horizon is done."""
+
+    def settled(self, progress: float, hyper: Any) -> bool:
+        """Whether that is so at this share of the horizon, and stays so."""
+        ...
+
+    def at_rest(self) -> Agent:
+        """The agent without that learning: it does the same, for less."""
+        ...
+
+
 class Kind(NamedTuple):
     """An agent as a table lists it: what makes it, and what it takes."""
 

@@ -45,16 +45,24 @@ def supports(config: Any, spec: Spec) -> bool:
 
 
 def judge_one(
-    config: Any, spec: Spec, learner: Any, obs: Array, hyper: Any, interpret: bool = False
+    config: Any,
+    spec: Spec,
+    learner: Any,
+    obs: Array,
+    hyper: Any,
+    resting: bool = False,
+    interpret: bool = False,
 ) -> tuple[Float[Array, " A"], Float[Array, " A"]]:
-    """Values and bonuses of one observation."""
+    """Values and bonuses of one observation; at rest, zeros for the bonuses."""
     lane = _Lane(config, spec, hyper, interpret)
     obs = lane.flat(obs)
     value, bonus = weights_of(learner.params.value), weights_of(learner.params.bonus)
     said = laws.Said(
         mlp.row_products(value, obs)[:, None], value.last_bias, lane.prior(learner.prior, obs)
     )
-    judged = lane.judge(said, lane.ends)
+    judged = lane.judge(said, lane.ends, apart=not resting)
+    if resting:
+        return judged.value[0], jnp.zeros_like(judged.value[0])
     ahead = laws.Said(mlp.row_products(bonus, obs)[:, None], bonus.last_bias)
     bonuses = lane.judge(ahead, lane.bonus_ends, apart=False).value + judged.distance
     return judged.value[0], bonuses[0]
@@ -67,65 +75,84 @@ def update(
     batch: Batch,
     clock: Clock,
     hyper: Any,
+    resting: bool = False,
     interpret: bool = False,
 ) -> tuple[Any, Update]:
-    """One step on the sum of all models' losses (Algorithm 1, lines 13–24)."""
+    """One step on the sum of all models' losses (Algorithm 1, lines 13–24).
+
+    At rest the bonus stays as it is, and everything else is as it would be: where β is 0, values
+    are learned, and actions chosen, without it.
+    """
     lane = _Lane(config, spec, hyper, interpret)
     transitions = batch.transitions
     obs, next_obs = lane.flat(transitions.obs), lane.flat(transitions.next_obs)
-    value, bonus = weights_of(learner.params.value), weights_of(learner.params.bonus)
-    beta = linear_decay(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
+    value = weights_of(learner.params.value)
 
     next_prior = lane.prior(learner.prior, next_obs)
-    judged = lane.judge(lane.said(value, next_obs, next_prior), lane.ends)
-    ahead = lane.judge(lane.said(bonus, next_obs), lane.bonus_ends, apart=False)
-    scores = judged.value + beta * (ahead.value + judged.distance)
+    judged = lane.judge(lane.said(value, next_obs, next_prior), lane.ends, apart=not resting)
     greedy = jnp.argmax(base.possible(judged.value, spec.available), axis=-1)
-    exploring = jnp.argmax(base.possible(scores, spec.available), axis=-1)
 
-    action = jnp.asarray(transitions.action)
-    gamma = jnp.full(config.batch_size, hyper.gamma, jnp.float32)
-    discount = gamma * transitions.discount
-    bonus_discount = discount if config.episodic_bonus else gamma
-    shares = batch.weights / config.batch_size
-    value_hidden, bonus_hidden = (
-        mlp.hidden(weights, obs, active=True, interpret=interpret) for weights in (value, bonus)
-    )
-    value_lesson = lane.teach(
+    hidden = mlp.hidden(value, obs, active=True, interpret=interpret)
+    lesson = lane.teach(
         laws.Said(
-            mlp.products(value_hidden.values, value),
-            value.last_bias,
-            lane.prior(learner.prior, obs),
+            mlp.products(hidden.values, value), value.last_bias, lane.prior(learner.prior, obs)
         ),
         lane.said(weights_of(learner.target_params.value), next_obs, next_prior),
-        (action, greedy),
-        (transitions.reward, discount, shares),
+        (jnp.asarray(transitions.action), greedy),
+        (transitions.reward, _discount(batch, hyper, episodic=True), _shares(batch)),
         lane.ends,
     )
-    apart = jnp.take_along_axis(judged.distance, exploring[:, None], axis=1)[:, 0]
-    bonus_lesson = lane.teach(
-        laws.Said(mlp.products(bonus_hidden.values, bonus), bonus.last_bias),
-        lane.said(weights_of(learner.target_params.bonus), next_obs),
-        (action, exploring),
-        (bonus_discount * apart, bonus_discount, shares),
-        lane.bonus_ends,
-    )
+    lessons, activations, names = [lesson], [hidden], ["value"]
+    if not resting:
+        hidden, lesson = _bonus_lesson(lane, learner, batch, clock, judged)
+        lessons, activations, names = [*lessons, lesson], [*activations, hidden], [*names, "bonus"]
 
     due = jnp.asarray((clock.updates + 1) % config.target_period == 0)
-    learner = lane.descend(
-        learner,
-        obs,
-        (value_hidden, bonus_hidden),
-        (value_lesson.slopes, bonus_lesson.slopes),
-        due,
-    )
-    losses = value_lesson.losses + bonus_lesson.losses
+    slopes = [lesson.slopes for lesson in lessons]
+    learner = lane.descend(learner, obs, names, activations, slopes, due)
+    losses = sum((lesson.losses for lesson in lessons[1:]), start=lessons[0].losses)
     metrics = {
         "loss": jnp.mean(batch.weights * losses),
-        "beta": beta,
-        "clipped": jnp.mean(value_lesson.clipped),
+        "beta": _beta(clock, hyper),
+        "clipped": jnp.mean(lessons[0].clipped),
     }
     return learner, Update(priorities=losses, metrics=metrics)
+
+
+def _bonus_lesson(
+    lane: "_Lane", learner: Any, batch: Batch, clock: Clock, judged: Judgement
+) -> tuple[mlp.Hidden, Lesson]:
+    """What the bonus learns: the sum of disagreement along the exploring actions."""
+    transitions, hyper = batch.transitions, lane.hyper
+    obs, next_obs = lane.flat(transitions.obs), lane.flat(transitions.next_obs)
+    bonus = weights_of(learner.params.bonus)
+    ahead = lane.judge(lane.said(bonus, next_obs), lane.bonus_ends, apart=False)
+    scores = judged.value + _beta(clock, hyper) * (ahead.value + judged.distance)
+    exploring = jnp.argmax(base.possible(scores, lane.spec.available), axis=-1)
+    apart = jnp.take_along_axis(judged.distance, exploring[:, None], axis=1)[:, 0]
+    discount = _discount(batch, hyper, episodic=lane.config.episodic_bonus)
+    hidden = mlp.hidden(bonus, obs, active=True, interpret=lane.interpret)
+    lesson = lane.teach(
+        laws.Said(mlp.products(hidden.values, bonus), bonus.last_bias),
+        lane.said(weights_of(learner.target_params.bonus), next_obs),
+        (jnp.asarray(transitions.action), exploring),
+        (discount * apart, discount, _shares(batch)),
+        lane.bonus_ends,
+    )
+    return hidden, lesson
+
+
+def _beta(clock: Clock, hyper: Any) -> Float[Array, ""]:
+    return linear_decay(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
+
+
+def _discount(batch: Batch, hyper: Any, episodic: bool) -> Float[Array, " B"]:
+    gamma = jnp.full(len(batch.weights), hyper.gamma, jnp.float32)
+    return gamma * batch.transitions.discount if episodic else gamma
+
+
+def _shares(batch: Batch) -> Float[Array, " B"]:
+    return batch.weights / len(batch.weights)
 
 
 def weights_of(ensemble: Ensemble) -> mlp.Weights:
@@ -219,11 +246,12 @@ class _Lane:
         self,
         learner: Any,
         obs: Array,
-        activations: tuple[mlp.Hidden, mlp.Hidden],
-        slopes: tuple[Array, Array],
+        names: list[str],
+        activations: list[mlp.Hidden],
+        slopes: list[Array],
         due: Array,
     ) -> Any:
-        """Adam's step on both ensembles, and the copy into the target networks where it is due."""
+        """Adam's step on ensembles, and the copy into the target networks where it is due."""
         adam = learner.opt_state
         step = descent.Step(
             rate=jnp.asarray(self.hyper.learning_rate),
@@ -231,17 +259,16 @@ class _Lane:
             due=due,
             epsilon=1e-3 / self.config.batch_size,
         )
-        trees = (learner.params, adam.mu, adam.nu, learner.target_params)
-        changed = []
-        for ensembles, active, slope in zip(
-            zip(*trees, strict=True), activations, slopes, strict=True
-        ):
+        trees = [learner.params, adam.mu, adam.nu, learner.target_params]
+        for name, active, slope in zip(names, activations, slopes, strict=True):
+            ensembles = [getattr(tree, name) for tree in trees]
             state = descent.State(*(weights_of(ensemble) for ensemble in ensembles))
             state = descent.descend(state, obs, active, slope, step, interpret=self.interpret)
-            changed.append([with_weights(e, w) for e, w in zip(ensembles, state, strict=True)])
-        params, mean, square, target = (
-            type(learner.params)(*ensembles) for ensembles in zip(*changed, strict=True)
-        )
+            trees = [
+                tree._replace(**{name: with_weights(ensemble, weights)})
+                for tree, ensemble, weights in zip(trees, ensembles, state, strict=True)
+            ]
+        params, mean, square, target = trees
         count = optax.safe_increment(adam.count)
         return learner._replace(
             params=params,

@@ -130,6 +130,8 @@ class PEDQN:
 
     config: Config
     spec: Spec
+    resting: bool = False
+    """Whether the bonus is no longer learned, with the kernels only; see `at_rest`."""
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks; the target networks start as copies."""
@@ -162,7 +164,9 @@ class PEDQN:
     ) -> tuple[Decision, tuple[()]]:
         """Optimistic choice, eq. 13."""
         if self._has_kernels():
-            value, bonus = fused.judge_one(self.config, self.spec, learner, obs, hyper)
+            value, bonus = fused.judge_one(
+                self.config, self.spec, learner, obs, hyper, self.resting
+            )
         else:
             beliefs = self._beliefs(learner.params, learner.prior, obs, hyper)
             value, bonus = beliefs.value, beliefs.bonus
@@ -175,7 +179,7 @@ class PEDQN:
     ) -> tuple[Learner, Update]:
         """One step on the sum of all models' losses (Algorithm 1, lines 13–24)."""
         if self._has_kernels():
-            return fused.update(self.config, self.spec, learner, batch, clock, hyper)
+            return fused.update(self.config, self.spec, learner, batch, clock, hyper, self.resting)
         beta = self._beta(clock, hyper)
         targets = jax.vmap(lambda t: self._targets(learner, t, beta, hyper))(batch.transitions)
 
@@ -218,6 +222,16 @@ class PEDQN:
     def member_names(self) -> tuple[str, ...]:
         """The projections."""
         return self.config.projections
+
+    def settled(self, progress: float, hyper: Hyper) -> bool:
+        """Whether β is 0 from now on: what is done depends on the values alone."""
+        return self._has_kernels() and bool(
+            hyper.beta_final == 0.0 and progress >= hyper.beta_decay
+        )
+
+    def at_rest(self) -> "PEDQN":
+        """The same agent for when it has settled: the bonus stays as it is."""
+        return dataclasses.replace(self, resting=True)
 
     def _networks(self, key: PRNGKeyArray, count: int) -> Ensemble:
         return Ensemble.init(

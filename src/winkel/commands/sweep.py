@@ -47,7 +47,9 @@ PAPER: dict[str, dict[str, Any]] = {
 """Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
 LEAST_LANES = 8
 """To which a program shrinks on an accelerator; fewer are hardly faster."""
-CHUNKS_LOGGED = 10
+CHUNK_ON_ACCELERATOR = 200
+"""Steps between two looks at the lanes, during which the accelerator has nothing to do."""
+CHUNKS_LOGGED = 5
 """On an accelerator, chunks of a run for each line of its metrics."""
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
@@ -95,6 +97,12 @@ class SweepCommand:
     no_shrink: Flag = False
     """Leave idle lanes as they are; the default on a CPU, where runs are then the same bit by bit
     alone and in company."""
+    rest: Flag = False
+    """When β has fallen to 0 in all lanes, stop learning the bonus, which then changes nothing but
+    what `winkel inspect` shows; with PE-DQN's kernels. The default for bsuite on an accelerator,
+    but for --deterministic."""
+    no_rest: Flag = False
+    """Learn the bonus to the end; the default for everything else."""
     deterministic: bool = False
     """Have a GPU give the same bits each time, more slowly; a CPU does so anyway."""
     evaluate_every: int | None = None
@@ -114,15 +122,18 @@ class SweepCommand:
         shrinks = _chosen(
             "shrink", self.shrink, self.no_shrink, accelerated and not self.deterministic
         )
+        rests = _chosen("rest", self.rest, self.no_rest, shrinks and self.kind == "bsuite")
         if packed and self.kind != "bsuite":
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
         sweep = self._sweep(packed)
         options = Options(
             evaluate_every=self._evaluate_every,
             checkpoint_seconds=self.checkpoint_seconds,
-            chunk_steps=100,
+            chunk_steps=CHUNK_ON_ACCELERATOR if accelerated else 100,
             log_every=CHUNKS_LOGGED if accelerated else 1,
             shrink=LEAST_LANES if shrinks else None,
+            rest=rests,
+            ahead=accelerated,
         )
         if not self.dry_run:
             ensure_folder(self.out)

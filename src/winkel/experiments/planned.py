@@ -36,6 +36,11 @@ class Options:
     shrink: int | None = None
     """When no run waits and half of the lanes are idle, go on in half as many, down to this number;
     None: never. Numbers of lanes round differently."""
+    ahead: bool = False
+    """Compile in the background what will be needed, and change to it when it is ready."""
+    rest: bool = False
+    """Leave out what settled agents need not learn: PE-DQN's bonus, when β has fallen to 0 in all
+    lanes. Records are the same; what the bonus is afterwards, nobody learns."""
 
     def __post_init__(self) -> None:
         if self.evaluate_every is not None:

@@ -57,6 +57,8 @@ class Session:
             num_lanes,
             self.options.chunk_steps,
             shrink=self.options.shrink,
+            rest=self.options.rest,
+            ahead=self.options.ahead,
             notice=self.notice,
             programs=self.programs,
         )

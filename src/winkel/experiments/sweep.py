@@ -1,6 +1,7 @@
 """Sweeps: many settings, agents and seeds, in as few compiled programs as their shapes allow."""
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -185,6 +186,8 @@ def run_sweep(
             keep=False,
         )
         count = lanes_of(group, lanes, notice)
+        if options.ahead and number + 1 < len(groups):
+            _prepare(groups[number + 1], lanes, options)
         try:
             trained = session.run(count)
         finally:
@@ -215,6 +218,17 @@ def lanes_of(
         f"{fit} should"
     )
     return lanes
+
+
+def _prepare(group: Group, lanes: int | None, options: Options) -> None:
+    """Have a group's programs compiled in the background, while another group runs."""
+
+    def prepare() -> None:
+        plans = [run.plan() for run in group.runs]
+        agent, env = group.runs[0].configured.agent, group.runs[0].task.env
+        Lanes(agent, env, plans, lanes_of(group, lanes), options.chunk_steps).prepare()
+
+    threading.Thread(target=prepare, name="preparing", daemon=True).start()
 
 
 def calibrated(group: Group, lanes: int | None, options: Options) -> tuple[float, float]:

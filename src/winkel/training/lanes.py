@@ -6,6 +6,7 @@ tells after every chunk of steps what happened, and hands out or takes in the st
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from winkel.agents.base import Agent
+from winkel.agents.base import Agent, Settling
 from winkel.errors import InputError
 from winkel.training import device
 from winkel.training.device import Job, Lane, Trace
@@ -35,6 +36,8 @@ __all__ = ["Arrays", "Lanes", "Plan", "Report"]
 
 WORTH_COMPILING = 50_000
 """Steps that the longest run must still have for a program of fewer lanes to be worth its time."""
+WORTH_MOVING = 10_000
+"""The same where it is compiled in the background, while lanes go on as they are."""
 
 
 @dataclass
@@ -56,6 +59,9 @@ class Lanes:
         chunk_steps: steps that all move between two reports.
         shrink: when nothing waits and half of the lanes are idle, the others move into a program of
             half as many, in steps of this many and not below it; None: never.
+        rest: when all agents have settled (`Settling`), leave out what they need not learn.
+        ahead: compile programs of fewer lanes and of agents at rest in the background, and change
+            to them when they are ready; else at once, while all wait.
         notice: gets a sentence when memory did not suffice.
         programs: what was compiled.
     """
@@ -66,6 +72,8 @@ class Lanes:
     num_lanes: int
     chunk_steps: int = 100
     shrink: int | None = None
+    rest: bool = False
+    ahead: bool = False
     notice: Callable[[str], None] = lambda _: None
     programs: Programs = field(default_factory=Programs)
     _jobs: Any = field(init=False, default=None)
@@ -74,6 +82,7 @@ class Lanes:
     _plan_of: list[int | None] = field(init=False)
     _queue: deque[int] = field(init=False)
     _saved: dict[int, Lane] = field(init=False)
+    _compiling: dict[tuple[Agent, int], Future[None]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.plans:
@@ -122,7 +131,7 @@ class Lanes:
             return self._reports(burnt_in, None, self._lanes, self._clock)
         lanes, trace = self.programs.call(
             device.advance,
-            self.agent,
+            self._agent_now(),
             self.env,
             self._jobs,
             self._lanes,
@@ -131,6 +140,45 @@ class Lanes:
         )
         trace, clock = self.programs.fetch((trace, lanes.run.clock))
         return self._reports(burnt_in, trace, lanes, clock)
+
+    def _agent_now(self) -> Agent:
+        """The agent, at rest where that changes nothing in any lane."""
+        agent = self.agent
+        if not self.rest or not isinstance(agent, Settling):
+            return agent
+        settled = all(
+            agent.settled(float(self._clock.progress[lane]), self.plans[plan].hyper)
+            for plan, lane in self.running.items()
+        )
+        rested = agent.at_rest() if settled else agent
+        return rested if not settled or self._is_ready(rested, self.num_lanes) else agent
+
+    def _is_ready(self, agent: Agent, num_lanes: int) -> bool:
+        """Whether lanes can move without waiting; where not, compiling has begun."""
+        if not self.ahead:
+            return True
+        if (agent, num_lanes) not in self._compiling:
+            states = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct((num_lanes, *x.shape[1:]), x.dtype),
+                (self._jobs, self._lanes),
+            )
+            self._compiling[agent, num_lanes] = self.programs.ahead(
+                device.advance, agent, self.env, *states, self.chunk_steps, learning=True
+            )
+        return self._compiling[agent, num_lanes].done()
+
+    def prepare(self) -> list[Future[None]]:
+        """Compile what the first chunks need, in the background."""
+        jobs = self._jobs_of([i % len(self.plans) for i in range(self.num_lanes)])
+        lanes = jax.eval_shape(lambda env, jobs: device.begin(self.agent, env, jobs), self.env, jobs)
+        first = self.programs.ahead(device.begin, self.agent, self.env, jobs)
+        moves = [
+            self.programs.ahead(
+                device.advance, self.agent, self.env, jobs, lanes, steps, learning=learning
+            )
+            for steps, learning in ((self.agent.config.burn_in, False), (self.chunk_steps, True))
+        ]
+        return [first, *moves]
 
     def _all_reached(self) -> bool:
         """Whether all runs ended within their burn-in, so that there is nothing to learn for."""
@@ -218,11 +266,14 @@ class Lanes:
     def _place_jobs(self) -> None:
         """The jobs of all lanes; an idle lane repeats another's, and nobody looks."""
         spare = next(plan for plan in self._plan_of if plan is not None)
-        plans = [self.plans[spare if plan is None else plan] for plan in self._plan_of]
+        self._jobs = self._jobs_of([spare if plan is None else plan for plan in self._plan_of])
+
+    def _jobs_of(self, chosen: list[int]) -> Job:
+        plans = [self.plans[plan] for plan in chosen]
         masked = any(plan.available is not None for plan in self.plans)
         everything = self.agent.spec.num_actions
         available = np.array([plan.available or everything for plan in plans], np.int32)
-        self._jobs = Job(
+        return Job(
             params=_stacked([plan.params for plan in plans]),
             hyper=_stacked([plan.hyper for plan in plans]),
             horizon=Horizon(
@@ -276,7 +327,8 @@ class Lanes:
                 break
             fewer = half
         left = max(self._steps_left(plan, lane) for plan, lane in running.items())
-        if fewer == self.num_lanes or left < WORTH_COMPILING:
+        worth = WORTH_MOVING if self.ahead else WORTH_COMPILING
+        if fewer == self.num_lanes or left < worth or not self._is_ready(self._agent_now(), fewer):
             return
         which = [*running.values()] + [next(iter(running.values()))] * (fewer - len(running))
         self._lanes = device.gathered(self._lanes, np.array(which))

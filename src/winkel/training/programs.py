@@ -1,12 +1,16 @@
 """What programs cost: how many are compiled, how long that takes, how much memory they need.
 
+A program that will be needed may be compiled in the background, from the shapes of what it gets:
+calling it then finds it in JAX's own cache.
+
 What one lane needs is read off the shapes of its state. What no shape tells, the space that a step
 works in, is estimated; `Lanes` gets along with fewer lanes where the estimate was too low.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -18,6 +22,8 @@ from winkel.training.steps import Horizon
 
 COPIES = 3
 """Of all lanes' state at once: before a chunk, after it, and one more while runs are exchanged."""
+BACKGROUND = 4
+"""Programs compiled at a time in the background."""
 USABLE = 0.9
 """Share of the memory that may be planned with; the rest is lost between blocks."""
 
@@ -30,11 +36,28 @@ class Programs:
         count: programs compiled so far.
         compiling: seconds of the calls that compiled one.
         running: seconds of all other calls, waiting for their results included.
+        background: seconds of compiling meanwhile, which nobody waited for.
     """
 
     count: int = 0
     compiling: float = 0.0
     running: float = 0.0
+    background: float = 0.0
+    _workers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(BACKGROUND, thread_name_prefix="compiling"),
+        repr=False,
+    )
+
+    def ahead(self, function: Any, *arguments: Any, **named: Any) -> Future[None]:
+        """Compile a program in the background, for arguments of which only shapes matter."""
+        shapes = jax.tree.map(_shape_of, arguments)
+
+        def compile_it() -> None:
+            begin = time.perf_counter()
+            function.lower(*shapes, **named).compile()
+            self.background += time.perf_counter() - begin
+
+        return self._workers.submit(compile_it)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """What a compiled function returns, not waited for."""
@@ -81,6 +104,12 @@ def lanes_that_fit(bytes_of_lane: int) -> int | None:
 def out_of_memory(error: BaseException) -> bool:
     """Whether JAX failed for want of memory, when it compiled or when it ran."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _shape_of(leaf: Any) -> Any:
+    if not hasattr(leaf, "dtype"):
+        return leaf
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def _bytes(leaf: Any) -> int:
