@@ -19,7 +19,7 @@ from winkel.training import programs
 
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 8, "capacity": 16}
 OPTIONS = Options(chunk_steps=20, checkpoint_seconds=0.0, evaluate_every=3)
-ENVS = ("catch/0", "memory_size/16", "umbrella_distract/2", "bandit_noise/3", "discounting_chain/1")
+ENVS = ("catch/0", "memory_size/16", "umbrella_distract/2", "memory_len/9", "umbrella_length/13")
 FOLDERS = {env: env.replace("/", "/qr_dqn/") + "/seed-0" for env in ENVS}
 
 
@@ -50,7 +50,8 @@ def test_few_programs_hold_all_of_bsuite(tmp_path, monkeypatch):
     what = packed(envs=bsuite_envs(experiments), episodes=None)
     groups, _ = grouped(what, tmp_path, OPTIONS, None, False, write=False)
     assert {group.name.split()[-1]: len(group.runs) for group in groups} == {
-        "long": 186, "short": 100, "arms": 80, "sea-30": 22, "sea-50": 20,
+        "cars": 120, "long": 66, "short": 100, "bandits": 60, "chains": 20, "sea-30": 22,
+        "sea-50": 20,
     }  # fmt: skip
     for group in groups:
         steps = [run.most_steps for run in group.runs]
@@ -92,15 +93,15 @@ def test_a_config_tells_the_shape_of_its_pack(whole):
     out, _ = whole
     config = json.loads((out / FOLDERS["catch/0"] / "config.json").read_text())
     assert config["packed"] == {"pack": "short", "inputs": 103, "actions": 3}
-    config = json.loads((out / FOLDERS["discounting_chain/1"] / "config.json").read_text())
-    assert config["packed"] == {"pack": "arms", "inputs": 2, "actions": 11}
+    config = json.loads((out / FOLDERS["memory_len/9"] / "config.json").read_text())
+    assert config["packed"] == {"pack": "long", "inputs": 23, "actions": 3}
 
 
 def test_a_packed_run_is_not_resumed_otherwise(whole):
     out, _ = whole
     before = contents(out)
-    with pytest.raises(InputError, match=r"packed is .*'arms'.* there and None here"):
-        sweep(packed(packed=False, envs=("bandit_noise/3",)), out, resume=True)
+    with pytest.raises(InputError, match=r"packed is .*'long'.* there and None here"):
+        sweep(packed(packed=False, envs=("memory_len/9",)), out, resume=True)
     assert contents(out) == before
 
 
@@ -117,7 +118,7 @@ def test_interrupted_it_goes_on_to_the_same_records_in_other_company(whole, tmp_
     with pytest.raises(KeyboardInterrupt):
         sweep(packed(), tmp_path, progress=interrupt, costs=costs)
     assert sum(group.spent.total for group in costs) > 0
-    first = ("catch/0", "bandit_noise/3")
+    first = ("catch/0", "memory_len/9")
     sweep(packed(envs=first), tmp_path, resume=True)
     sweep(packed(), tmp_path, resume=True)
     ours, theirs = (
@@ -136,7 +137,7 @@ def test_a_sweep_tells_what_it_took(whole):
     assert row["programs"] == sum(group["programs"] for group in row["groups"]) > 0
     assert row["compiling"] > 0
     names = {group["group"]: group for group in row["groups"]}
-    assert names.keys() == {"qr_dqn in short", "qr_dqn in arms"}
+    assert names.keys() == {"qr_dqn in short", "qr_dqn in long"}
     assert names["qr_dqn in short"]["runs"] == 3
     logs = {env: read_metrics(out / folder / "metrics.jsonl") for env, folder in FOLDERS.items()}
     updates = {env: rows[-1]["updates"] for env, rows in logs.items()}
@@ -154,10 +155,25 @@ def row_order(updates):
 def test_metrics_may_be_written_for_some_chunks_only(tmp_path):
     options = Options(chunk_steps=20, log_every=2, checkpoint_seconds=1e9)
     sweep(packed(envs=("discounting_chain/1",)), tmp_path, options=options)
-    rows = read_metrics(tmp_path / FOLDERS["discounting_chain/1"] / "metrics.jsonl")
+    rows = read_metrics(tmp_path / "discounting_chain/qr_dqn/1/seed-0/metrics.jsonl")
     updates = [row["updates"] for row in rows]
     assert updates[:-1] == list(range(40, updates[-1], 40))
     assert rows[-1]["episodes"] == 6
+
+
+def test_equal_settings_are_different_runs_and_the_first_is_that_of_its_name(tmp_path):
+    assert [make(f"catch_noise/{n}").copy for n in (0, 1, 3, 4, 6)] == [0, 1, 3, 0, 2]
+    assert [make(env).copy for env in ("catch", "catch/0", "catch/7")] == [0, 0, 7]
+    assert {make(f"deep_sea/{n}").copy for n in range(21)} == {0}
+    sweep(packed(envs=("catch/0", "catch/1", "catch/2")), tmp_path)
+    alone = winkel.train("catch/1", "qr_dqn", episodes=6, **TINY).runs[0].episodes
+    runs = [winkel.load(tmp_path / f"catch/qr_dqn/{n}/seed-0").runs[0] for n in range(3)]
+    returns = {tuple(run.episodes["return"]) for run in runs}
+    assert len(returns) == 3
+    first = winkel.train("catch", "qr_dqn", episodes=6, **TINY).runs[0].episodes
+    same = winkel.train("catch/0", "qr_dqn", episodes=6, **TINY).runs[0].episodes
+    np.testing.assert_array_equal(first["return"], same["return"])
+    assert tuple(alone["return"]) != tuple(first["return"])
 
 
 def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
@@ -200,7 +216,7 @@ def test_the_command_packs_and_tells(tmp_path, capsys):
     )  # fmt: skip
     output = capsys.readouterr().out
     assert "20 runs in 1 programs" in output
-    assert "qr_dqn in arms" in output
+    assert "qr_dqn in chains" in output
     assert "updates: discounting_chain " in output
     assert "compiled " in output
     assert "finished 20, failed 0" in output

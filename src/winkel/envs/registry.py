@@ -64,6 +64,17 @@ class Task(NamedTuple):
         """Numbers in an observation of the setting, not counting what pads it."""
         return true_inputs(self.id, self.env) if self.packing is None else self.packing.inputs
 
+    @property
+    def copy(self) -> int:
+        """Which of bsuite's equal settings it is: 3 for cartpole/3, since all cartpoles are equal.
+
+        With the same seed they are to be different runs.
+        """
+        experiment, _ = parse(self.id)
+        if self.id not in experiment.ids:
+            return 0
+        return experiment.copy_of(experiment.ids.index(self.id))
+
 
 class TaskBatch(NamedTuple):
     """Settings that share one environment: every array of `params` has a first axis over them."""

@@ -86,6 +86,7 @@ class Planned(NamedTuple):
             hyper=self.configured.hyper,
             horizon=self.horizon,
             seed=self.recorder.config["seed"],
+            copy=self.task.copy,
             fan_in=self.task.inputs,
             stop=self.stop,
             available=None if packing is None else packing.actions,

@@ -170,7 +170,9 @@ class Lanes:
     def prepare(self) -> list[Future[None]]:
         """Compile what the first chunks need, in the background."""
         jobs = self._jobs_of([i % len(self.plans) for i in range(self.num_lanes)])
-        lanes = jax.eval_shape(lambda env, jobs: device.begin(self.agent, env, jobs), self.env, jobs)
+        lanes = jax.eval_shape(
+            lambda env, jobs: device.begin(self.agent, env, jobs), self.env, jobs
+        )
         first = self.programs.ahead(device.begin, self.agent, self.env, jobs)
         moves = [
             self.programs.ahead(
@@ -280,7 +282,10 @@ class Lanes:
                 episodes=jnp.array([plan.horizon.episodes for plan in plans], jnp.int32),
                 steps=jnp.array([plan.horizon.steps for plan in plans], jnp.int32),
             ),
-            key=jax.vmap(jax.random.key)(np.array([plan.seed for plan in plans], np.uint32)),
+            key=jax.vmap(_key)(
+                np.array([plan.seed for plan in plans], np.uint32),
+                np.array([plan.copy for plan in plans], np.uint32),
+            ),
             fan_in=jnp.array([plan.fan_in or self.agent.spec.inputs for plan in plans], float),
             available=jnp.asarray(available) if masked else None,
         )
@@ -364,6 +369,12 @@ class Lanes:
             f"out of memory with {before} lanes of about {need:,.0f} MiB each: "
             f"going on with {self.num_lanes}"
         )
+
+
+def _key(seed: Any, copy: Any) -> Any:
+    """That of the seed; copies are far from what a run folds into its key itself."""
+    key = jax.random.key(seed)
+    return jax.lax.select(copy == 0, key, jax.random.fold_in(key, 1_000_000 + copy))
 
 
 def _stacked(trees: list[Any]) -> Any:

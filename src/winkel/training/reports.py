@@ -24,6 +24,7 @@ class Plan(NamedTuple):
         hyper: the agent's hyperparameters, plain numbers.
         horizon: when it ends.
         seed: of everything random in it.
+        copy: number of a run with the same setting and seed, which is to be another all the same.
         fan_in: numbers that an observation really has, where it is padded.
         stop: when to stop before the horizon, which the agent's schedules go by; None: at it.
         saved: state of its lane to go on from; None to begin.
@@ -42,6 +43,7 @@ class Plan(NamedTuple):
     available: int | None = None
     facts: tuple[str, ...] | None = None
     most_steps: int | None = None
+    copy: int = 0
 
     @property
     def end(self) -> Horizon:

@@ -4,11 +4,14 @@ What a lane costs goes by outputs (actions × atoms), then by inputs; how long a
 its longest run, however few lanes are left; and every program costs half a minute to compile. So
 settings are together that are as wide and as long as each other:
 
-- `long`: at most 23 inputs and 3 actions. Runs of up to a million steps, and the chains that start
-  beside them and make room early. Nothing wider may slow these down.
+- `cars`: at most 6 inputs and 3 actions; runs of up to a million steps, which explore only at
+  their beginning, while episodes are short: PE-DQN's bonus soon rests in all of them.
+- `long`: at most 23 inputs and 3 actions; as long, but exploring for a third of their steps, and
+  the chains that start beside them and make room early.
 - `short`: 42 to 103 inputs, 3 actions, at most 200,000 steps.
-- `arms`: at most 2 inputs, 5 and 11 actions. Padding the chain from 5 to 11 costs less than
-  compiling it alone or widening others from 3 to 5.
+- `bandits`: 1 input, 11 actions, 10,000 steps.
+- `chains`: 2 inputs, 5 actions, 100,000 steps. Padded to 11 actions, they took longer than compiling
+  them alone does.
 - `mnist`: 784 inputs and 10 actions, and a replay of images.
 - `sea-30`, `sea-50`: what learns a sea is as large as the square of its side; small seas padded to
   the largest would cost six times as much, a program for each size would leave most of a GPU idle.
@@ -54,15 +57,11 @@ PACKS: Mapping[str, Pack] = MappingProxyType(
     {
         pack.name: pack
         for pack in (
-            Pack(
-                "long",
-                (
-                    *_with_noise_and_scale("cartpole", "mountain_car"),
-                    *("cartpole_swingup", "memory_len", "umbrella_length"),
-                ),
-            ),
+            Pack("cars", _with_noise_and_scale("cartpole", "mountain_car")),
+            Pack("long", ("cartpole_swingup", "memory_len", "umbrella_length")),
             Pack("short", (*_with_noise_and_scale("catch"), "memory_size", "umbrella_distract")),
-            Pack("arms", (*_with_noise_and_scale("bandit"), "discounting_chain")),
+            Pack("bandits", _with_noise_and_scale("bandit")),
+            Pack("chains", ("discounting_chain",)),
             Pack("mnist", _with_noise_and_scale("mnist")),
             Pack("sea-30", _SEAS, range(10, 31)),
             Pack("sea-50", _SEAS, range(31, 51)),

@@ -34,6 +34,10 @@ class Experiment:
         """Bsuite's ids, 'catch_noise/0' and so on."""
         return tuple(f"{self.name}/{index}" for index in range(len(self.settings)))
 
+    def copy_of(self, index: int) -> int:
+        """How many settings before this one are the same: bsuite repeats some, to draw anew."""
+        return self.settings[:index].count(self.settings[index])
+
 
 def _experiments() -> list[Experiment]:
     found = []
