@@ -7,10 +7,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt8
 from numpy.typing import ArrayLike
 
-from winkel.errors import InputError
+from winkel.errors import InputError, require_integer
 
 AnyArray = jax.Array | np.ndarray
 
@@ -105,7 +105,38 @@ class OneHot:
         return jax.nn.one_hot(jnp.asarray(obs), self.size).reshape(self.shape)
 
 
-Observation = Dense | OneHot
+@dataclass(frozen=True)
+class Image:
+    """Observations are the last frames of a picture, uint8 arrays `[stack, *frame]`, oldest first.
+
+    At the start of an episode all of them are its first frame.
+
+    Attributes:
+        frame: shape of one, (H, W) or (H, W, C).
+        stack: how many there are.
+    """
+
+    frame: tuple[int, ...]
+    stack: int
+
+    def __post_init__(self) -> None:
+        if len(self.frame) not in (2, 3):
+            raise InputError(f"need frames of shape (H, W) or (H, W, C), got {self.frame}")
+        for side in self.frame:
+            require_integer("each side of a frame", side, at_least=1)
+        require_integer("stack", self.stack, at_least=1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an observation."""
+        return (self.stack, *self.frame)
+
+    def dense(self, obs: UInt8[AnyArray, "..."]) -> Float[AnyArray, "..."]:
+        """The frames as numbers from 0 to 1."""
+        return jnp.asarray(obs, jnp.float32) / 255.0
+
+
+Observation = Dense | OneHot | Image
 
 
 class EnvStep(NamedTuple):
@@ -159,11 +190,14 @@ class Batch(NamedTuple):
         transitions: the drawn ones.
         weights: importance of each in the loss, 1 where draws are uniform.
         indices: where in the replay they lie.
+        decay: what the discount of each would be without termination, but for the agent's one γ:
+            γ^(k−1) for a sample of k steps.
     """
 
     transitions: Transition
     weights: Float[Array, "B"]
     indices: Int[Array, "B"]
+    decay: Float[Array, "B"] | float = 1.0
 
 
 class Update(NamedTuple):

@@ -1,4 +1,5 @@
 import functools
+import itertools
 from collections import deque
 
 import jax
@@ -48,6 +49,10 @@ def nested_item(number):
         "pair": (np.float32(number), [jnp.asarray([number, -number], jnp.int16)]),
     }
     return transition(obs, {"mask": np.array([number % 2 == 0, True])}, number)
+
+
+def flags(count):
+    return st.lists(st.booleans(), min_size=count, max_size=count)
 
 
 ITEMS = {"index": index_item, "grid": grid_item, "nested": nested_item}
@@ -205,3 +210,42 @@ def test_a_ring_needs_room(capacity):
 def test_a_capacity_is_a_whole_number(capacity, without_shape_checks):
     with pytest.raises(InputError, match="capacity >= 1, a whole number, got"):
         Uniform(capacity=capacity)
+
+
+@functools.cache
+def add_many(capacity):
+    return jax.jit(Uniform(capacity=capacity).add_many)
+
+
+@ITEM
+@settings(max_examples=15)
+@given(before=st.integers(0, 9), keep=st.sampled_from([1, 3, 5]).flatmap(flags))
+def test_many_at_once_are_as_one_after_another(item, before, keep):
+    """All of them, and those to keep where that is said; across the seam of the ring as well."""
+    capacity, numbers = 5, range(100, 100 + len(keep))
+    replay, add, _ = compiled(capacity)
+    start = filled(replay, add, item, range(1, before + 1))
+    many = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *map(item, numbers))
+    for found, kept in (
+        (add_many(capacity)(start, many), [True] * len(keep)),
+        (add_many(capacity)(start, many, keep=jnp.asarray(keep)), keep),
+    ):
+        expected = start
+        for number in itertools.compress(numbers, kept):
+            expected = add(expected, item(number))
+        assert_same_item(found, expected)
+
+
+def test_more_at_once_than_there_is_room_for_are_refused():
+    replay = Uniform(capacity=3)
+    many = jax.tree.map(lambda x: jnp.stack([x] * 4), index_item(1))
+    with pytest.raises(InputError, match=r"at most 3 transitions at a time.* got 4"):
+        jax.eval_shape(replay.add_many, replay.init(index_item(0)), many)
+
+
+def test_neither_discount_nor_progress_change_a_uniform_draw():
+    replay, add, sample = compiled(8)
+    state = filled(replay, add, index_item, range(1, 9))
+    other = replay.sample(state, 16, KEY, gamma=0.5, progress=0.7)
+    assert_same_item(other, sample(state, 16, KEY))
+    np.testing.assert_array_equal(other.decay, np.ones(16, np.float32))

@@ -15,12 +15,24 @@ class Replay(Protocol):
         """An empty store for transitions shaped as the example."""
         ...
 
-    def add(self, state: PyTree, transition: Transition) -> PyTree:
-        """One transition more."""
+    def add(self, state: PyTree, transition: Transition, /) -> PyTree:
+        """One transition more, or one of each environment where the store is of several."""
         ...
 
-    def sample(self, state: PyTree, batch_size: int, key: PRNGKeyArray) -> Batch:
-        """A batch; undefined for an empty store."""
+    def sample(
+        self,
+        state: PyTree,
+        batch_size: int,
+        key: PRNGKeyArray,
+        *,
+        gamma: Float[Array, ""] | float = 1.0,
+        progress: Float[Array, ""] | float = 0.0,
+    ) -> Batch:
+        """A batch; undefined for an empty store.
+
+        Samples of several steps are discounted with γ; importance weights may depend on how much
+        of the run is done.
+        """
         ...
 
     def reprioritise(self, state: PyTree, batch: Batch, priorities: Float[Array, "B"]) -> PyTree:

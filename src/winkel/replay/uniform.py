@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.errors import require_integer
+from winkel.errors import InputError, require_integer
 from winkel.types import Batch, Transition
 
 
@@ -51,14 +51,43 @@ class Uniform:
         )
         return Ring(items=items, added=state.added + 1)
 
-    def sample(self, state: Ring, batch_size: int, key: PRNGKeyArray) -> Batch:
-        """Uniform over what is stored, with replacement."""
+    def add_many(
+        self, state: Ring, transitions: Transition, keep: Bool[Array, "E"] | None = None
+    ) -> Ring:
+        """Several, with a leading axis: the same as to `add` those to keep, in order."""
+        count = jnp.shape(jax.tree.leaves(transitions)[0])[0]
+        if count > self.capacity:
+            raise InputError(
+                f"need at most {self.capacity} transitions at a time, the capacity, got {count}"
+            )
+        kept = jnp.ones(count, bool) if keep is None else keep
+        after = jnp.cumsum(kept)
+        slots = jnp.where(kept, (state.added + after - 1) % self.capacity, self.capacity)
+        items = jax.tree.map(
+            lambda stored, new: stored.at[slots].set(jnp.asarray(new, stored.dtype), mode="drop"),
+            state.items,
+            transitions,
+        )
+        return Ring(items=items, added=state.added + after[-1])
+
+    def sample(
+        self,
+        state: Ring,
+        batch_size: int,
+        key: PRNGKeyArray,
+        *,
+        gamma: Float[Array, ""] | float = 1.0,
+        progress: Float[Array, ""] | float = 0.0,
+    ) -> Batch:
+        """Uniform over what is stored, with replacement; nothing depends on γ or progress."""
+        del gamma, progress
         stored = jnp.minimum(state.added, self.capacity)
         indices = jax.random.randint(key, (batch_size,), 0, stored)
         return Batch(
             transitions=jax.tree.map(lambda x: x[indices], state.items),
             weights=jnp.ones(batch_size),
             indices=indices,
+            decay=jnp.ones(batch_size),
         )
 
     def reprioritise(self, state: Ring, batch: Batch, priorities: Float[Array, "B"]) -> Ring:

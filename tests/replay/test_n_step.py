@@ -1,0 +1,67 @@
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from winkel.replay.n_step import outcome
+
+
+def reference(rewards, discounts, boundaries, gamma):
+    """Step by step, as one would by hand."""
+    total, k = 0.0, 0
+    for reward, boundary in zip(rewards, boundaries, strict=True):
+        total += gamma**k * reward
+        k += 1
+        if boundary:
+            break
+    return total, gamma ** (k - 1) * discounts[k - 1], gamma ** (k - 1), k - 1, boundaries[k - 1]
+
+
+STEPS = st.tuples(
+    st.floats(-8, 8, width=32), st.sampled_from(["go", "go", "go", "terminate", "truncate"])
+)
+
+
+@settings(max_examples=150)
+@given(
+    steps=st.sampled_from([1, 3, 10]).flatmap(lambda n: st.lists(STEPS, min_size=n, max_size=n)),
+    gamma=st.sampled_from([0.0, 0.5, 0.997, 1.0]),
+)
+def test_outcomes_are_those_of_a_plain_loop(steps, gamma):
+    rewards = np.array([reward for reward, _ in steps], np.float32)
+    discounts = np.array([end != "terminate" for _, end in steps], np.float32)
+    boundaries = np.array([end != "go" for _, end in steps])
+    found = jax.jit(outcome)(jnp.asarray(rewards), jnp.asarray(discounts), boundaries, gamma)
+    reward, discount, decay, last, boundary = reference(rewards, discounts, boundaries, gamma)
+    np.testing.assert_allclose(found.reward, reward, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.discount, discount, rtol=1e-6)
+    np.testing.assert_allclose(found.decay, decay, rtol=1e-6)
+    assert (int(found.last), bool(found.boundary)) == (last, boundary)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_an_end_at_every_offset_and_none(n):
+    """What stands behind an end is of another episode, be it infinite."""
+    for at, discount in itertools.product(range(n + 1), (0.0, 1.0)):
+        rewards = np.where(np.arange(n) <= at, 2.0 ** np.arange(n), np.inf).astype(np.float32)
+        boundaries = np.arange(n) == at
+        boundaries[at + 1 :] = True
+        discounts = np.where(np.arange(n) == min(at, n - 1), discount, 7.0).astype(np.float32)
+        found = outcome(jnp.asarray(rewards), jnp.asarray(discounts), jnp.asarray(boundaries), 0.5)
+        k = min(at + 1, n)
+        assert float(found.reward) == k  # 2^i halved i times
+        assert float(found.decay) == 0.5 ** (k - 1)
+        assert float(found.discount) == discount * 0.5 ** (k - 1)
+        assert (int(found.last), bool(found.boundary)) == (k - 1, at < n)
+
+
+def test_one_step_is_the_step_to_the_bit():
+    rewards, discounts = jnp.asarray([[0.1], [-3.7]]), jnp.asarray([[1.0], [0.0]])
+    found = outcome(rewards, discounts, jnp.asarray([[False], [True]]), 0.99)
+    np.testing.assert_array_equal(found.reward, rewards[:, 0])
+    np.testing.assert_array_equal(found.discount, discounts[:, 0])
+    np.testing.assert_array_equal(found.decay, [1.0, 1.0])
