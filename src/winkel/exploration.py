@@ -39,6 +39,14 @@ def linear_decay(start: Scalar, end: Scalar, duration: Scalar, at: Scalar) -> Fl
     return start + (end - start) * done
 
 
+def falling(
+    start: Scalar, end: Scalar, steps: Scalar, at: Scalar, otherwise: Scalar
+) -> Float[Array, ""]:
+    """From `start` at 0 to `end` at so many steps and after; `otherwise` where there are none."""
+    steps = jnp.asarray(steps, float)
+    return jnp.where(steps > 0, linear_decay(start, end, jnp.maximum(steps, 1.0), at), otherwise)
+
+
 def dltv_decay(start: Scalar, scaled_time: Scalar) -> Float[Array, ""]:
     """β₀ sqrt(log(αt) / αt), the schedule of DLTV (Mavrin et al. 2019).
 

@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError, require_integer
+from winkel.exploration import falling
 from winkel.kernels.descent import FIRST_DECAY, SECOND_DECAY
 from winkel.networks import MLP
 from winkel.networks.batched import RowGradient
@@ -159,6 +160,12 @@ def possible(
     return jnp.where(jnp.arange(scores.shape[-1]) < available, scores, -jnp.inf)
 
 
+def epsilon(clock: Clock, hyper: Any) -> Float[Array, ""]:
+    """ε now: it falls over `epsilon_steps`, or stays `epsilon` where those are 0."""
+    ends = hyper.epsilon, hyper.epsilon_final
+    return falling(*ends, hyper.epsilon_steps, at=clock.env_steps, otherwise=hyper.epsilon)
+
+
 def taken(theta: Float[Array, "M A K"], action: Int[Array, ""]) -> Float[Array, "M K"]:
     """Outputs of one action, by a masked sum, whose gradient is cheaper than a scatter."""
     chosen = jnp.arange(theta.shape[1]) == action
@@ -260,8 +267,16 @@ def check_learning(config: Any) -> None:
             check_names(name, (getattr(config, name),), dict.fromkeys(get_args(hint)))
     for width in config.hidden:
         require_integer("width of each hidden layer", width, at_least=1)
-    for name in ("batch_size", "capacity", "burn_in", "target_period"):
+    for name in ("batch_size", "capacity", "burn_in", "target_period", "n_step", "channels"):
         require_integer(name, getattr(config, name), at_least=1)
+    for name in ("priority_exponent", "importance_exponent"):
+        if not 0.0 <= getattr(config, name) <= 1.0:
+            raise InputError(f"need {name} in [0, 1], got {getattr(config, name)}")
+    for name in ("clip_norm", "he_slope"):
+        if not 0.0 <= getattr(config, name) < math.inf:
+            raise InputError(f"need a finite {name} >= 0, got {getattr(config, name)}")
+    if not 0.0 < config.adam_epsilon < math.inf:
+        raise InputError(f"need a finite adam_epsilon > 0, got {config.adam_epsilon}")
 
 
 def check_names(what: str, names: tuple[str, ...], table: Mapping[str, Any]) -> None:

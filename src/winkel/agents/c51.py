@@ -9,16 +9,17 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from winkel.agents import base, single
+from winkel.agents import base, images, single
 from winkel.agents.base import Number, Spec
+from winkel.agents.settings import Settings
 from winkel.agents.single import Learner
-from winkel.exploration import epsilon_greedy, linear_decay
+from winkel.exploration import epsilon_greedy, falling, linear_decay
 from winkel.projections import Categorical
 from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What shapes the program. Defaults: as the categorical model of the paper's PE-DQN."""
 
     double: bool = True
@@ -27,14 +28,6 @@ class Config:
     """Hidden layers of every network."""
     num_atoms: int = 101
     """K."""
-    batch_size: int = 128
-    """Transitions of an update; there is one update for each step."""
-    capacity: int = 10_000
-    """Transitions that replay holds."""
-    burn_in: int = 128
-    """Steps before the first update."""
-    target_period: int = 4
-    """Updates between copies into the target network."""
 
     def __post_init__(self) -> None:
         base.check_learning(self)
@@ -50,6 +43,8 @@ class Hyper(NamedTuple):
     epsilon_final: Number = 0.05
     epsilon_decay: Number = 0.1
     """Share of the horizon over which ε falls linearly."""
+    epsilon_steps: Number = 0.0
+    """Steps over which it does, in place of that share; 0 for the share."""
     z_min: Number = base.BY_ENVIRONMENT
     z_max: Number = base.BY_ENVIRONMENT
     """Support of the values."""
@@ -67,6 +62,7 @@ class C51:
         return single.init(
             key,
             self.spec,
+            self.config,
             hidden=self.config.hidden,
             num_atoms=self.config.num_atoms,
             prior=False,
@@ -101,11 +97,11 @@ class C51:
             learner,
             batch,
             clock,
+            self.config,
             learning_rate=hyper.learning_rate,
             gamma=hyper.gamma,
             prior_scale=0.0,
             double=self.config.double,
-            target_period=self.config.target_period,
             available=self.spec.available,
         )
         metrics = {**update.metrics, "epsilon": self._epsilon(clock, hyper)}
@@ -124,7 +120,10 @@ class C51:
         return Categorical(num_atoms=self.config.num_atoms, z_min=z_min, z_max=z_max)
 
     def _predict(self, learner: Learner, obs: Array, hyper: Hyper) -> Atoms:
-        return single.predict(self._projection(hyper), learner.params, None, obs, 0.0)
+        seen = images.features(learner.shared, obs)
+        return single.predict(self._projection(hyper), learner.params, None, seen, 0.0)
 
     def _epsilon(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-        return linear_decay(hyper.epsilon, hyper.epsilon_final, hyper.epsilon_decay, clock.progress)
+        ends = hyper.epsilon, hyper.epsilon_final
+        by_share = linear_decay(*ends, hyper.epsilon_decay, clock.progress)
+        return falling(*ends, hyper.epsilon_steps, at=clock.env_steps, otherwise=by_share)

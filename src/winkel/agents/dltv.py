@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from winkel.agents import base, single
+from winkel.agents import base, images, single
 from winkel.agents.base import Number, Spec
+from winkel.agents.settings import Settings
 from winkel.agents.single import Learner
-from winkel.exploration import dltv_decay
+from winkel.exploration import dltv_decay, epsilon_greedy
 from winkel.projections import Quantile
 from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Update
 
@@ -23,7 +24,7 @@ TIME_SCALE = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What shapes the program. Defaults: the paper's settings for bsuite (table in App. B)."""
 
     prior: bool = True
@@ -34,14 +35,6 @@ class Config:
     """Hidden layers of every network."""
     num_atoms: int = 101
     """K."""
-    batch_size: int = 128
-    """Transitions of an update; there is one update for each step."""
-    capacity: int = 10_000
-    """Transitions that replay holds."""
-    burn_in: int = 128
-    """Steps before the first update."""
-    target_period: int = 4
-    """Updates between copies into the target network."""
 
     def __post_init__(self) -> None:
         base.check_learning(self)
@@ -56,6 +49,11 @@ class Hyper(NamedTuple):
     prior_scale: Number = 20.0
     beta: Number = 5.0
     """β₀, of which the schedule is a fraction from the start."""
+    epsilon: Number = 0.0
+    """Chance of an action that is not chosen so."""
+    epsilon_final: Number = 0.0
+    epsilon_steps: Number = 0.0
+    """Steps over which ε falls to its final value; with 0 it stays what it is."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,7 @@ class DLTV:
         return single.init(
             key,
             self.spec,
+            self.config,
             hidden=self.config.hidden,
             num_atoms=self.config.num_atoms,
             prior=self.config.prior,
@@ -89,10 +88,13 @@ class DLTV:
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
-        """argmax_a Q(s, a) + β_t sqrt(σ²_+(s, a))."""
+        """argmax_a Q(s, a) + β_t sqrt(σ²_+(s, a)), or with probability ε any."""
         predicted = self._predict(learner, obs, hyper)
         score = single.action_values(predicted) + _beta(clock, hyper) * _bonus(predicted)
-        return Decision(action=jnp.argmax(base.possible(score, self.spec.available))), actor
+        available = self.spec.available
+        score = base.possible(score, available)
+        action = epsilon_greedy(key, score, base.epsilon(clock, hyper), available)
+        return Decision(action=action), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -103,10 +105,10 @@ class DLTV:
             learner,
             batch,
             clock,
+            self.config,
             learning_rate=hyper.learning_rate,
             gamma=hyper.gamma,
             prior_scale=hyper.prior_scale,
-            target_period=self.config.target_period,
             available=self.spec.available,
         )
         metrics = {**update.metrics, "beta": _beta(clock, hyper)}
@@ -125,8 +127,9 @@ class DLTV:
         return Quantile(num_atoms=self.config.num_atoms, huber_width=self.config.huber_width)
 
     def _predict(self, learner: Learner, obs: Array, hyper: Hyper) -> Atoms:
+        seen = images.features(learner.shared, obs)
         return single.predict(
-            self._projection(), learner.params, learner.prior, obs, hyper.prior_scale
+            self._projection(), learner.params, learner.prior, seen, hyper.prior_scale
         )
 
 

@@ -9,16 +9,17 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from winkel.agents import base, bdqn
+from winkel.agents import base, ensembles, images
 from winkel.agents.base import Number, Spec
-from winkel.agents.bdqn import Learner
+from winkel.agents.ensembles import Learner
+from winkel.agents.settings import Settings
 from winkel.errors import InputError
-from winkel.exploration import epsilon_greedy, linear_decay
+from winkel.exploration import epsilon_greedy, falling, linear_decay
 from winkel.types import Batch, Clock, Decision, Estimates, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What shapes the program. Defaults: as a member of bootstrapped DQN, of bsuite's DQN too."""
 
     double: bool = True
@@ -27,14 +28,6 @@ class Config:
     """Width of the Huber loss of the TD errors; 0 for the squared loss."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of every network."""
-    batch_size: int = 128
-    """Transitions of an update; there is one update for each step."""
-    capacity: int = 10_000
-    """Transitions that replay holds."""
-    burn_in: int = 128
-    """Steps before the first update."""
-    target_period: int = 4
-    """Updates between copies into the target network."""
 
     def __post_init__(self) -> None:
         base.check_learning(self)
@@ -51,6 +44,8 @@ class Hyper(NamedTuple):
     epsilon_final: Number = 0.05
     epsilon_decay: Number = 0.1
     """Share of the horizon over which ε falls linearly."""
+    epsilon_steps: Number = 0.0
+    """Steps over which it does, in place of that share; 0 for the share."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,8 @@ class DQN:
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """A fresh network without a prior."""
-        return bdqn.init(key, self.spec, count=1, hidden=self.config.hidden, prior=False)
+        config = self.config
+        return ensembles.init(key, self.spec, config, count=1, hidden=config.hidden, prior=False)
 
     def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
         """Nothing to remember."""
@@ -80,7 +76,8 @@ class DQN:
     ) -> tuple[Decision, tuple[()]]:
         """The greedy action, or with probability ε any."""
         available = self.spec.available
-        value = base.possible(bdqn.values(learner.params, None, obs, 0.0)[0], available)
+        seen = images.features(learner.shared, obs)
+        value = base.possible(ensembles.values(learner.params, None, seen, 0.0)[0], available)
         action = epsilon_greedy(key, value, self._epsilon(clock, hyper), available)
         return Decision(action=action), actor
 
@@ -88,17 +85,17 @@ class DQN:
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on the squared TD error."""
-        learner, update = bdqn.update(
+        learner, update = ensembles.update(
             learner,
             batch,
             clock,
+            self.config,
             masks=jnp.ones((len(batch.weights), 1), bool),
             learning_rate=hyper.learning_rate,
             gamma=hyper.gamma,
             prior_scale=0.0,
             double=self.config.double,
             huber_width=self.config.huber_width,
-            target_period=self.config.target_period,
             available=self.spec.available,
         )
         metrics = {**update.metrics, "epsilon": self._epsilon(clock, hyper)}
@@ -106,7 +103,8 @@ class DQN:
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """A point mass for each action, which has no one to disagree with."""
-        told = bdqn.estimates(bdqn.values(learner.params, None, obs, 0.0))
+        seen = images.features(learner.shared, obs)
+        told = ensembles.estimates(ensembles.values(learner.params, None, seen, 0.0))
         return told._replace(disagreement=jnp.full_like(told.value, jnp.nan))
 
     def member_names(self) -> tuple[str, ...]:
@@ -114,4 +112,6 @@ class DQN:
         return ("dqn",)
 
     def _epsilon(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-        return linear_decay(hyper.epsilon, hyper.epsilon_final, hyper.epsilon_decay, clock.progress)
+        ends = hyper.epsilon, hyper.epsilon_final
+        by_share = linear_decay(*ends, hyper.epsilon_decay, clock.progress)
+        return falling(*ends, hyper.epsilon_steps, at=clock.env_steps, otherwise=by_share)

@@ -4,32 +4,48 @@ An ensemble of bootstrapped DQN says how uncertain values are, a C51 model how n
 The action trades what it may cost for what it tells: argmin_a Δ̂(s, a)² / I(s, a).
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from winkel.agents import base, bdqn, single
+from winkel.agents import base, descent, ensembles, images, single
 from winkel.agents.base import Number, Spec
+from winkel.agents.descent import Rule
+from winkel.agents.images import Shared
+from winkel.agents.information import (
+    NOISES,
+    information_gain,
+    noise_clipped,
+    noise_epsilon,
+    regret,
+    root_ratio,
+)
+from winkel.agents.settings import Settings
 from winkel.distributions import variance
 from winkel.errors import InputError, require_integer
-from winkel.exploration import Scalar, linear_decay
+from winkel.exploration import epsilon_greedy, linear_decay
 from winkel.projections import Categorical
 from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Update
 
-ADDED_VARIANCE = 1e-4
-"""ε_1, which the paper adds to the return variances."""
-LEAST_NOISE = 0.25
-"""Where Nikolov et al. clip ρ²."""
-LEAST_GAIN = 1e-5
-"""ε_2, which keeps the information gain from 0."""
+__all__ = [
+    "IDS",
+    "NOISES",
+    "Config",
+    "Hyper",
+    "Learner",
+    "information_gain",
+    "noise_clipped",
+    "noise_epsilon",
+    "regret",
+    "root_ratio",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What shapes the program. Defaults: the paper's settings for bsuite (table in App. B)."""
 
     noise: Literal["epsilon", "clipped"] = "epsilon"
@@ -46,14 +62,6 @@ class Config:
     """Hidden layers of the C51 networks."""
     num_atoms: int = 101
     """K of the C51 model."""
-    batch_size: int = 128
-    """Transitions of an update; there is one update for each step."""
-    capacity: int = 10_000
-    """Transitions that replay holds."""
-    burn_in: int = 128
-    """Steps before the first update."""
-    target_period: int = 4
-    """Updates between copies into the target networks."""
 
     def __post_init__(self) -> None:
         base.check_learning(self)
@@ -82,16 +90,22 @@ class Hyper(NamedTuple):
     beta_final: Number = 0.0
     beta_decay: Number = 1 / 3
     """Share of the horizon over which β falls linearly."""
+    epsilon: Number = 0.0
+    """Chance of an action that is not chosen so."""
+    epsilon_final: Number = 0.0
+    epsilon_steps: Number = 0.0
+    """Steps over which ε falls to its final value; with 0 it stays what it is."""
     z_min: Number = base.BY_ENVIRONMENT
     z_max: Number = base.BY_ENVIRONMENT
     """Support of C51."""
 
 
 class Learner(NamedTuple):
-    """Two models that learn side by side."""
+    """Two models that learn side by side, on images as heads of one body."""
 
-    ensemble: bdqn.Learner
+    ensemble: ensembles.Learner
     c51: single.Learner
+    shared: Shared | None = None
 
 
 class Beliefs(NamedTuple):
@@ -119,19 +133,28 @@ class IDS:
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks, all with priors; the target networks start as copies."""
-        key_ensemble, key_c51 = (jax.random.fold_in(key, use) for use in range(2))
+        key_ensemble, key_c51, key_body = (jax.random.fold_in(key, use) for use in range(3))
         config = self.config
+        ensemble = ensembles.init(
+            key_ensemble,
+            self.spec,
+            config,
+            count=config.num_members,
+            hidden=config.hidden,
+            prior=True,
+        )
+        c51 = single.init(
+            key_c51,
+            self.spec,
+            config,
+            hidden=config.c51_hidden,
+            num_atoms=config.num_atoms,
+            prior=True,
+        )
         return Learner(
-            ensemble=bdqn.init(
-                key_ensemble, self.spec, count=config.num_members, hidden=config.hidden, prior=True
-            ),
-            c51=single.init(
-                key_c51,
-                self.spec,
-                hidden=config.c51_hidden,
-                num_atoms=config.num_atoms,
-                prior=True,
-            ),
+            ensemble=ensemble._replace(shared=None),
+            c51=c51._replace(shared=None),
+            shared=images.init(key_body, self.spec, config),
         )
 
     def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
@@ -148,54 +171,70 @@ class IDS:
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
-        """argmin_a Δ̂² / I, and a draw of which members will learn from this."""
+        """argmin_a Δ̂² / I or with probability ε any, and a draw of which members will learn."""
         beliefs = self._beliefs(learner, obs, hyper)
         available = self.spec.available
         lost = regret(beliefs.value, beliefs.spread, self._beta(clock, hyper), available)
         ratio = root_ratio(lost, beliefs.gain)
+        score = base.possible(-ratio, available)
+        key_explore = jax.random.fold_in(key, 0)
         decision = Decision(
-            action=jnp.argmax(base.possible(-ratio, available)),
-            extras=bdqn.draw_mask(key, self.config.num_members, hyper.mask_probability),
+            action=epsilon_greedy(key_explore, score, base.epsilon(clock, hyper), available),
+            extras=ensembles.draw_mask(key, self.config.num_members, hyper.mask_probability),
         )
         return decision, actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
-        """One step of each model, on its own loss and with its own learning rate."""
-        ensemble, told = bdqn.update(
+        """One step of each model, on its own loss and with its own learning rate.
+
+        A body gets both gradients, and the ensemble's learning rate.
+        """
+        config, size = self.config, len(batch.weights)
+        seen = images.see(learner.shared, batch.transitions)
+        told = ensembles.lesson(
             learner.ensemble,
-            batch,
-            clock,
+            seen,
+            batch.weights,
             masks=batch.transitions.extras,
-            learning_rate=hyper.learning_rate,
             gamma=hyper.gamma,
             prior_scale=hyper.prior_scale,
-            double=self.config.double,
-            huber_width=self.config.huber_width,
-            target_period=self.config.target_period,
+            double=config.double,
+            huber_width=config.huber_width,
             available=self.spec.available,
         )
-        c51, told_c51 = single.update(
+        told_c51, metrics = single.lesson(
             self._projection(hyper),
             learner.c51,
-            batch,
-            clock,
-            learning_rate=hyper.c51_learning_rate,
+            seen,
+            batch.weights,
             gamma=hyper.gamma,
             prior_scale=hyper.c51_prior_scale,
-            target_period=self.config.target_period,
             available=self.spec.available,
         )
+        torso = descent.pulled(seen, descent.summed(told.slopes, told_c51.slopes))
+        gradients, gradients_c51, torso = descent.clipped(
+            (told.gradients, told_c51.gradients, torso),
+            (learner.ensemble.params, learner.c51.params, descent.of_torso(seen)),
+            config.clip_norm,
+        )
+        rule = Rule.of(config, hyper.learning_rate, size)
+        rule_c51 = Rule.of(config, hyper.c51_learning_rate, size)
+        learner = Learner(
+            ensemble=descent.stepped(learner.ensemble, gradients, clock, rule),
+            c51=descent.stepped(learner.c51, gradients_c51, clock, rule_c51),
+            shared=descent.body_stepped(seen.shared, torso, clock, rule),
+        )
         update = Update(
-            priorities=told.priorities + told_c51.priorities,
+            priorities=told.losses + told_c51.losses,
             metrics={
-                "loss": told.metrics["loss"] + told_c51.metrics["loss"],
-                "clipped": told_c51.metrics["clipped"],
+                "loss": told.total + metrics["loss"],
+                "clipped": metrics["clipped"],
                 "beta": self._beta(clock, hyper),
             },
         )
-        return Learner(ensemble=ensemble, c51=c51), update
+        return learner, update
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """μ of the ensemble, C51's distributions, σ as disagreement and I as bonus."""
@@ -219,10 +258,11 @@ class IDS:
         return linear_decay(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
 
     def _beliefs(self, learner: Learner, obs: Array, hyper: Hyper) -> Beliefs:
-        ensemble, c51 = learner
-        values = bdqn.values(ensemble.params, ensemble.prior, obs, hyper.prior_scale)
+        ensemble, c51 = learner.ensemble, learner.c51
+        seen = images.features(learner.shared, obs)
+        values = ensembles.values(ensemble.params, ensemble.prior, seen, hyper.prior_scale)
         returns = single.predict(
-            self._projection(hyper), c51.params, c51.prior, obs, hyper.c51_prior_scale
+            self._projection(hyper), c51.params, c51.prior, seen, hyper.c51_prior_scale
         )
         spread = jnp.std(values, axis=0)
         noise = NOISES[self.config.noise](jax.vmap(variance)(returns), self.spec.available)
@@ -232,61 +272,3 @@ class IDS:
             returns=returns,
             gain=information_gain(spread, noise),
         )
-
-
-def noise_epsilon(
-    variances: Float[Array, " A"], available: Int[Array, ""] | None = None
-) -> Float[Array, " A"]:
-    """ρ_ε²: return variances relative to their mean, ε_1 added to both (App. B)."""
-    return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + _average(variances, available))
-
-
-def noise_clipped(
-    variances: Float[Array, " A"], available: Int[Array, ""] | None = None
-) -> Float[Array, " A"]:
-    """ρ²: return variances relative to their mean, at least 0.25; 1 where no return varies."""
-    average = _average(variances, available)
-    relative = jnp.where(average > 0, variances / average, 1.0)
-    return jnp.maximum(relative, LEAST_NOISE)
-
-
-def _average(variances: Float[Array, " A"], available: Int[Array, ""] | None) -> Float[Array, ""]:
-    """The mean over the actions that there are."""
-    if available is None:
-        return jnp.mean(variances)
-    there = jnp.arange(len(variances)) < available
-    return jnp.sum(jnp.where(there, variances, 0.0)) / available
-
-
-NOISES: Mapping[str, Callable[[Array, Array | None], Array]] = {
-    "epsilon": noise_epsilon,
-    "clipped": noise_clipped,
-}
-"""ρ² of every action, from the return variances of all."""
-
-
-def information_gain(spread: Float[Array, " A"], noise: Float[Array, " A"]) -> Float[Array, " A"]:
-    """I = log(1 + σ²/ρ²) + ε_2, from σ and ρ²."""
-    return jnp.log1p(spread**2 / noise) + LEAST_GAIN
-
-
-def regret(
-    value: Float[Array, " A"],
-    spread: Float[Array, " A"],
-    beta: Scalar,
-    available: Int[Array, ""] | None = None,
-) -> Float[Array, " A"]:
-    """Δ̂(a) = max_a' (μ(a') + β σ(a')) − (μ(a) − β σ(a)), the most that an action may cost.
-
-    Never negative; with β = 0 it is 0 for the greedy action, exactly.
-    """
-    best = jnp.max(base.possible(value + beta * spread, available))
-    return best - (value - beta * spread)
-
-
-def root_ratio(lost: Float[Array, " A"], gain: Float[Array, " A"]) -> Float[Array, " A"]:
-    """Δ̂ / I^½, which orders actions as Δ̂² / I does but cannot round a small regret to 0.
-
-    So when β has come to its end at 0, no other action ties with the greedy one.
-    """
-    return lost / jnp.sqrt(gain)

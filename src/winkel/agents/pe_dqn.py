@@ -13,19 +13,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.agents import base, fused
+from winkel.agents import base, fused, images
 from winkel.agents.base import Number, Spec
+from winkel.agents.descent import Rule, descended, differentiated
+from winkel.agents.images import Shared
+from winkel.agents.intrinsic import Moments
+from winkel.agents.settings import Settings
 from winkel.distributions import bootstrap, disagreement, mean, mixture
 from winkel.errors import InputError, require_integer
-from winkel.exploration import linear_decay, optimistic
+from winkel.exploration import epsilon_greedy, linear_decay, optimistic
 from winkel.networks import Ensemble
 from winkel.networks.ensemble import with_prior
 from winkel.projections import PROJECTIONS, Categorical, Projection
-from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Transition, Update
+from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Image, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What shapes the program. Defaults: the paper's settings for bsuite (table in App. B)."""
 
     projections: tuple[str, ...] = ("quantile", "categorical")
@@ -40,6 +44,10 @@ class Config:
     """Disagreement enters the bonus as a known term of it, or is learned as its reward."""
     episodic_bonus: bool = True
     """No bonus is to be had after the end of an episode."""
+    normalise_intrinsic: bool = False
+    """Disagreement counts in units of its running standard deviation, where it is a reward."""
+    average_bonus: bool = False
+    """The bonus is a discounted average of such rewards, 1 − γⁿ times their sum."""
     distance: Literal["exact", "grid"] = "exact"
     """w_1 of the members, or of their projections onto the categorical grid."""
     huber_width: float = 0.0
@@ -48,14 +56,6 @@ class Config:
     """Hidden layers of every network."""
     num_atoms: int = 101
     """K, of each member."""
-    batch_size: int = 128
-    """Transitions of an update; there is one update for each step."""
-    capacity: int = 10_000
-    """Transitions that replay holds."""
-    burn_in: int = 128
-    """Steps before the first update."""
-    target_period: int = 4
-    """Updates between copies into the target networks."""
     kernels: bool = True
     """Use the kernels of `agents.fused` on a GPU, where they know the configuration."""
 
@@ -85,6 +85,11 @@ class Hyper(NamedTuple):
     beta_final: Number = 0.0
     beta_decay: Number = 1 / 3
     """Share of the horizon over which β falls linearly."""
+    epsilon: Number = 0.0
+    """Chance of an action that is not chosen so."""
+    epsilon_final: Number = 0.0
+    epsilon_steps: Number = 0.0
+    """Steps over which ε falls to its final value; with 0 it stays what it is."""
     z_min: Number = base.BY_ENVIRONMENT
     z_max: Number = base.BY_ENVIRONMENT
     """Support of the values."""
@@ -98,12 +103,18 @@ class Params(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What is learned, and the fixed priors."""
+    """What is learned, the fixed priors, and on images the body that all are heads of.
+
+    Attributes:
+        intrinsic: moments of the disagreement, where that is normalised.
+    """
 
     params: Params
     target_params: Params
     prior: Ensemble | None
     opt_state: PyTree
+    shared: Shared | None = None
+    intrinsic: Moments | None = None
 
 
 class Beliefs(NamedTuple):
@@ -117,11 +128,16 @@ class Beliefs(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the models learn at one transition: an entry for each value model, one for the bonus."""
+    """What the models learn at one transition: an entry for each value model, one for the bonus.
+
+    Beside it, how much of the value's target is outside of its support, and the disagreement at s'
+    and the exploring action.
+    """
 
     value: list[Atoms]
     bonus: Atoms | None
     clipped: Float[Array, ""]
+    disagreement: Float[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -135,7 +151,9 @@ class PEDQN:
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks; the target networks start as copies."""
-        key_value, key_bonus, key_prior = (jax.random.fold_in(key, use) for use in range(3))
+        key_value, key_bonus, key_prior, key_body = (
+            jax.random.fold_in(key, use) for use in range(4)
+        )
         members, carriers = len(self.config.projections), len(self.config.carriers)
         params = Params(
             value=self._networks(key_value, members),
@@ -146,6 +164,8 @@ class PEDQN:
             target_params=params,
             prior=self._priors(key_prior, carriers) if carriers else None,
             opt_state=base.init_adam(params),
+            shared=images.init(key_body, self.spec, self.config),
+            intrinsic=Moments.empty() if self.config.normalise_intrinsic else None,
         )
 
     def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
@@ -162,16 +182,17 @@ class PEDQN:
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
-        """Optimistic choice, eq. 13."""
+        """Optimistic choice, eq. 13, or with probability ε any."""
         if self._has_kernels():
             value, bonus = fused.judge_one(
                 self.config, self.spec, learner, obs, hyper, self.resting
             )
         else:
-            beliefs = self._beliefs(learner.params, learner.prior, obs, hyper)
+            beliefs = self._believed(learner, obs, hyper)
             value, bonus = beliefs.value, beliefs.bonus
-        value = base.possible(value, self.spec.available)
-        action = optimistic(value, bonus, self._beta(clock, hyper))
+        available = self.spec.available
+        score = base.possible(value, available) + self._beta(clock, hyper) * bonus
+        action = epsilon_greedy(key, score, base.epsilon(clock, hyper), available)
         return Decision(action=action), actor
 
     def update(
@@ -181,37 +202,30 @@ class PEDQN:
         if self._has_kernels():
             return fused.update(self.config, self.spec, learner, batch, clock, hyper, self.resting)
         beta = self._beta(clock, hyper)
-        targets = jax.vmap(lambda t: self._targets(learner, t, beta, hyper))(batch.transitions)
+        seen = images.see(learner.shared, batch.transitions)
+        decay = jnp.broadcast_to(jnp.asarray(batch.decay), batch.weights.shape)
+        targets = jax.vmap(lambda *of: self._targets(learner, of[0], beta, hyper, *of[1:]))(
+            seen.transitions, seen.later, decay
+        )
 
-        def loss(params: Params) -> tuple[Float[Array, ""], Float[Array, " B"]]:
+        def loss(params: Params, obs: Array) -> tuple[Float[Array, ""], Float[Array, " B"]]:
             losses = jax.vmap(lambda t, y: self._loss(params, learner.prior, t, y, hyper))(
-                batch.transitions, targets
+                seen.transitions._replace(obs=obs), targets
             )
             return jnp.mean(batch.weights * losses), losses
 
-        (total, losses), gradients = jax.value_and_grad(loss, has_aux=True)(learner.params)
-        params, opt_state = base.adam(
-            learner.params,
-            gradients,
-            learner.opt_state,
-            hyper.learning_rate,
-            epsilon=1e-3 / self.config.batch_size,
-        )
-        target_params = base.copied_every(
-            self.config.target_period, clock, params, learner.target_params
-        )
-        learner = Learner(
-            params=params,
-            target_params=target_params,
-            prior=learner.prior,
-            opt_state=opt_state,
-        )
-        metrics = {"loss": total, "beta": beta, "clipped": jnp.mean(targets.clipped)}
-        return learner, Update(priorities=losses, metrics=metrics)
+        lesson = differentiated(loss, learner.params, seen)
+        rule = Rule.of(self.config, hyper.learning_rate, self.config.batch_size)
+        learner = descended(learner, seen, lesson, clock, rule)
+        if learner.intrinsic is not None:
+            moments = learner.intrinsic.with_batch(targets.disagreement)
+            learner = learner._replace(intrinsic=moments)
+        metrics = {"loss": lesson.total, "beta": beta, "clipped": jnp.mean(targets.clipped)}
+        return learner, Update(priorities=lesson.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """Members, their disagreement w_avg, and the bonus b_φ."""
-        beliefs = self._beliefs(learner.params, learner.prior, obs, hyper)
+        beliefs = self._believed(learner, obs, hyper)
         return Estimates(
             value=beliefs.value,
             members=jax.tree.map(lambda *leaves: jnp.stack(leaves), *beliefs.members),
@@ -234,15 +248,13 @@ class PEDQN:
         return dataclasses.replace(self, resting=True)
 
     def _networks(self, key: PRNGKeyArray, count: int) -> Ensemble:
-        return Ensemble.init(
+        return images.networks(
             key,
             count,
-            inputs=self.spec.inputs,
-            one_hot=self.spec.one_hot,
-            hidden=self.config.hidden,
-            outputs=(self.spec.num_actions, self.config.num_atoms),
-            fan_in=self.spec.fan_in,
-            triangle=self.spec.triangle,
+            self.spec,
+            self.config,
+            self.config.hidden,
+            (self.spec.num_actions, self.config.num_atoms),
             aligned=self._knows_kernels(),
         )
 
@@ -251,7 +263,17 @@ class PEDQN:
         return Ensemble(members=jax.vmap(base.tabulated)(networks.members))
 
     def _knows_kernels(self) -> bool:
-        return self.config.kernels and fused.supports(self.config, self.spec)
+        config = self.config
+        return (
+            config.kernels
+            and fused.supports(config, self.spec)
+            and not isinstance(self.spec.observation, Image)
+            and config.adam_epsilon == Settings.adam_epsilon
+            and not config.clip_norm
+            and not config.normalise_intrinsic
+            and not config.average_bonus
+            and (config.n_step == 1 or config.episodic_bonus)
+        )
 
     def _has_kernels(self) -> bool:
         return self._knows_kernels() and jax.default_backend() == "gpu"
@@ -282,16 +304,29 @@ class PEDQN:
         added = None if prior is None else prior(obs)
         return with_prior(outputs, added, hyper.prior_scale, self.config.carriers)
 
-    def _beliefs(self, params: Params, prior: Ensemble | None, obs: Array, hyper: Hyper) -> Beliefs:
+    def _believed(self, learner: Learner, obs: Array, hyper: Hyper) -> Beliefs:
+        """What the online networks say about an observation as it comes."""
+        seen = images.features(learner.shared, obs)
+        return self._beliefs(learner.params, learner.prior, seen, hyper, learner.intrinsic)
+
+    def _beliefs(
+        self,
+        params: Params,
+        prior: Ensemble | None,
+        obs: Array,
+        hyper: Hyper,
+        moments: Moments | None = None,
+    ) -> Beliefs:
         theta = self._value_outputs(params, prior, obs, hyper)
         members = _decoded(self._value_projections(hyper), theta)
         apart = self._disagreement(members, hyper)
         if params.bonus is None:
-            raw, bonus = [], apart
+            raw, bonus = [], self._reward(apart, hyper, moments)
         else:
             raw = _decoded(self._bonus_projections(hyper), params.bonus(obs))
             learned = jax.vmap(mean)(mixture(raw))
-            bonus = learned + apart if self.config.intrinsic_reward == "prior" else learned
+            known = self.config.intrinsic_reward == "prior"
+            bonus = learned + self._reward(apart, hyper, moments) if known else learned
         return Beliefs(
             members=members,
             value=jax.vmap(mean)(mixture(members)),
@@ -309,19 +344,40 @@ class PEDQN:
             members = [jax.vmap(grid.project)(member) for member in members]
         return jax.vmap(lambda *atoms: disagreement(atoms))(*members)
 
+    def _reward(
+        self, apart: Float[Array, "*A"], hyper: Hyper, moments: Moments | None
+    ) -> Float[Array, "*A"]:
+        """What disagreement is worth as a reward that the bonus sums up, or as the bonus itself."""
+        if moments is not None:
+            apart = apart / moments.deviation
+        if self.config.average_bonus and self.config.propagate:
+            apart = (1.0 - hyper.gamma**self.config.n_step) * apart
+        return apart
+
     def _targets(
-        self, learner: Learner, transition: Transition, beta: Array, hyper: Hyper
+        self,
+        learner: Learner,
+        transition: Transition,
+        beta: Array,
+        hyper: Hyper,
+        later: Float[Array, " F"] | None = None,
+        decay: Float[Array, ""] | float = 1.0,
     ) -> Targets:
-        """Actions by the online parameters, distributions by the target ones (eq. 10)."""
-        online = self._beliefs(learner.params, learner.prior, transition.next_obs, hyper)
-        theta = self._value_outputs(
-            learner.target_params, learner.prior, transition.next_obs, hyper
-        )
+        """Actions by the online parameters, distributions by the target ones (eq. 10).
+
+        `later` is s' as the target networks see it, where a target body gives them its features;
+        `decay` is what a sample of several steps is discounted by beside γ, however it ends.
+        """
+        now = transition.next_obs
+        online = self._beliefs(learner.params, learner.prior, now, hyper, learner.intrinsic)
+        value = base.possible(online.value, self.spec.available)
+        exploring = optimistic(value, online.bonus, beta)
+        later = now if later is None else later
+        theta = self._value_outputs(learner.target_params, learner.prior, later, hyper)
         members = _decoded(self._value_projections(hyper), theta)
         discount = hyper.gamma * transition.discount
         if self.config.backup == "mixture":
-            greedy_action = jnp.argmax(base.possible(online.value, self.spec.available))
-            successors = [_at(mixture(members), greedy_action)] * len(members)
+            successors = [_at(mixture(members), jnp.argmax(value))] * len(members)
         else:
             means = [jax.vmap(mean)(member) for member in online.members]
             greedy = [jnp.argmax(base.possible(v, self.spec.available)) for v in means]
@@ -329,8 +385,11 @@ class PEDQN:
         value_targets = [bootstrap(transition.reward, discount, z) for z in successors]
         return Targets(
             value=value_targets,
-            bonus=self._bonus_target(learner, transition, online, beta, hyper),
+            bonus=self._bonus_target(
+                learner, transition._replace(next_obs=later), online, exploring, decay, hyper
+            ),
             clipped=base.mass_outside(mixture(value_targets), hyper.z_min, hyper.z_max),
+            disagreement=online.disagreement[exploring],
         )
 
     def _bonus_target(
@@ -338,28 +397,29 @@ class PEDQN:
         learner: Learner,
         transition: Transition,
         online: Beliefs,
-        beta: Array,
+        exploring: Int[Array, ""],
+        decay: Float[Array, ""] | float,
         hyper: Hyper,
     ) -> Atoms | None:
         """Law of what the raw bonus should be at (s, a), following the exploring action a'_ε.
 
         With the disagreement as a prior, the raw bonus is what comes after it:
-        γ (b_raw(s', a'_ε) + w_avg(s', a'_ε)). Learned, it is w_avg(s, a) + γ b(s', a'_ε).
+        γ (b_raw(s', a'_ε) + w_avg(s', a'_ε)). Learned, it is w_avg(s, a) + γ b(s', a'_ε). A sample
+        of n steps has s' and the discount after them, and nothing of what is between.
         """
         if learner.target_params.bonus is None:
             return None
-        value = base.possible(online.value, self.spec.available)
-        exploring = optimistic(value, online.bonus, beta)
         outputs = learner.target_params.bonus(transition.next_obs)
         raw = _at(mixture(_decoded(self._bonus_projections(hyper), outputs)), exploring)
-        discount = jnp.asarray(hyper.gamma)
-        if self.config.episodic_bonus:
-            discount = discount * transition.discount
+        left = transition.discount if self.config.episodic_bonus else decay
+        discount = jnp.asarray(hyper.gamma) * left
         if self.config.intrinsic_reward == "prior":
-            return bootstrap(discount * online.disagreement[exploring], discount, raw)
+            reward = self._reward(online.disagreement[exploring], hyper, learner.intrinsic)
+            return bootstrap(discount * reward, discount, raw)
         theta = self._value_outputs(learner.params, learner.prior, transition.obs, hyper)
         now = self._disagreement(_decoded(self._value_projections(hyper), theta), hyper)
-        return bootstrap(now[transition.action], discount, raw)
+        reward = self._reward(now[transition.action], hyper, learner.intrinsic)
+        return bootstrap(reward, discount, raw)
 
     def _loss(
         self,

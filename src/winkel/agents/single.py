@@ -10,8 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.agents import base
+from winkel.agents import base, images
 from winkel.agents.base import Number, Spec
+from winkel.agents.descent import Lesson, Rule, descended, differentiated
+from winkel.agents.images import Seen, Shared
+from winkel.agents.settings import Settings
 from winkel.distributions import bootstrap, mean
 from winkel.networks import MLP
 from winkel.projections import Categorical, Projection
@@ -19,30 +22,29 @@ from winkel.types import Atoms, Batch, Clock, Estimates, Transition, Update
 
 
 class Learner(NamedTuple):
-    """What is learned, and the fixed prior."""
+    """What is learned, the fixed prior, and on images the body that both are heads of."""
 
     params: MLP
     target_params: MLP
     prior: MLP | None
     opt_state: PyTree
+    shared: Shared | None = None
 
 
 def init(
-    key: PRNGKeyArray, spec: Spec, *, hidden: tuple[int, ...], num_atoms: int, prior: bool
+    key: PRNGKeyArray,
+    spec: Spec,
+    settings: Settings,
+    *,
+    hidden: tuple[int, ...],
+    num_atoms: int,
+    prior: bool,
 ) -> Learner:
     """A fresh network, with a prior network or without; the target network starts as a copy."""
-    key_params, key_prior = (jax.random.fold_in(key, use) for use in range(2))
+    key_params, key_prior, key_body = (jax.random.fold_in(key, use) for use in range(3))
 
     def network(key: PRNGKeyArray) -> MLP:
-        return MLP.init(
-            key,
-            inputs=spec.inputs,
-            one_hot=spec.one_hot,
-            hidden=hidden,
-            outputs=(spec.num_actions, num_atoms),
-            fan_in=spec.fan_in,
-            triangle=spec.triangle,
-        )
+        return images.network(key, spec, settings, hidden, (spec.num_actions, num_atoms))
 
     params = network(key_params)
     return Learner(
@@ -50,13 +52,14 @@ def init(
         target_params=params,
         prior=base.tabulated(network(key_prior)) if prior else None,
         opt_state=base.init_adam(params),
+        shared=images.init(key_body, spec, settings),
     )
 
 
 def outputs(params: MLP, prior: MLP | None, obs: Array, prior_scale: Number) -> Float[Array, "A K"]:
     """The network's with the scaled prior's added: before the softmax of a categorical model."""
     theta = params(obs)
-    return theta if prior is None else theta + prior_scale * prior(obs)
+    return theta if prior is None else theta + prior_scale * jax.lax.stop_gradient(prior(obs))
 
 
 def predict(
@@ -75,15 +78,20 @@ def target(
     projection: Projection,
     learner: Learner,
     transition: Transition,
+    later: Float[Array, " F"] | None = None,
     *,
     gamma: Number,
     prior_scale: Number,
     double: bool = True,
     available: Int[Array, ""] | None = None,
 ) -> Atoms:
-    """Law of r + γ Z̃(s', a'), a' greedy by the mean of the online network if double, else of Z̃."""
+    """Law of r + γ Z̃(s', a'), a' greedy by the mean of the online network if double, else of Z̃.
+
+    `later` is s' as the target network sees it, where a target body gives it its features.
+    """
     next_obs, prior = transition.next_obs, learner.prior
-    successor = predict(projection, learner.target_params, prior, next_obs, prior_scale)
+    seen = next_obs if later is None else later
+    successor = predict(projection, learner.target_params, prior, seen, prior_scale)
     judge = (
         predict(projection, learner.params, prior, next_obs, prior_scale) if double else successor
     )
@@ -92,64 +100,82 @@ def target(
     return bootstrap(transition.reward, gamma * transition.discount, chosen)
 
 
-def update(
+def lesson(
     projection: Projection,
     learner: Learner,
-    batch: Batch,
-    clock: Clock,
+    seen: Seen,
+    weights: Float[Array, " B"],
     *,
-    learning_rate: Number,
     gamma: Number,
     prior_scale: Number,
-    target_period: int,
     double: bool = True,
     available: Int[Array, ""] | None = None,
-) -> tuple[Learner, Update]:
-    """One step of Adam on the projection's loss, averaged over the batch.
+) -> tuple[Lesson, dict[str, Float[Array, ""]]]:
+    """The projection's loss, averaged over the batch, and metrics.
 
     The metric 'clipped' is there for a categorical model, whose support targets may leave.
     """
 
-    def target_of(transition: Transition) -> Atoms:
+    def target_of(transition: Transition, later: Array | None) -> Atoms:
         return target(
             projection,
             learner,
             transition,
+            later,
             gamma=gamma,
             prior_scale=prior_scale,
             double=double,
             available=available,
         )
 
-    def loss_of(params: MLP, transition: Transition, goal: Atoms) -> Float[Array, ""]:
-        theta = outputs(params, learner.prior, transition.obs, prior_scale)
+    def loss_of(params: MLP, transition: Transition, obs: Array, goal: Atoms) -> Float[Array, ""]:
+        theta = outputs(params, learner.prior, obs, prior_scale)
         return projection.loss(base.taken(theta[None], transition.action)[0], goal)
 
-    goals = jax.vmap(target_of)(batch.transitions)
+    transitions = seen.transitions
+    goals = jax.vmap(target_of)(transitions, seen.later)
 
-    def loss(params: MLP) -> tuple[Float[Array, ""], Float[Array, " B"]]:
-        losses = jax.vmap(lambda t, goal: loss_of(params, t, goal))(batch.transitions, goals)
-        return jnp.mean(batch.weights * losses), losses
+    def loss(params: MLP, obs: Array) -> tuple[Float[Array, ""], Float[Array, " B"]]:
+        each = jax.vmap(lambda t, x, goal: loss_of(params, t, x, goal))
+        losses = each(transitions, obs, goals)
+        return jnp.mean(weights * losses), losses
 
-    (total, losses), gradients = jax.value_and_grad(loss, has_aux=True)(learner.params)
-    params, opt_state = base.adam(
-        learner.params,
-        gradients,
-        learner.opt_state,
-        learning_rate,
-        epsilon=1e-3 / len(batch.weights),
-    )
-    learner = Learner(
-        params=params,
-        target_params=base.copied_every(target_period, clock, params, learner.target_params),
-        prior=learner.prior,
-        opt_state=opt_state,
-    )
-    metrics = {"loss": total}
+    learned = differentiated(loss, learner.params, seen)
+    metrics = {"loss": learned.total}
     if isinstance(projection, Categorical):
         outside = jax.vmap(lambda goal: base.mass_outside(goal, projection.z_min, projection.z_max))
         metrics["clipped"] = jnp.mean(outside(goals))
-    return learner, Update(priorities=losses, metrics=metrics)
+    return learned, metrics
+
+
+def update(
+    projection: Projection,
+    learner: Learner,
+    batch: Batch,
+    clock: Clock,
+    settings: Settings,
+    *,
+    learning_rate: Number,
+    gamma: Number,
+    prior_scale: Number,
+    double: bool = True,
+    available: Int[Array, ""] | None = None,
+) -> tuple[Learner, Update]:
+    """One step of Adam on the projection's loss."""
+    seen = images.see(learner.shared, batch.transitions, ahead=double)
+    learned, metrics = lesson(
+        projection,
+        learner,
+        seen,
+        batch.weights,
+        gamma=gamma,
+        prior_scale=prior_scale,
+        double=double,
+        available=available,
+    )
+    rule = Rule.of(settings, learning_rate, len(batch.weights))
+    learner = descended(learner, seen, learned, clock, rule)
+    return learner, Update(priorities=learned.losses, metrics=metrics)
 
 
 def estimates(predicted: Atoms, bonus: Float[Array, " A"] | None = None) -> Estimates:

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from winkel.agents import base, single
+from winkel.agents import base, images, single
 from winkel.agents.base import Number, Spec
+from winkel.agents.settings import Settings
 from winkel.agents.single import Learner
 from winkel.distributions import kurtosis, mean, skewness, variance
+from winkel.exploration import epsilon_greedy
 from winkel.projections import PROJECTIONS, Projection
 from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Update
 
@@ -33,7 +35,7 @@ LAST = float(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Settings):
     """What shapes the program. Defaults: as the models of the paper's PE-DQN, without a prior."""
 
     projection: str = "quantile"
@@ -48,14 +50,6 @@ class Config:
     """Hidden layers of every network."""
     num_atoms: int = 101
     """K."""
-    batch_size: int = 128
-    """Transitions of an update; there is one update for each step."""
-    capacity: int = 10_000
-    """Transitions that replay holds."""
-    burn_in: int = 128
-    """Steps before the first update."""
-    target_period: int = 4
-    """Updates between copies into the target network."""
 
     def __post_init__(self) -> None:
         base.check_learning(self)
@@ -70,6 +64,11 @@ class Hyper(NamedTuple):
     learning_rate: Number = 5e-4
     gamma: Number = 0.99
     prior_scale: Number = 20.0
+    epsilon: Number = 0.0
+    """Chance of an action that is not chosen so."""
+    epsilon_final: Number = 0.0
+    epsilon_steps: Number = 0.0
+    """Steps over which ε falls to its final value; with 0 it stays what it is."""
     z_min: Number = base.BY_ENVIRONMENT
     z_max: Number = base.BY_ENVIRONMENT
     """Support of the values."""
@@ -87,6 +86,7 @@ class Statistic:
         return single.init(
             key,
             self.spec,
+            self.config,
             hidden=self.config.hidden,
             num_atoms=self.config.num_atoms,
             prior=self.config.prior,
@@ -109,7 +109,10 @@ class Statistic:
         """argmax_a S[Z], Z ~ η(s, a); a point mass, where it has no statistic, comes last."""
         statistic = self._statistic(self._predict(learner, obs, hyper))
         score = jnp.where(jnp.isnan(statistic), LAST, statistic)
-        return Decision(action=jnp.argmax(base.possible(score, self.spec.available))), actor
+        available = self.spec.available
+        score = base.possible(score, available)
+        action = epsilon_greedy(key, score, base.epsilon(clock, hyper), available)
+        return Decision(action=action), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -123,10 +126,10 @@ class Statistic:
             learner,
             batch,
             clock,
+            self.config,
             learning_rate=hyper.learning_rate,
             gamma=hyper.gamma,
             prior_scale=hyper.prior_scale,
-            target_period=self.config.target_period,
             available=self.spec.available,
         )
 
@@ -144,8 +147,9 @@ class Statistic:
         return PROJECTIONS[self.config.projection].spanning(self.config.num_atoms, *ends)
 
     def _predict(self, learner: Learner, obs: Array, hyper: Hyper) -> Atoms:
+        seen = images.features(learner.shared, obs)
         return single.predict(
-            self._projection(hyper), learner.params, learner.prior, obs, hyper.prior_scale
+            self._projection(hyper), learner.params, learner.prior, seen, hyper.prior_scale
         )
 
     def _statistic(self, predicted: Atoms) -> Float[Array, " A"]:
