@@ -1,0 +1,148 @@
+"""One engine process that plays MyWayHome, and leaves nothing behind however it ends."""
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from winkel.errors import InputError
+from winkel.simulators.base import SimulatorDied
+from winkel.simulators.vizdoom import keeper, variants
+from winkel.simulators.vizdoom.frames import Rendering
+
+LIVING_REWARD = -0.0001
+START_TIME = 10
+"""Tics before the first observation, in which the hand comes up."""
+SKILL = 5
+BUTTONS = ("TURN_LEFT", "TURN_RIGHT", "MOVE_FORWARD", "MOVE_LEFT", "MOVE_RIGHT")
+_ONE_HOT = np.eye(len(BUTTONS)).tolist()
+_PLACE = ("POSITION_X", "POSITION_Y", "ANGLE")
+
+
+class Engine:
+    """A game that runs. Its process has a keeper and a folder of its own (see `keeper`).
+
+    Args:
+        scenario: the content of a WAD.
+        rendering: what the engine draws.
+        timeout: tics until an episode ends; 0 for never.
+        seed: where the places of all episodes come from; None for one that nobody knows.
+
+    Attributes:
+        dead: whether the process is gone though nobody closed it.
+    """
+
+    def __init__(self, scenario: bytes, rendering: Rendering, timeout: int, seed: int | None):
+        import vizdoom
+
+        program = _program(Path(vizdoom.__file__).parent)
+        self._died = (
+            vizdoom.ViZDoomUnexpectedExitException,
+            vizdoom.ViZDoomIsNotRunningException,
+            vizdoom.ViZDoomErrorException,
+            vizdoom.MessageQueueException,
+            vizdoom.SharedMemoryException,
+        )
+        self.dead = False
+        self._place = [getattr(vizdoom.GameVariable, name) for name in _PLACE]
+        self._game: Any = vizdoom.DoomGame()
+        self._folder = Path(tempfile.mkdtemp(prefix="winkel-doom-"))
+        try:
+            self._set_up(vizdoom, program, scenario, rendering, timeout)
+            if seed is not None:
+                self._game.set_seed(seed)
+            with self._alive():
+                self._game.init()
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(
+        self, vizdoom: Any, program: Path, scenario: bytes, rendering: Rendering, timeout: int
+    ) -> None:
+        game, wad = self._game, self._folder / "scenario.wad"
+        wad.write_bytes(scenario)
+        game.set_vizdoom_path(str(_launcher(self._folder, program)))
+        # By its path: the engine would prefer another game's file in the working directory.
+        game.set_doom_game_path(str(program.with_name("freedoom2.wad")))
+        game.set_doom_scenario_path(str(wad))
+        game.set_doom_skill(SKILL)
+        game.set_mode(vizdoom.Mode.PLAYER)
+        game.set_available_buttons([getattr(vizdoom.Button, name) for name in BUTTONS])
+        game.set_living_reward(LIVING_REWARD)
+        game.set_episode_start_time(START_TIME)
+        game.set_episode_timeout(timeout)
+        game.set_screen_resolution(getattr(vizdoom.ScreenResolution, rendering.resolution))
+        game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
+        game.set_render_hud(False)
+        game.set_window_visible(False)
+        game.set_sound_enabled(False)
+
+    def new_episode(self, seed: int | None) -> None:
+        """Start over, at the next place that follows from the seed, or the first of a new one."""
+        if seed is not None:
+            self._game.set_seed(seed)
+        with self._alive():
+            self._game.new_episode()
+
+    def act(self, button: int) -> float:
+        """Press one button for one tic; the reward."""
+        with self._alive():
+            return self._game.make_action(_ONE_HOT[button])
+
+    def picture(self) -> UInt8[np.ndarray, "3 height width"] | None:
+        """Red, green and blue of what the player sees; None when the episode is over."""
+        state = self._game.get_state()
+        return None if state is None else state.screen_buffer
+
+    def place(self) -> tuple[float, float, float]:
+        """x, y and the angle in degrees, counter-clockwise from the east."""
+        x, y, angle = (float(self._game.get_game_variable(name)) for name in self._place)
+        return x, y, angle
+
+    def is_over(self) -> bool:
+        """Whether the episode is."""
+        return self._game.is_episode_finished()
+
+    def close(self) -> None:
+        """End the process and remove its files. More than once does no harm."""
+        self._game.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """What the engine does not survive is said in one way, with nothing left behind."""
+        try:
+            yield
+        except self._died as error:
+            self.dead = True
+            self.close()
+            raise SimulatorDied(f"the VizDoom engine died: {error}") from error
+
+
+def _program(package: Path) -> Path:
+    program = package / "vizdoom"
+    if not program.is_file():
+        raise InputError(f"need the engine {program}: pip install vizdoom=={variants.VERSION}")
+    if not os.access(program, os.X_OK):
+        raise InputError(f"need an engine that can be run, got {program}: chmod +x {program}")
+    return program
+
+
+def _launcher(folder: Path, program: Path) -> Path:
+    """What vizdoom takes for the engine: a script that starts the keeper, which starts it."""
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
+        raise InputError(f"need a folder that programs run from, got {folder}: set TMPDIR")
+    words = [sys.executable, "-IS", keeper.__file__, str(os.getpid()), str(folder), str(program)]
+    launcher = folder / "engine"
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    launcher.chmod(0o700)
+    return launcher

@@ -1,0 +1,154 @@
+"""Names of simulators: what they mean, and what is wrong with those that mean nothing."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from winkel.errors import InputError
+from winkel.simulators.dm import BsuiteMaker
+from winkel.simulators.factory import FactoryMaker
+from winkel.simulators.gymnasium_env import GymMaker
+from winkel.simulators.names import is_name, parse
+from winkel.simulators.pool import Pool
+
+MEANINGS = {
+    "gym:CartPole-v1": GymMaker("CartPole-v1"),
+    "gym:ALE/Pong-v5:stack=2": GymMaker("ALE/Pong-v5", {}, 2),
+    "gym:my_module:MyEnv-v0": GymMaker("my_module:MyEnv-v0"),
+    "gym:my_module:MyEnv-v0:a=1": GymMaker("my_module:MyEnv-v0", {"a": 1}),
+    "gym:FrozenLake-v1:is_slippery=False,map_name=8x8": GymMaker(
+        "FrozenLake-v1", {"is_slippery": False, "map_name": "8x8"}
+    ),
+    "dm:bsuite/catch/0": BsuiteMaker("catch/0"),
+    "dm:my.module:make:size=3": FactoryMaker("my.module:make", {"size": 3}),
+    "my_module:make": FactoryMaker("my_module:make"),
+    "my.module:make:path=a:b,size=(3, 4),x=0.5": FactoryMaker(
+        "my.module:make", {"path": "a:b", "size": (3, 4), "x": 0.5}
+    ),
+    "my_module:make:a=None,b=\"it's\",c='4',d=True,e='x, y'": FactoryMaker(
+        "my_module:make", {"a": None, "b": "it's", "c": "4", "d": True, "e": "x, y"}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_names_mean_makers(name):
+    named = parse(name)
+    assert named.maker == MEANINGS[name]
+    assert named.id == name
+    assert parse(named.id) == named
+    assert pickle.loads(pickle.dumps(named.maker)) == named.maker
+    assert is_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["gym:X-v0:b=2,a=true", "gym:X-v0?a=True,b=2", "gym:X-v0: a = True , b=0x2"]
+)
+def test_spellings_of_one_name(name):
+    assert parse(name).id == "gym:X-v0:a=True,b=2"
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z_]{1,5}", fullmatch=True).filter(lambda key: key != "stack"),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+            lambda inner: st.tuples(inner, inner),
+            max_leaves=4,
+        ).filter(lambda value: "inf" not in repr(value)),
+        max_size=4,
+    )
+)
+@example({"a": 'it\'s, "so"', "b": "\\", "c": 1})
+def test_any_settings_are_read_back(settings):
+    written = ",".join(f"{key}={value!r}" for key, value in settings.items())
+    named = parse(f"m:f:{written}" if settings else "m:f")
+    assert named.maker.settings == settings
+    assert parse(named.id) == named
+
+
+@pytest.mark.parametrize(
+    "name", ["deep_sea/0", "deep_sea:size=30", "catch_noise/3:noise_scale=0.5"]
+)
+def test_environments_of_our_own_are_no_simulators(name):
+    assert not is_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gym:", "need a simulator of the form gym:id, dm:bsuite/id, .* got 'gym:'"),
+        ("dm:catch/0", "need a simulator of the form .* got 'dm:catch/0'"),
+        ("my module:f", "need a simulator of the form .* got 'my module:f'"),
+        ("a:b:c", "need a simulator of the form"),
+        ("m:f:=3", "need settings of the form key=value, got '=3' in 'm:f:=3'"),
+        ("m:f:a=", "need settings of the form key=value, got 'a='"),
+        ("m:f:a=1,b", "need settings of the form key=value, got 'b'"),
+        ("m:f:a=1,,b=2", "need settings of the form key=value, got ''"),
+        ("m:f:2a=1", "need settings of the form key=value, got '2a=1'"),
+        ("m:f:a=1,a=2", "need each setting once, got a twice"),
+        ("gym:X-v0:stack=0", "need stack >= 1, a whole number, got 0"),
+        ("dm:bsuite/catch/0:rows=3", "need no settings with bsuite's own ids"),
+    ],
+)
+def test_names_that_mean_nothing(name, message):
+    with pytest.raises(InputError, match=message):
+        parse(name)
+
+
+MODULE = """
+import sys
+from simulators.worlds import Walk
+
+def make(length=4):
+    if length < 0:
+        raise ValueError("too short")
+    return Walk(length)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current folder, with modules that nobody else finds."""
+    (tmp_path / "found_here.py").write_text(MODULE)
+    (tmp_path / "needs_more.py").write_text("import not_there_at_all")
+    (tmp_path / "broken_here.py").write_text("1 / 0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [p for p in __import__("sys").path if p])
+    return tmp_path
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_modules_of_the_current_folder_are_found(here, num_workers):
+    with Pool(parse("found_here:make:length=2").maker, [1], num_workers) as pool:
+        pool.reset()
+        ends = [bool(pool.step(np.array([1])).boundary[0]) for _ in range(4)]
+    assert ends == [False, True, False, True]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("not_here:make", "no module 'not_here' for 'not_here:make', neither here nor installed"),
+        (
+            "needs_more:make",
+            "importing needs_more raised ModuleNotFoundError: No module named 'not",
+        ),
+        ("broken_here:make", "importing broken_here raised ZeroDivisionError: division by zero"),
+        ("found_here:mak", "module 'found_here' has no function 'mak'; did you mean make?"),
+        ("found_here:number", "module 'found_here' has no function 'number'"),
+        ("found_here:make:length=-1", "called with {'length': -1} raised ValueError: too short"),
+        ("found_here:make:width=1", "raised TypeError: make.. got an unexpected keyword argument"),
+        ("builtins:dict", "need a gymnasium.Env, .* builtins:dict returned dict"),
+    ],
+)
+def test_makers_that_fail_say_why(here, name, message, num_workers):
+    with pytest.raises(InputError, match=message.replace("?", r"\?")) as caught:
+        Pool(parse(name).maker, [1], num_workers)
+    assert "\n" not in str(caught.value)

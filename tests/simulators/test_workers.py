@@ -1,0 +1,266 @@
+"""Workers are light and alone, are replaced when they die, and never outlive the pool."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import winkel
+from simulators.processes import folders, gone, is_temporary, living
+from simulators.worlds import Engine, Inside, Walk
+from winkel.errors import InputError
+from winkel.simulators.factory import FactoryMaker
+from winkel.simulators.pool import Pool
+
+PATH = os.pathsep.join([str(Path(winkel.__file__).parents[1]), str(Path(__file__).parents[1])])
+RIGHT = np.array([1, 1, 1])
+
+
+def fails(how, **options):
+    return Pool(FactoryMaker("simulators.worlds:Fails", {"how": how}), [1, 2, 3], 2, **options)
+
+
+def test_a_worker_has_no_jax_one_thread_and_an_empty_folder_of_its_own():
+    assert "jax" in sys.modules
+    with Pool(Inside, [1, 2, 3], 2) as pool:
+        pool.reset()
+        probes = pool.step(RIGHT).probes
+        assert set(probes[:, 0]) == {pid % 2**20 for pid in pool.pids}
+        np.testing.assert_array_equal(probes[:, 1:], [[0, 1, 1, 1]] * 3)
+        where = folders(pool.pids)
+        assert len(set(where)) == 2
+        assert all(is_temporary(folder) for folder in where)
+    assert not any(map(os.path.exists, where))
+
+
+def test_closing_leaves_no_process_and_no_folder_also_with_engines():
+    pool = Pool(Engine, [1, 2, 3], 2)
+    pool.reset()
+    engines = pool.step(RIGHT).probes[:, 1].astype(int)
+    pids, where = pool.pids, folders(pool.pids)
+    assert set(pids) | set(engines.tolist()) <= set(living(pids))
+    assert {fd for pid in engines for fd in os.listdir(f"/proc/{pid}/fd")} <= {"0", "1", "2"}
+    pool.close()
+    assert gone(pids)
+    assert not any(map(os.path.exists, where))
+    pool.close()
+
+
+def test_closing_leaves_no_descriptor_open():
+    def opened():
+        gc.collect()
+        return sorted(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    with Pool(Walk, [1, 2], 2) as pool:
+        pool.reset()
+        os.kill(pool.pids[0], signal.SIGKILL)
+        pool.step(np.array([1, 1]))
+    assert opened() == before
+
+
+def test_a_pool_that_is_forgotten_is_closed():
+    pool = Pool(Engine, [1], 1)
+    pids = pool.pids
+    del pool
+    gc.collect()
+    assert gone(pids)
+
+
+def test_a_killed_worker_is_named_and_replaced_and_its_transitions_are_marked():
+    notices = []
+    with Pool(Engine, [1, 2, 3], 2, notice=notices.append) as pool:
+        first = pool.reset()
+        before = pool.step(RIGHT)
+        old, where = pool.pids, folders(pool.pids)
+        os.kill(old[1], signal.SIGKILL)
+        lost = pool.step(RIGHT)
+        assert gone(old[1:])  # its engines are gone as well
+        assert not os.path.exists(where[1])
+        assert pool.pids[0] == old[0]
+        assert pool.pids[1] != old[1]
+        np.testing.assert_array_equal(lost.lost, [False, True, True])
+        assert lost.obs[0, 1] == 2
+        np.testing.assert_array_equal(lost.obs[1:, 1:3], 0)
+        np.testing.assert_array_equal(lost.obs_next[1:], lost.obs[1:])
+        np.testing.assert_array_equal(lost.reward[1:], 0)
+        np.testing.assert_array_equal(lost.discount[1:], 1)
+        np.testing.assert_array_equal(lost.boundary, [False, True, True])
+        np.testing.assert_array_equal(lost.facts["steps"], [1, 0, 0])
+        np.testing.assert_array_equal(lost.probes[1:], 0)
+        assert not set(lost.obs[1:, 3]) & set(first[:, 3])  # fresh seeds
+        after = pool.step(RIGHT)
+        assert not after.lost.any()
+        np.testing.assert_array_equal(after.obs[:, 1], [3, 1, 1])
+        assert before.probes[0, 1] == after.probes[0, 1]
+        assert notices == [
+            "worker 1 (environments 1 to 2) died of SIGKILL; its episodes begin anew "
+            "(restart 1 of at most 5)"
+        ]
+        pids = pool.pids
+    assert gone(pids)
+
+
+def test_fresh_seeds_follow_from_the_old_ones():
+    def fresh():
+        with Pool(Walk, [7, 8], 2) as pool:
+            pool.reset()
+            seen = []
+            for _ in range(2):
+                os.kill(pool.pids[0], signal.SIGKILL)
+                seen.append(pool.step(np.array([1, 1])).obs[0, 3])
+        return seen
+
+    seen = fresh()
+    assert fresh() == seen
+    assert seen[0] != seen[1]
+
+
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        ("killed", "died of SIGKILL"),
+        ("leaves", "ended by itself with status 3"),
+        ("exits", "ended by itself with status 4"),
+        ("hangs", "did not answer for 0.3 s and was killed"),
+        ("mute", "lost a simulator, the engine is gone"),
+    ],
+)
+def test_every_way_to_go(how, named):
+    notices = []
+    began = time.monotonic()
+    with fails(how, timeout=0.3 if how == "hangs" else 60.0, notice=notices.append) as pool:
+        pool.reset()
+        lost = [pool.step(np.array([2, 1, 1])).lost.tolist() for _ in range(4)]
+    assert time.monotonic() - began < 10.0
+    none = [False] * 3
+    assert lost == [none, none, [True, False, False], none]
+    assert notices == [
+        f"worker 0 (environment 0) {named}; its episodes begin anew (restart 1 of at most 5)"
+    ]
+
+
+def test_a_worker_is_not_replaced_without_end():
+    notices = []
+    pool = fails("leaves", restarts=2, notice=notices.append)
+    pool.reset()
+    pids = pool.pids
+    for _ in range(8):
+        pool.step(np.array([2, 1, 1]))
+    assert len(notices) == 2
+    with pytest.raises(InputError) as caught:
+        pool.step(np.array([2, 1, 1]))
+    assert str(caught.value) == (
+        "worker 0 (environment 0) ended by itself with status 3, after 2 restarts, the most that "
+        "are allowed"
+    )
+    assert gone(pids)
+
+
+def test_a_worker_that_cannot_be_replaced(tmp_path):
+    notices = []
+    maker = FactoryMaker("simulators.worlds:born_once", {"folder": str(tmp_path)})
+    with Pool(maker, [1], 1, restarts=2, notice=notices.append) as pool:
+        pool.reset()
+        os.kill(pool.pids[0], signal.SIGKILL)
+        with pytest.raises(InputError, match="ended by itself with status 7, after 2 restarts"):
+            pool.step(np.array([1]))
+    assert [n.partition(";")[0] for n in notices] == [
+        "worker 0 (environment 0) died of SIGKILL",
+        "worker 0 (environment 0) ended by itself with status 7",
+    ]
+
+
+def test_a_worker_that_dies_before_it_is_ready(capfd):
+    with pytest.raises(InputError, match="a worker died of SIGSEGV while it made its environments"):
+        Pool(FactoryMaker("simulators.worlds:dies_at_birth"), [1], 1)
+    assert "dies_at_birth" in capfd.readouterr().err  # where it crashed
+
+
+def test_a_worker_killed_between_two_resets_is_replaced():
+    with Pool(Walk, [1, 2], 2) as pool:
+        pool.reset()
+        os.kill(pool.pids[0], signal.SIGKILL)
+        np.testing.assert_array_equal(pool.reset()[:, 1:3], [[0, 0], [0, 1]])
+        assert not pool.step(np.array([1, 1])).lost.any()
+
+
+SCRIPT = """
+import numpy as np, sys, time
+from simulators.worlds import Engine
+from winkel.simulators.factory import FactoryMaker
+from winkel.simulators.pool import Pool
+settings = {"stuck": sys.argv[1], "last_will": sys.argv[2]}
+pool = Pool(FactoryMaker("simulators.worlds:Engine", settings), range(3), 2)
+pool.reset()
+pool.step(np.ones(3, int))
+print(*pool.pids, flush=True)
+pool.step_async(np.full(3, 2))
+"""
+
+
+def start(script, stuck="", last_will=os.devnull):
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, stuck, str(last_will)],
+        env=os.environ | {"PYTHONPATH": PATH},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process, [int(pid) for pid in process.stdout.readline().split()]
+
+
+@pytest.mark.parametrize("stuck", ["", "asleep", "busy"])
+def test_workers_end_with_a_parent_that_is_killed(stuck, tmp_path):
+    process, pids = start(SCRIPT + "time.sleep(1000)", stuck, tmp_path / "will")
+    try:
+        for _ in pids if stuck else ():
+            assert process.stderr.readline() == "stuck\n"
+        where = folders(pids)
+        assert len(living(pids)) >= len(pids) + 3
+    finally:
+        process.kill()
+    assert gone(pids, within=2.0)
+    assert not any(map(os.path.exists, where))
+    process.communicate()
+    if not stuck:
+        assert (tmp_path / "will").read_text() == "closed\n" * 3
+
+
+def test_engines_end_although_parent_and_workers_are_killed_at_once():
+    process, pids = start(SCRIPT + "time.sleep(1000)")
+    process.kill()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    assert gone(pids, within=2.0)
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("", 0), ("pool.step_wait(); raise SystemExit(5)", 5), ("1 / 0", 1), ("pool.close()", 0)],
+)
+def test_a_script_that_ends_leaves_nothing_and_says_nothing(end, status):
+    process, pids = start(SCRIPT + end)
+    _, printed = process.communicate(timeout=10)
+    assert gone(pids)
+    assert process.returncode == status
+    lines = printed.splitlines()
+    assert lines[-1:] == (["ZeroDivisionError: division by zero"] if end == "1 / 0" else [])
+
+
+def test_ending_is_fast_although_a_worker_is_stuck(monkeypatch):
+    monkeypatch.setattr("winkel.simulators.crew._PATIENCE", 0.2)
+    pool = Pool(FactoryMaker("simulators.worlds:Engine", {"stuck": "asleep"}), [1, 2], 2)
+    pool.reset()
+    pool.step_async(np.array([2, 2]))
+    pids, start_time = pool.pids, time.monotonic()
+    pool.close()
+    assert time.monotonic() - start_time < 2.0
+    assert gone(pids)
