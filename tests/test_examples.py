@@ -4,7 +4,10 @@ import runpy
 
 import pytest
 
-TINY = {"limit_cycles.py": (["--atoms", "5", "41"], ("K =   5: converged", "K =  41: period 3"))}
+TINY = {
+    "limit_cycles.py": (["--atoms", "5", "41"], ("K =   5: converged", "K =  41: period 3")),
+    "own_environment.py": (["--digits", "3", "--episodes", "40"], ("pe_dqn opened the lock in",)),
+}
 
 
 def test_every_example_is_run_here(request):

@@ -14,6 +14,7 @@ from winkel.commands.demo import Demo
 from winkel.commands.figure import Figure
 from winkel.commands.inspect import Inspect
 from winkel.commands.listing import List
+from winkel.commands.play import Play
 from winkel.commands.report import Report
 from winkel.commands.rollout import Rollout
 from winkel.commands.sweep import SweepCommand
@@ -28,6 +29,7 @@ Command = (
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[Play, tyro.conf.subcommand("play")]
     | Annotated[Rollout, tyro.conf.subcommand("rollout")]
     | Annotated[Score, tyro.conf.subcommand("score")]
     | Annotated[Export, tyro.conf.subcommand("export")]

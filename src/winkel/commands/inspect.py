@@ -10,25 +10,30 @@ import tyro
 
 from winkel.commands.figure import Format
 from winkel.commands.terminal import say
-from winkel.envs.registry import Task, remake
+from winkel.envs.host import HostTask
+from winkel.envs.registry import Task
 from winkel.errors import InputError
-from winkel.experiments.trained import Trained, load
-from winkel.figures import RUN_FIGURES, style
+from winkel.experiments.looks import newest
+from winkel.experiments.play import load_one, seen_after
+from winkel.experiments.trained import Trained
+from winkel.experiments.visits import map_arrays
+from winkel.experiments.worlds import task_of, world_of
+from winkel.figures import MAPS, RUN_FIGURES, style
 from winkel.io.results import ensure_folder, save_arrays
 from winkel.types import Estimates, OneHot
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect:
-    """Draw return distributions, value, disagreement and bonus; for deep sea also heat maps."""
+    """Draw return distributions, value, disagreement and bonus; heat maps or a map where known."""
 
     path: tyro.conf.Positional[Path]
     """Folder of a run, or of several of one agent and environment."""
     seed: int | None = None
     """Which of several runs; the first by default."""
     at: str = "start"
-    """Where: 'start' (the first observation of an episode), the index of a one-hot observation, or
-    for deep sea ROW,COLUMN."""
+    """Where: 'start' (the first observation of an episode), the index of a one-hot observation, for
+    deep sea ROW,COLUMN, or for a simulator after so many greedy STEPS."""
     out: Path | None = None
     """Folder for pictures and arrays; the run's own by default."""
     formats: tuple[Format, ...] = ("png", "pdf")
@@ -40,18 +45,24 @@ class Inspect:
         """Write the pictures and say what they show."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
-        trained = load(self.path, self.mnist_dir).of(self.seed)
-        task = remake(trained.config, self.mnist_dir)
+        trained, folder = load_one(self.path, self.seed, self.mnist_dir)
+        task = task_of(trained.config, self.mnist_dir)
         out = self.out or self.path
         ensure_folder(out)
-        obs = observation_at(task, self.at)
+        if isinstance(task, HostTask):
+            obs = simulated_at(trained, task, self.at)
+        else:
+            obs = observation_at(task, self.at)
         estimates = trained.estimates(obs)
         arrays = distribution_arrays(trained, estimates, obs)
         for path in draw("inspect", arrays, out, self.formats):
             say(f"wrote {path}")
-        if has_heatmaps(trained):
-            for path in draw("heatmaps", heatmap_arrays(trained, task), out, self.formats):
-                say(f"wrote {path}")
+        if isinstance(task, HostTask):
+            been = map_arrays(folder, trained.config, task.maker)
+        else:
+            been = ("heatmaps", heatmap_arrays(trained, task)) if has_heatmaps(trained) else None
+        for path in draw(*been, out, self.formats) if been is not None else ():
+            say(f"wrote {path}")
         _print_estimates(estimates)
 
 
@@ -61,7 +72,7 @@ def draw(name: str, arrays: dict[str, np.ndarray], out: Path, formats: tuple[For
     with style.paper_style():
         return [
             out / f"{name}.npz",
-            *style.save(RUN_FIGURES[name].draw(arrays), out / name, formats),
+            *style.save((RUN_FIGURES | MAPS)[name].draw(arrays), out / name, formats),
         ]
 
 
@@ -83,13 +94,18 @@ def observation_at(task: Task, at: str) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(index, shape), np.int32)
 
 
+def simulated_at(trained: Trained, task: HostTask, at: str) -> np.ndarray:
+    """The observation that a user means, in a simulator that is started for it, with seed 0."""
+    if at != "start" and not at.isdecimal():
+        raise InputError(f"need --at start, or a number of greedy steps, got {at!r}")
+    with world_of(task, notice=say) as world:
+        return seen_after(trained, world, 0 if at == "start" else int(at))
+
+
 def distribution_arrays(
     trained: Trained, estimates: Estimates, obs: np.ndarray
 ) -> dict[str, np.ndarray]:
     """What the figure of one observation needs."""
-    observation = trained.agent.spec.observation
-    picture = np.asarray(observation.dense(obs))
-    picture = picture.reshape(picture.shape[0], -1) if picture.ndim > 1 else picture.reshape(1, -1)
     return {
         "locations": np.asarray(estimates.members.locations),
         "probs": np.asarray(estimates.members.probs),
@@ -97,7 +113,7 @@ def distribution_arrays(
         "disagreement": np.asarray(estimates.disagreement),
         "bonus": np.asarray(estimates.bonus),
         "members": np.array(trained.agent.member_names()),
-        "observation": picture,
+        "observation": newest(trained.agent.spec.observation, obs),
     }
 
 

@@ -7,18 +7,29 @@ from typing import Any, Literal
 import tyro
 
 from winkel.agents import AGENTS, VARIANTS
+from winkel.agents.presets import PRESETS
 from winkel.commands.terminal import say
 from winkel.envs import EXPERIMENTS
 from winkel.envs.bsuite.families import FAMILIES
 from winkel.figures import FIGURES
 from winkel.projections import PROJECTIONS
 
+SIMULATORS = {
+    "gym:CartPole-v1": "anything that is registered with Gymnasium",
+    "gym:my_module:MyEnv-v0": "the same, once my_module is imported",
+    "dm:bsuite/catch/0": "DeepMind's own bsuite",
+    "dm:my_module:make": "a function that returns a dm_env.Environment",
+    "my_module:make": "one that returns a Gymnasium or dm_env environment",
+    "doom:my-way-home/{dense,sparse,very-sparse}": "VizDoom",
+}
+"""Names of environments outside of JAX, by example."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class List:
     """List what can be named on the command line."""
 
-    what: tyro.conf.Positional[Literal["envs", "agents", "projections", "figures"]]
+    what: tyro.conf.Positional[Literal["envs", "agents", "presets", "projections", "figures"]]
     """Which table."""
 
     def run(self) -> None:
@@ -28,6 +39,10 @@ class List:
             return
         if self.what == "agents":
             _list_agents()
+            return
+        if self.what == "presets":
+            for name, agents in PRESETS.items():
+                say(f"{name:20} for {', '.join(agents)}")
             return
         entries = PROJECTIONS if self.what == "projections" else FIGURES
         for name, entry in entries.items():
@@ -62,3 +77,6 @@ def _list_environments() -> None:
         say(f"{'':50} override {name}:{'key=value'} with {keys}")
     total = sum(len(experiment.settings) for experiment in EXPERIMENTS.values())
     say(f"{len(EXPERIMENTS)} experiments, {total} settings")
+    say("and simulators, each with settings :key=value,… or without:")
+    for name, meaning in SIMULATORS.items():
+        say(f"{name:50} {meaning}")

@@ -260,7 +260,7 @@ def _estimate(groups: list[Group], lanes: int | None, options: Options) -> None:
     episodes = sum(
         int((run.stop or run.horizon).episodes) for group in groups for run in group.runs
     )
-    most = sum(run.most_steps for group in groups for run in group.runs)
+    most = sum(run.most_steps or 0 for group in groups for run in group.runs)
     say(f"{episodes:,} episodes, at most {most:,} updates")
     say(
         f"{largest.name}: {rate:,.0f} updates/s with {lanes_of(largest, lanes)} lanes, "

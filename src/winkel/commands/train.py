@@ -32,7 +32,8 @@ class Train:
     """Train an agent. Any field of it is an option: --num-atoms 51 --learning-rate 1e-3."""
 
     env: tyro.conf.Positional[str]
-    """An id: deep_sea/0, deep_sea:size=30, catch_noise/3."""
+    """An id: deep_sea/0, deep_sea:size=30, catch_noise/3; or a simulator: gym:CartPole-v1,
+    dm:bsuite/catch/0, my_module:make, doom:my-way-home/sparse."""
     agent: str = "pe_dqn"
     """A name from `winkel list agents`."""
     seeds: int = 1
@@ -43,6 +44,14 @@ class Train:
     """Horizon in episodes; bsuite's own if neither this nor --steps is given."""
     steps: int | None = None
     """Horizon in steps."""
+    frames: int | None = None
+    """The same, as one says of pictures."""
+    num_envs: int | None = None
+    """Environments of each run, for simulators; 1, or 32 in VizDoom, by default."""
+    workers: int | None = None
+    """Processes that simulators run in; by the number of CPUs by default, 0: none."""
+    preset: str | None = None
+    """Settings by name: vizdoom, vizdoom-official; in VizDoom its own by default."""
     until: int | None = None
     """Stop after so many episodes, although schedules (such as of β) go by the horizon."""
     out: Path = Path("runs")
@@ -79,6 +88,8 @@ class Train:
             )
         if self.deterministic:
             make_deterministic()
+        if self.steps is not None and self.frames is not None:
+            raise InputError(f"need --steps or --frames, got {self.steps} and {self.frames}")
         overrides = parse_overrides(self.agent, list(self.fields))
         with Display(f"{self.agent} in {self.env}") as display:
             training = train(
@@ -86,7 +97,10 @@ class Train:
                 self.agent,
                 seeds=range(self.first_seed, self.first_seed + self.seeds),
                 episodes=self.episodes,
-                steps=self.steps,
+                steps=self.steps if self.frames is None else self.frames,
+                num_envs=self.num_envs,
+                workers=self.workers,
+                preset=self.preset,
                 until=self.until,
                 out=self.out,
                 resume=self.resume,

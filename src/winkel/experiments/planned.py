@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from winkel.envs.host import HostTask
 from winkel.envs.registry import Task, longest_episode
 from winkel.errors import InputError, require_integer
 from winkel.experiments.config import Configured
@@ -66,16 +67,18 @@ class Planned(NamedTuple):
         recorder: what keeps its records.
     """
 
-    task: Task
+    task: Task | HostTask
     configured: Configured
     horizon: Horizon
     stop: Horizon | None
     recorder: Recorder
 
     @property
-    def most_steps(self) -> int:
-        """That the run can have: all its episodes as long as can be."""
+    def most_steps(self) -> int | None:
+        """That the run can have: all its episodes as long as can be. None where nobody knows."""
         end = self.stop or self.horizon
+        if isinstance(self.task, HostTask):
+            return None
         return min(int(end.episodes) * longest_episode(self.task.id), int(end.steps))
 
     def plan(self) -> Plan:

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from winkel.envs.host import HostTask
 from winkel.experiments.planned import Options, Planned
 from winkel.experiments.recording import is_begun
+from winkel.experiments.shapes import shapes_of
 from winkel.experiments.status import Spent, Standing, Status, status
 from winkel.experiments.trained import Trained
 from winkel.io.checkpoint import pack, unpack
-from winkel.training.device import lane_shapes
+from winkel.simulators import Moves
+from winkel.training.host_lanes import HostLanes
 from winkel.training.lanes import Lanes, Plan, Report
 from winkel.training.programs import Programs
 from winkel.training.steps import UNLIMITED
@@ -37,6 +40,8 @@ class Session:
     notice: Callable[[str], None]
     keep: bool = True
     """Whether to hand back records and learners; else they are on disk alone."""
+    watch: Callable[[Moves, int], None] | None = None
+    """Gets every move of simulators, and how many steps each run has made."""
 
     def run(self, num_lanes: int) -> list[Trained]:
         """All runs to their end, interrupted or not."""
@@ -44,24 +49,13 @@ class Session:
         self.saving, self.updates, self.updates_before = 0.0, Counter[str](), Counter[int]()
         self.trained: dict[int, Trained] = {}
         self.recorders = [run.recorder for run in self.runs]
-        self.agent, env = self.runs[0].configured.agent, self.runs[0].task.env
+        self.agent = self.runs[0].configured.agent
         plans = [self._plan(i, run) for i, run in enumerate(self.runs)]
         self.standings = [Standing.of(run.task, run.recorder.rows("episodes")) for run in self.runs]
         self.statuses = [
             status(*parts, None) for parts in zip(self.recorders, self.standings, strict=True)
         ]
-        self.lanes = Lanes(
-            self.agent,
-            env,
-            plans,
-            num_lanes,
-            self.options.chunk_steps,
-            shrink=self.options.shrink,
-            rest=self.options.rest,
-            ahead=self.options.ahead,
-            notice=self.notice,
-            programs=self.programs,
-        )
+        self.lanes = self._make_lanes(plans)
         self.whole = True
         saved_at, pause = time.monotonic(), self.options.checkpoint_seconds
         try:
@@ -80,7 +74,34 @@ class Session:
         finally:
             for recorder in self.recorders:
                 recorder.close()
+            if isinstance(self.lanes, HostLanes):
+                self.lanes.close()
         return [self.trained[i] for i in range(len(self.recorders))]
+
+    def _make_lanes(self, plans: list[Plan]) -> Lanes | HostLanes:
+        task, options = self.runs[0].task, self.options
+        if isinstance(task, HostTask):
+            return HostLanes(
+                self.agent,
+                lambda seeds: task.pool(seeds, self.notice),
+                plans,
+                task.num_envs,
+                options.chunk_steps,
+                programs=self.programs,
+                watch=self.watch,
+            )
+        return Lanes(
+            self.agent,
+            task.env,
+            plans,
+            self.num_lanes,
+            options.chunk_steps,
+            shrink=options.shrink,
+            rest=options.rest,
+            ahead=options.ahead,
+            notice=self.notice,
+            programs=self.programs,
+        )
 
     def spent(self) -> Spent:
         """What it took so far."""
@@ -113,8 +134,7 @@ class Session:
         arrays, skipped = recorder.resume()
         for reason in skipped:
             self.notice(f"{recorder.folder}: {reason}; went back to the checkpoint before")
-        like = lane_shapes(self.agent, run.task.env, plan.params, plan.hyper, plan.horizon)
-        saved = unpack(arrays, like)
+        saved = unpack(arrays, shapes_of(run.task, run.configured, run.horizon))
         self.updates_before[index] = int(saved.run.clock.updates)
         return plan._replace(saved=saved)
 
@@ -126,7 +146,10 @@ class Session:
         self.updates[recorder.config["env"]] += report.updates - self.updates_before[report.plan]
         self.updates_before[report.plan] = report.updates
         chunk = report.updates // self.options.chunk_steps
-        if report.failure is None and (report.finished or chunk % self.options.log_every == 0):
+        learned = bool(report.metrics) or isinstance(self.lanes, Lanes)
+        if report.failure is None and (
+            report.finished or (learned and chunk % self.options.log_every == 0)
+        ):
             counts = {
                 "env_steps": report.env_steps,
                 "episodes": report.num_episodes,
@@ -192,6 +215,10 @@ class Session:
                 where = "{agent} in {env}, seed {seed}".format(**recorder.config)
                 self.notice(f"{where} stopped: {report.failure}")
                 outcome = {"status": "failed", "reason": report.failure}
+            if isinstance(self.lanes, HostLanes):
+                told = self.lanes.left_support(report.plan)
+                if told is not None:
+                    self.notice(f"seed {recorder.config['seed']}: {told}")
             begin = time.perf_counter()
             recorder.checkpoint(pack(state), outcome)
             run = recorder.finish(outcome)

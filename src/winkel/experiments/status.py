@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
 from winkel.experiments.recording import Arrays, Recorder
 from winkel.training.lanes import Report
@@ -55,10 +56,12 @@ class Standing:
     found: int | None = None
 
     @classmethod
-    def of(cls, task: Task, rows: Arrays) -> "Standing":
+    def of(cls, task: Task | HostTask, rows: Arrays) -> "Standing":
         """After these episodes, none or those of a run that goes on."""
-        countable = "size" in task.setting
-        standing = cls(reachable(task) if countable else None, np.zeros(0))
+        countable = None
+        if isinstance(task, Task) and "size" in task.setting:
+            countable = reachable(task)
+        standing = cls(countable, np.zeros(0))
         standing.add(rows)
         return standing
 

@@ -155,7 +155,7 @@ def grouped(
         recorder = Recorder(config=config, folder=folder)
         group.runs.append(Planned(task, configured, horizon, stop, recorder))
     for group in groups.values():
-        group.runs.sort(key=lambda run: -run.most_steps)
+        group.runs.sort(key=lambda run: -(run.most_steps or 0))
     return [group for group in groups.values() if group.runs], ended
 
 

@@ -2,19 +2,22 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from winkel.agents import VARIANTS, presets
+from winkel.envs.host import UNKNOWN, HostTask, is_name, make_host
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import Configured, configure, describe, fingerprint
+from winkel.experiments.config import Configured, configure, describe, field_name, fingerprint
 from winkel.experiments.recording import Recorder, conclude, is_complete
 from winkel.experiments.session import Options, Planned, Session, Status
 from winkel.experiments.trained import Training, load_trained
+from winkel.experiments.visits import watching
 from winkel.io.log import Mirror
 from winkel.io.results import ensure_folder
 from winkel.io.runs import run_folder
@@ -22,6 +25,8 @@ from winkel.training.steps import UNLIMITED, Horizon
 from winkel.version import __version__
 
 MAX_LANES = 256
+DOOM, DOOM_ENVS = "doom:", 32
+"""What names of VizDoom begin with, and the environments of a run there (the paper's table)."""
 MAX_SEED = 2**32 - 1  # JAX takes no more bits of a seed
 
 
@@ -36,6 +41,9 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     lanes: int | None = None,
+    num_envs: int | None = None,
+    workers: int | None = None,
+    preset: str | None = None,
     options: Options | None = None,
     label: str | None = None,
     mnist_dir: Path | None = None,
@@ -47,7 +55,8 @@ def train(
     """Train an agent in an environment.
 
     Args:
-        env: an id such as 'deep_sea/0' or 'deep_sea:size=30'.
+        env: an id such as 'deep_sea/0' or 'deep_sea:size=30', or the name of a simulator such as
+            'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`).
         agent: a name from `winkel list agents`.
         seeds: how many (0, 1, …), or which.
         episodes: the horizon; bsuite's own where neither this nor `steps` is given.
@@ -57,6 +66,10 @@ def train(
         resume: go on with what is in `out`: finished runs are loaded, begun ones continued.
         lanes: runs side by side; the others wait in a queue. All runs have a lane by default, also
             finished ones: the number of lanes decides how the accelerator rounds.
+        num_envs: environments that each run of a simulator has at once; 1, or 32 in VizDoom, by
+            default. There is one update for each step of all of them.
+        workers: processes that simulators run in; by the number of CPUs by default, 0: none.
+        preset: settings from `winkel.agents.presets`; in VizDoom its own by default.
         options: evaluation, snapshots, checkpoints.
         label: what the agent is called in `out`; its name by default.
         mnist_dir: where MNIST's files are.
@@ -66,8 +79,10 @@ def train(
         **fields: any field of the agent's `Config` or `Hyper`.
     """
     options = options or Options()
-    task = make(env, mnist_dir)
+    fields = preset_fields(env, agent, preset) | fields
+    task = task_of(env, agent, fields, mnist_dir, num_envs, workers)
     configured = configure(agent, fields, task)
+    _tell_support(task, configured, fields, notice)
     chosen_seeds = checked_seeds(seeds)
     horizon = horizon_of(task, episodes, steps)
     stop = None if until is None else stop_of(until, horizon)
@@ -92,14 +107,74 @@ def train(
             Planned(task, configured, horizon, stop, _recorder(configs[i], folders[i], mirrors))
             for i in todo
         ]
-        session = Session(runs, options, progress, notice)
-        trained = session.run(min(lanes or MAX_LANES, len(configs)))
-        done |= dict(zip(todo, trained, strict=True))
+        for numbers, batch in _batches(todo, runs, lanes, isinstance(task, HostTask)):
+            with watching(batch, notice) as watch:
+                session = Session(batch, options, progress, notice, watch=watch)
+                trained = session.run(min(lanes or MAX_LANES, len(configs)))
+            done |= dict(zip(numbers, trained, strict=True))
     return Training(runs=tuple(done[i] for i in range(len(configs))))
 
 
+def task_of(
+    env: str,
+    agent: str,
+    fields: Mapping[str, Any],
+    mnist_dir: Path | None = None,
+    num_envs: int | None = None,
+    workers: int | None = None,
+) -> Task | HostTask:
+    """The environment of an id or the simulator of a name."""
+    if not is_name(env):
+        for name, value in (("num_envs", num_envs), ("workers", workers)):
+            if value is not None:
+                raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
+        return make(env, mnist_dir)
+    default = DOOM_ENVS if env.startswith(DOOM) else 1
+    count = require_integer("num_envs", default if num_envs is None else num_envs, at_least=1)
+    if workers is not None:
+        require_integer("workers", workers, at_least=0)
+    given = {field_name(agent, field) for field in fields}
+    return make_host(env, num_envs=count, workers=workers, look=not {"z_min", "z_max"} <= given)
+
+
+def preset_fields(env: str, agent: str, name: str | None) -> dict[str, Any]:
+    """Settings of a preset by name; by default VizDoom's own in VizDoom, and none elsewhere."""
+    if name is None:
+        name = "vizdoom" if env.startswith(DOOM) else None
+    if name is None:
+        return {}
+    base, variant = VARIANTS.get(agent, (agent, {}))
+    return {**presets.preset(name, base), **variant}
+
+
+def _tell_support(
+    task: Task | HostTask,
+    configured: Configured,
+    fields: Mapping[str, Any],
+    notice: Callable[[str], None],
+) -> None:
+    hyper = configured.hyper
+    if isinstance(task, HostTask) and task.rewards is not None and "z_min" in hyper._fields:
+        rewardless = task.rewards.support(hyper.gamma) == UNKNOWN
+        why = (
+            "though a random policy met no reward" if rewardless else "by a random policy's rewards"
+        )
+        notice(
+            f"returns are taken to lie in [{hyper.z_min:.4g}, {hyper.z_max:.4g}], {why}; "
+            "--z-min and --z-max set it"
+        )
+
+
+def _batches(
+    numbers: list[int], runs: list[Planned], lanes: int | None, host: bool
+) -> list[tuple[list[int], list[Planned]]]:
+    """Runs that go together: in simulators those that are side by side, else all."""
+    size = min(lanes or len(runs), len(runs)) if host else len(runs)
+    return [(numbers[i : i + size], runs[i : i + size]) for i in range(0, len(runs), size)]
+
+
 def run_config(
-    task: Task,
+    task: Task | HostTask,
     configured: Configured,
     seed: int,
     horizon: Horizon,
@@ -134,6 +209,8 @@ def run_config(
             "inputs": math.prod(task.env.observation.shape),
             "actions": task.env.num_actions,
         }
+    if isinstance(task, HostTask):
+        settings["host"] = task.describe()
     settings = json.loads(json.dumps(settings))
     versions = {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
     return settings | {
@@ -164,9 +241,11 @@ def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
     return chosen
 
 
-def horizon_of(task: Task, episodes: int | None, steps: int | None = None) -> Horizon:
+def horizon_of(task: Task | HostTask, episodes: int | None, steps: int | None = None) -> Horizon:
     """When a run ends; after bsuite's own number of episodes where nothing is given."""
     if episodes is None and steps is None:
+        if task.num_episodes is None:
+            raise InputError(f"need episodes or steps, the horizon, for {task.id}, got neither")
         episodes = task.num_episodes
     for name, count in (("episodes", episodes), ("steps", steps)):
         if count is not None and require_integer(name, count, at_least=1) >= UNLIMITED:

@@ -13,16 +13,17 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from winkel.agents.base import Agent
+from winkel.envs.host import remade
 from winkel.envs.registry import Packing, remake
 from winkel.errors import InputError
 from winkel.experiments.config import configure
 from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS
+from winkel.experiments.shapes import shapes_of
 from winkel.io.checkpoint import load_checkpoint, unpack
 from winkel.io.results import load_all
 from winkel.io.runs import CONFIG, find_runs, load_run
-from winkel.training.device import lane_shapes
 from winkel.training.steps import UNLIMITED, Horizon
-from winkel.types import AnyArray, Estimates, Observation, OneHot
+from winkel.types import AnyArray, Estimates, Image, Observation, OneHot
 
 Arrays = dict[str, np.ndarray]
 Policy = Callable[[Any], int]
@@ -174,7 +175,7 @@ def load_trained(folder: Path, mnist_dir: Path | None = None) -> Trained:
         for table, file in (("evaluations", EVALUATIONS), ("snapshots", SNAPSHOTS)):
             tables[table] = load_all(folder / file) if (folder / file).is_file() else {}
     try:
-        task = remake(config, mnist_dir)
+        task = remade(config) if "host" in config else remake(config, mnist_dir)
         fields = config["config"] | config["hyper"]
         configured = configure(config["algorithm"], fields, task)
         horizon = Horizon(
@@ -182,8 +183,7 @@ def load_trained(folder: Path, mnist_dir: Path | None = None) -> Trained:
         )
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
-    like = lane_shapes(configured.agent, task.env, task.params, configured.hyper, horizon)
-    lane = unpack(tables["state"], like)
+    lane = unpack(tables["state"], shapes_of(task, configured, horizon))
     return Trained(
         config=config,
         episodes=tables["episodes"],
@@ -204,7 +204,7 @@ def encoded(observation: Observation, obs: Any) -> AnyArray:
             raise InputError(
                 f"need an observation of shape {list(observation.shape)}, got {list(array.shape)}"
             )
-        return array.astype(np.float32)
+        return array.astype(np.uint8 if isinstance(observation, Image) else np.float32)
     if array.ndim == 0 and np.issubdtype(array.dtype, np.integer):
         if not 0 <= array <= observation.size:
             raise InputError(f"need an index in 0 … {observation.size}, got {array}")

@@ -2,12 +2,14 @@
 
 from winkel.figures import (
     coverage,
+    doom_map,
     ensemble_size,
     heatmaps,
     inspect,
     iteration,
     learning_curves,
     operator,
+    places,
     radar,
     regret,
     scores,
@@ -33,4 +35,7 @@ RUN_FIGURES = {
 }
 """Figures of arrays that a trained agent or its run has left, or that are collected from runs."""
 
-__all__ = ["FIGURES", "RUN_FIGURES"]
+MAPS = {"map": doom_map, "places": places}
+"""Figures of where the environments of a run have been, with walls or without."""
+
+__all__ = ["FIGURES", "MAPS", "RUN_FIGURES"]

@@ -28,10 +28,11 @@ def draw(results: Arrays) -> Figure:
     """Cdfs of all members for each action, their value, and which action is the best.
 
     `locations` and `probs` are [members, actions, atoms] in any order, the other arrays [actions];
-    `bonus` is NaN for an agent without one. `observation` is a picture, or 0 by 0 for none. The
-    names of the members are read from `members` where it is given. Up to `FEW` members also show
-    their atoms below the cdfs, as high as their masses (the largest of a strip fills it): quantile
-    models move equal masses, categorical ones weigh equal distances.
+    `bonus` is NaN for an agent without one. `observation` is a picture (the gray levels of a frame
+    where it is uint8, else numbers of which the highest is black), or 0 by 0 for none. The names
+    of the members are read from `members` where it is given. Up to `FEW` members also show their
+    atoms below the cdfs, as high as their masses (the largest of a strip fills it): quantile models
+    move equal masses, categorical ones weigh equal distances.
     """
     _check(results)
     locations, probs = results["locations"], results["probs"]
@@ -191,7 +192,10 @@ def _write_title(axes: Axes, results: Arrays, action: int, mark: str) -> None:
 
 
 def _draw_observation(axes: Axes, picture: np.ndarray) -> None:
-    axes.imshow(picture.astype(np.float64), cmap="Greys", interpolation="nearest")
+    if picture.dtype == np.uint8:  # a frame
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    else:
+        axes.imshow(picture.astype(np.float64), cmap="Greys", interpolation="nearest")
     axes.set_title("observation", pad=4)
     axes.set_xticks([])
     axes.set_yticks([])

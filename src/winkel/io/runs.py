@@ -13,7 +13,7 @@ from winkel.io.results import load_all, load_arrays, save_arrays, write_atomical
 
 CONFIG, EPISODES = "config.json", "episodes.npz"
 _REQUIRED = ("return", "length")
-_ENV_ID = re.compile(r"([^/:]+)[/:](.+)", re.DOTALL)
+_ENV_ID = re.compile(r"([^/:]+)([/:])(.+)", re.DOTALL)
 _FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]+")
 
 
@@ -33,7 +33,7 @@ def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
     """Where a run belongs: `<root>/<experiment>/<agent>/<setting>/seed-<n>`.
 
     'catch_noise/3' is setting '3' of 'catch_noise', 'deep_sea:size=100' is setting 'size=100' of
-    'deep_sea'.
+    'deep_sea', 'doom:my-way-home/sparse' is setting 'my-way-home+sparse' of 'doom'.
     """
     parts = _ENV_ID.fullmatch(env_id)
     if parts is None:
@@ -41,7 +41,9 @@ def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
             f"need an environment's id such as 'catch_noise/3' or 'deep_sea:size=100', "
             f"got {env_id!r}"
         )
-    experiment, setting = parts.groups()
+    experiment, separator, setting = parts.groups()
+    if separator == ":":
+        setting = setting.replace("/", "+")
     for what, name in (("experiment", experiment), ("agent", agent), ("setting", setting)):
         _check_folder_name(what, name)
     if seed < 0:

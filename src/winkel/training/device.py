@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from winkel.agents.base import Agent, possible
-from winkel.replay import Uniform
+from winkel.replay.base import Replay
 from winkel.training import steps
+from winkel.training.replays import single
 from winkel.training.steps import Horizon
 from winkel.types import OneHot, RunState, Transition
 
@@ -82,8 +83,8 @@ class Trace(NamedTuple):
     metrics: dict[str, Float[Array, "*S T"]]
 
 
-def _replay(agent: Agent) -> Uniform:
-    return Uniform(capacity=agent.config.capacity)
+def _replay(agent: Agent) -> Replay:
+    return single(agent.config, agent.spec.observation)
 
 
 def _fitted(agent: Agent, job: Job) -> Agent:

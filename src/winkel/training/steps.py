@@ -46,7 +46,13 @@ def learn(
 ) -> tuple[RunState, Update]:
     """Sample, update, reprioritise. One key draws the batch, the other is the agent's."""
     key_sample, key_update = keys
-    batch = replay.sample(run.replay, agent.config.batch_size, key_sample)
+    batch = replay.sample(
+        run.replay,
+        agent.config.batch_size,
+        key_sample,
+        gamma=hyper.gamma,
+        progress=run.clock.progress,
+    )
     learner, update = agent.update(run.learner, batch, run.clock, hyper, key_update)
     stored = replay.reprioritise(run.replay, batch, update.priorities)
     clock = run.clock._replace(updates=run.clock.updates + 1)

@@ -10,8 +10,8 @@ settings are together that are as wide and as long as each other:
   the chains that start beside them and make room early.
 - `short`: 42 to 103 inputs, 3 actions, at most 200,000 steps.
 - `bandits`: 1 input, 11 actions, 10,000 steps.
-- `chains`: 2 inputs, 5 actions, 100,000 steps. Padded to 11 actions, they took longer than compiling
-  them alone does.
+- `chains`: 2 inputs, 5 actions, 100,000 steps. Padded to 11 actions, they took longer than it takes
+  to compile them alone.
 - `mnist`: 784 inputs and 10 actions, and a replay of images.
 - `sea-30`, `sea-50`: what learns a sea is as large as the square of its side; small seas padded to
   the largest would cost six times as much, a program for each size would leave most of a GPU idle.

@@ -1,0 +1,120 @@
+"""Worlds to look at, and runs in them that nobody had to train."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from winkel.envs.host import HostEnv, HostTask
+from winkel.envs.registry import make as make_task
+from winkel.experiments.config import configure
+from winkel.experiments.recording import Recorder
+from winkel.experiments.session import Options
+from winkel.experiments.shapes import shapes_of
+from winkel.experiments.train import run_config
+from winkel.io.checkpoint import pack
+from winkel.io.runs import run_folder
+from winkel.simulators import Layout, Moved
+from winkel.simulators.names import parse
+from winkel.training.steps import Horizon
+from winkel.types import Dense, Image
+
+SIDE, LENGTH, STACK = 12, 6, 3
+ROOM, PLAIN = "experiments.play_worlds:make", "experiments.play_worlds:make_plain"
+TINY = {"hidden": (8,), "batch_size": 4, "burn_in": 16, "capacity": 64, "num_atoms": 5}
+OPTIONS = Options(chunk_steps=10, checkpoint_seconds=1e9, snapshots=0)
+
+
+class Room:
+    """Action 0 goes to the east and pays 1, action 1 to the north; both end at the walls.
+
+    Frames tell where one is and when, and so do the probes. Episodes begin where the seed says.
+    """
+
+    layout = Layout((SIDE, SIDE), "uint8", STACK)
+    num_actions = 2
+    facts = ()
+    probes = ("y", "angle", "x")
+
+    def __init__(self, length=LENGTH):
+        self.random, self.length = None, length
+
+    def reset(self, seed):
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+        self.column, self.row = self.random.integers(4, size=2)
+        self.time = 0
+        return self.look()
+
+    def look(self):
+        frame = np.full((SIDE, SIDE), 10 * self.time, np.uint8)
+        frame[self.row, self.column] = 255
+        return frame
+
+    def step(self, action):
+        self.time += 1
+        self.column = min(self.column + (action == 0), SIDE - 1)
+        self.row = min(self.row + (action == 1), SIDE - 1)
+        return Moved(
+            obs=self.look(),
+            reward=float(action == 0),
+            discount=1.0,
+            boundary=self.time == self.length,
+            probes=self.place(),
+        )
+
+    def place(self):
+        return 20.0 * self.row, 0.0, 10.0 * self.column - 50.0
+
+    def close(self):
+        pass
+
+
+class PlainRoom(Room):
+    """The same without pictures: place and time as numbers."""
+
+    layout = Layout((3,), "float32")
+
+    def look(self):
+        return np.array([self.column, self.row, self.time], np.float32)
+
+
+def make(length=LENGTH):
+    return Room(length)
+
+
+def make_plain():
+    return PlainRoom()
+
+
+def room_task(name=ROOM):
+    """The simulator as `make_host` has it, without a look at it."""
+    shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
+    maker = parse(name).maker
+    env = HostEnv(shown, Room.num_actions)
+    return HostTask(name, env, maker, facts=(), probes=Room.probes, num_envs=2)
+
+
+def made_run(out, env, agent="dltv", seed=0, **fields):
+    """The folder of a run that has ended, with random numbers for what it learned."""
+    task = room_task(env) if env.startswith("experiments.") else make_task(env)
+    configured = configure(agent, TINY | {"channels": 1} | fields, task)
+    horizon = Horizon(steps=100)
+    config = run_config(task, configured, seed, horizon, None, OPTIONS, agent)
+    rng = np.random.default_rng(seed)
+
+    def filled(leaf):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(seed), leaf.shape)
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            return rng.normal(size=leaf.shape).astype(leaf.dtype)
+        return np.zeros(leaf.shape, leaf.dtype)
+
+    lane = jax.tree.map(filled, shapes_of(task, configured, horizon))
+    clock = lane.run.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
+    lane = lane._replace(run=lane.run._replace(clock=clock))
+    folder = run_folder(out, task.id, agent, seed)
+    recorder = Recorder(config=config, folder=folder)
+    recorder.add("episodes", {"return": np.zeros(1), "length": np.ones(1, int)})
+    recorder.checkpoint(pack(lane), {"status": "finished"})
+    recorder.finish({"status": "finished"})
+    return folder

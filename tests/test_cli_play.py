@@ -1,0 +1,198 @@
+"""`winkel play`, and `winkel inspect` of runs in simulators, as one types them."""
+
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import winkel
+from experiments.play_worlds import LENGTH, OPTIONS, PLAIN, ROOM, TINY, made_run, room_task
+from winkel import cli
+from winkel.commands import terminal
+from winkel.experiments import visits
+from winkel.experiments.play import load_one, play, seen_after
+from winkel.experiments.visits import Visits
+from winkel.experiments.worlds import world_of
+from winkel.io import video
+from winkel.training.steps import Horizon
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Lines are not wrapped."""
+    monkeypatch.setattr(terminal.console, "_width", 200)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_torso():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("winkel.networks.impala.CHANNELS", (2,))
+        patch.setattr("winkel.networks.impala.SIDE", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder of two seeds in the room, beside one of deep sea."""
+    root = tmp_path_factory.mktemp("runs")
+    made_run(root / "rooms", ROOM, seed=0)
+    made_run(root / "rooms", ROOM, seed=7)
+    made_run(root / "seas", "deep_sea:size=5", "pe_dqn")
+    return root
+
+
+@pytest.fixture(scope="module")
+def cart(tmp_path_factory):
+    """Trained, if only for its first twenty steps."""
+    root = tmp_path_factory.mktemp("cart")
+    fields = {**TINY, "burn_in": 1000, "z_min": 0.0, "z_max": 10.0}
+    winkel.train("gym:CartPole-v1", "c51", steps=20, workers=0, out=root, options=OPTIONS, **fields)
+    return root / "gym/c51/CartPole-v1/seed-0"
+
+
+def refused(arguments, capsys):
+    """The one line that a command ends with."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(argument) for argument in arguments])
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("winkel: error: ")
+    assert message.count("\n") == 1
+    return message
+
+
+def frames(path):
+    with Image.open(path) as film:
+        return film.n_frames, film.size
+
+
+def test_a_film_is_written_and_its_episodes_are_told(runs, tmp_path, capsys):
+    out = tmp_path / "new" / "film.gif"
+    arguments = ["play", runs / "rooms", "--seed", 7, "--episodes", 2, "--world-seed", 4]
+    cli.main([*map(str, arguments), "--out", str(out), "--fps", "20"])
+    printed = capsys.readouterr().out
+    trained, _ = load_one(runs / "rooms", 7)
+    with world_of(room_task(), 4) as world:
+        played = play(trained, room_task(), world, episodes=2)
+    for episode, moment in ((1, LENGTH), (2, 2 * LENGTH + 1)):
+        total = played["return"][moment]
+        assert f"episode {episode}: return {total:.4g}, length {LENGTH}\n" in printed
+    assert f"wrote {out}" in printed
+    count, size = frames(out)
+    assert size[0] == 480
+    assert 2 * LENGTH <= count <= 2 * LENGTH + 2  # equal ones are one
+
+
+def test_a_film_lies_beside_its_run_by_default(runs, capsys):
+    cli.main(["play", str(runs / "rooms"), "--every", "2", "--steps", "5"])
+    folder = load_one(runs / "rooms")[1]
+    assert folder.name == "seed-0"
+    assert frames(folder / "play.gif")[0] == 4
+    assert "length 5, cut there" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("policy", ["greedy", "exploring"])
+def test_deep_sea_can_be_played(runs, tmp_path, policy):
+    out = tmp_path / "sea.gif"
+    arguments = ["play", runs / "seas", "--policy", policy, "--fps", 5, "--out", out]
+    cli.main([str(argument) for argument in arguments])
+    assert frames(out)[0] == 6
+
+
+def test_gymnasium_can_be_played_and_inspected(cart, tmp_path, capsys):
+    cli.main(["play", str(cart), "--steps", "3", "--out", str(tmp_path / "cart.gif")])
+    assert frames(tmp_path / "cart.gif")[0] == 4
+    cli.main(["inspect", str(cart), "--at", "2", "--out", str(tmp_path), "--formats", "png"])
+    arrays = np.load(tmp_path / "inspect.npz")
+    assert arrays["observation"].shape == (1, 4)
+    assert "action 1: value" in capsys.readouterr().out
+    assert {path.suffix for path in tmp_path.iterdir()} == {".gif", ".npz", ".png"}
+    assert not (cart / visits.VISITS).exists()
+
+
+@pytest.mark.parametrize(("at", "steps"), [("start", 0), ("4", 4)])
+def test_the_newest_frame_stands_beside_the_distributions(runs, tmp_path, at, steps):
+    out = ["--out", str(tmp_path), "--formats", "png"]
+    cli.main(["inspect", str(runs / "rooms"), "--seed", "7", "--at", at, *out])
+    trained, _ = load_one(runs / "rooms", 7)
+    with world_of(room_task()) as world:
+        stack = seen_after(trained, world, steps)
+    arrays = np.load(tmp_path / "inspect.npz")
+    np.testing.assert_array_equal(arrays["observation"], stack[-1])
+    assert arrays["observation"].dtype == np.uint8
+    np.testing.assert_allclose(arrays["value"], trained.estimates(stack).value, rtol=1e-6)
+    assert (tmp_path / "inspect.png").stat().st_size > 10_000
+
+
+def test_where_a_run_has_been_is_drawn(tmp_path, capsys):
+    folder = made_run(tmp_path, PLAIN)
+    count = Visits(end=Horizon(steps=100))
+    for before in range(0, 100, 2):
+        count.add(np.array([[before, 3.0], [5.0, before]]), before, 0)
+    np.savez(folder / visits.VISITS, **count.arrays())
+    cli.main(["inspect", str(folder), "--formats", "png"])
+    assert f"wrote {folder / 'places.png'}" in capsys.readouterr().out
+    assert np.load(folder / "places.npz")["visits"].sum() == 100
+    assert np.load(folder / visits.VISITS)["visits"].shape[0] == 10  # as it was
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--seed", 3], "need a seed from [0, 7], got 3"),
+        (["--episodes", 0], "need --episodes >= 1, got 0"),
+        (["--every", 0], "need --every >= 1, got 0"),
+        (["--steps", 0], "need --steps >= 1, got 0"),
+        (["--fps", 0], "need fps >= 1, got 0"),
+        (["--fps", 60], "need fps <= 50 for a GIF, got 60"),
+        (["--world-seed", -1], "got -1"),
+        (["--world-seed", 2**32], f"got {2**32}"),
+        (["--out", "film.avi"], "ends in .gif or .mp4, got film.avi"),
+        (["--out", "film"], "ends in .gif or .mp4, got film"),
+        (["--epsilon", 1], "unknown argument '--epsilon'"),
+    ],
+)
+def test_what_cannot_be_played_is_one_line(runs, tmp_path, capsys, monkeypatch, options, shown):
+    monkeypatch.chdir(tmp_path)
+    assert shown in refused(["play", runs / "rooms", *options], capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_film_that_cannot_be_written_is_told_before_the_run_is_read(tmp_path, capsys):
+    arguments = ["play", tmp_path / "absent", "--out", tmp_path / "film.avi"]
+    assert "film.avi" in refused(arguments, capsys)
+
+
+def test_without_ffmpeg_one_is_told_what_to_do(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(video.importlib.util, "find_spec", lambda name: None)
+    message = refused(["play", runs / "rooms", "--out", tmp_path / "film.mp4"], capsys)
+    assert "write a .gif" in message
+
+
+def test_where_there_is_no_checkpoint_nobody_plays(runs, tmp_path, capsys):
+    assert f"no such folder: {tmp_path / 'no'}" in refused(["play", tmp_path / "no"], capsys)
+    assert "no runs in" in refused(["play", tmp_path], capsys)
+    folder = made_run(tmp_path, PLAIN)
+    for file in (folder / "checkpoint").iterdir():
+        file.unlink()
+    assert "need a readable checkpoint" in refused(["play", folder], capsys)
+
+
+@pytest.mark.parametrize("command", ["play", "inspect"])
+def test_a_missing_library_is_named(cart, tmp_path, capsys, monkeypatch, command):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    out = tmp_path / "a.gif" if command == "play" else tmp_path
+    assert "winkel[gym]" in refused([command, cart, "--out", out], capsys)
+
+
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [("end", "got 'end'"), ("1,2", "got '1,2'"), ("6", "fewer than 6 steps")],
+)
+def test_moments_that_do_not_come_are_one_line(runs, tmp_path, capsys, at, shown):
+    arguments = ["inspect", runs / "rooms", "--at", at, "--out", tmp_path]
+    assert shown in refused(arguments, capsys)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,253 @@
+"""Runs in simulators: the same algorithm as on the accelerator, with the world outside."""
+
+import os
+import signal
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import winkel
+from winkel.agents import AGENTS
+from winkel.envs.host import Rewards, make_host
+from winkel.errors import InputError
+from winkel.experiments.config import configure
+from winkel.experiments.session import Options
+from winkel.io.log import read_metrics
+from winkel.training import host
+from winkel.training.host import HostJob, Seen
+from winkel.training.replays import replay_of
+from winkel.training.steps import Horizon
+
+TINY = {"hidden": (8,), "batch_size": 8, "burn_in": 16, "capacity": 64}
+ATOMS = {"num_atoms": 5}
+CATCH = "simulators.jax_env:make:env=catch/0"
+OPTIONS = Options(chunk_steps=50, checkpoint_seconds=1e9, snapshots=0)
+
+
+def fields_of(agent):
+    return TINY | ({} if agent in ("dqn", "bdqn") else ATOMS)
+
+
+QUICK = ("pe_dqn", "bdqn", "streams")
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.long)
+        for name in [*AGENTS, "streams"]
+    ],
+)
+def test_simulators_and_the_accelerator_give_the_same_records(agent, tmp_path):
+    """216 steps, 200 updates: equal episodes, equal metrics to rounding."""
+    fields = fields_of(agent)
+    if agent == "streams":
+        agent, fields = "qr_dqn", fields | {"n_step": 3, "priority_exponent": 0.5}
+    if agent not in ("dqn", "bdqn"):
+        fields |= {} if "z_min" not in AGENTS[agent].hyper._fields else {"z_min": -1, "z_max": 1}
+    settings = {"steps": 216, "seeds": [3], "options": OPTIONS}
+    ours = winkel.train("catch/0", agent, out=tmp_path / "device", **settings, **fields)
+    theirs = winkel.train(CATCH, agent, out=tmp_path / "host", workers=0, **settings, **fields)
+    for name, column in ours.runs[0].episodes.items():
+        np.testing.assert_array_equal(theirs.runs[0].episodes[name], column, err_msg=name)
+    assert len(ours.runs[0].episodes["return"]) == 24
+    logs = [
+        read_metrics(next((tmp_path / loop).glob("*/*/**/metrics.jsonl")))
+        for loop in ("device", "host")
+    ]
+    assert len(logs[0]) == len(logs[1]) == 4
+    for row, other in zip(*logs, strict=True):
+        assert row.keys() == other.keys()
+        for name, value in row.items():
+            np.testing.assert_allclose(other[name], value, rtol=2e-4, atol=1e-6, err_msg=name)
+    assert logs[0][-1]["updates"] == 200
+
+
+CART = "gym:CartPole-v1"
+SETTINGS = {"workers": 0, "options": OPTIONS, **fields_of("qr_dqn")}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two seeds with three environments each."""
+    return winkel.train(CART, "qr_dqn", seeds=[0, 5], steps=900, num_envs=3, **SETTINGS).runs
+
+
+def test_seeds_side_by_side_are_as_alone(pair):
+    alone = winkel.train(CART, "qr_dqn", seeds=[5], steps=900, num_envs=3, **SETTINGS).runs[0]
+    for name, column in alone.episodes.items():
+        np.testing.assert_array_equal(pair[1].episodes[name], column, err_msg=name)
+    assert pair[0].episodes["return"].tolist() != column.tolist()
+
+
+def test_episodes_are_counted_once_with_their_lengths(pair):
+    for run in pair:
+        rows = run.episodes
+        np.testing.assert_array_equal(rows["return"], rows["length"])
+        assert (np.diff(rows["env_steps"]) >= 0).all()
+        assert (rows["env_steps"] % 3 == 0).all()
+        assert 900 - 3 * 60 < rows["length"].sum() <= 900
+        assert run.config["host"]["num_envs"] == 3
+
+
+def test_processes_change_nothing(pair):
+    settings = SETTINGS | {"workers": 2}
+    runs = winkel.train(CART, "qr_dqn", seeds=[0, 5], steps=900, num_envs=3, **settings).runs
+    for ours, theirs in zip(pair, runs, strict=True):
+        for name, column in ours.episodes.items():
+            np.testing.assert_array_equal(theirs.episodes[name], column, err_msg=name)
+
+
+def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path, pair):
+    calls = []
+
+    def interrupt(statuses):
+        calls.append(statuses[0].env_steps)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+
+    settings = SETTINGS | {"out": tmp_path, "steps": 900, "num_envs": 3, "n_step": 2}
+    with pytest.raises(KeyboardInterrupt):
+        winkel.train(CART, "qr_dqn", progress=interrupt, **settings)
+    before = winkel.load(tmp_path / "gym/qr_dqn/CartPole-v1/seed-0").runs[0].episodes
+    run = winkel.train(CART, "qr_dqn", resume=True, **settings).runs[0]
+    count = len(before["return"])
+    assert 0 < count < len(run.episodes["return"])
+    for name, column in before.items():
+        np.testing.assert_array_equal(run.episodes[name][:count], column)
+    assert run.config["status"] == "finished"
+    after = run.episodes["env_steps"][count:] - run.episodes["length"][count:]
+    assert after.min() >= calls[-1] - 2 * run.episodes["length"].max()
+    assert run.episodes["length"].sum() <= 900
+
+
+def test_a_worker_that_is_killed_costs_its_transitions_only(tmp_path):
+    told, killed = [], []
+
+    def kill(statuses):
+        children = [pid for pid in pool_pids() if pid not in killed]
+        if statuses[0].env_steps > 100 and len(killed) < 2 and children:
+            killed.append(children[0])
+            os.kill(children[0], signal.SIGKILL)
+
+    settings = SETTINGS | {"workers": 2, "n_step": 2, "options": Options(chunk_steps=20)}
+    run = winkel.train(
+        CART, "qr_dqn", steps=600, num_envs=2, progress=kill, notice=told.append, **settings
+    ).runs[0]
+    assert len(killed) == 2
+    assert sum("worker" in line for line in told) == 2
+    assert run.config["status"] == "finished"
+    np.testing.assert_array_equal(run.episodes["return"], run.episodes["length"])
+    assert not pool_pids()
+
+
+def pool_pids():
+    """Workers of this process."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if b"simulators.worker" in command(pid)]
+
+
+def command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
+    """Three environments: one is truncated, one goes on, one is lost."""
+    task = make_host("simulators.worlds:Walk", num_envs=3, workers=0)
+    _, agent, hyper = configure("dqn", TINY | {"hidden": (4,), "n_step": n_step}, task)
+    jobs = HostJob(
+        hyper=jax.tree.map(lambda x: jnp.full(1, x), hyper),
+        horizon=Horizon(episodes=jnp.full(1, 9), steps=jnp.full(1, 99)),
+        key=jax.random.split(jax.random.key(0), 1),
+    )
+
+    def row(*of_each):
+        return np.array([of_each])
+
+    def observed(first):
+        return np.float32(first) + np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+
+    lanes = host.begin(agent, jobs, observed(0))
+    for number in range(2):
+        decision, actors = host.decide(agent, jobs, lanes)
+        last = number == 1
+        seen = Seen(
+            next_obs=observed(100 * (number + 1)),
+            obs=np.where(row(last, False, last)[..., None], 1000, observed(100 * (number + 1))),
+            reward=np.float32(row(1, 2, 3)),
+            discount=np.float32(row(1, 1, 1)),
+            boundary=row(last, False, last),
+            keep=row(True, True, not last),
+        )
+        lanes, clock = host.observe(agent, jobs, lanes, decision, actors, seen)
+    assert (int(clock.env_steps[0]), int(clock.episodes[0])) == (6, 1)
+    np.testing.assert_array_equal(lanes.run.first[0], [True, False, True])
+    np.testing.assert_array_equal(lanes.run.obs[0, :, 0], [1000, 204, 1000])
+    replay = replay_of(agent.config, agent.spec.observation, 3)
+    stored = jax.tree.map(lambda x: x[0], lanes.run.replay)
+    drawn = replay.sample(stored, 200, jax.random.key(1), gamma=0.5).transitions
+    found = {(float(a), float(r), float(b)) for a, r, b in
+             zip(drawn.obs[:, 0], drawn.reward, drawn.next_obs[:, 0], strict=True)}  # fmt: skip
+    whole = {(0.0, 1.0, 100.0), (4.0, 2.0, 104.0), (8.0, 3.0, 108.0), (100.0, 1.0, 200.0),
+             (104.0, 2.0, 204.0)}  # fmt: skip
+    sums = {(0.0, 1.5, 200.0), (4.0, 3.0, 204.0), (8.0, 3.0, 108.0), (100.0, 1.0, 200.0)}
+    assert found == (whole if n_step == 1 else sums)
+
+
+def test_evaluations_are_greedy_episodes_of_their_own():
+    options = Options(chunk_steps=50, evaluate_every=300, evaluation_episodes=5, snapshots=0)
+    settings = SETTINGS | {"options": options}
+    runs = winkel.train(CART, "qr_dqn", steps=600, num_envs=3, **settings).runs
+    plain = winkel.train(CART, "qr_dqn", steps=600, num_envs=3, **SETTINGS).runs
+    assert runs[0].evaluations["returns"].shape == (2, 5)
+    assert runs[0].evaluations["env_steps"].tolist() == [318, 600]
+    for name, column in plain[0].episodes.items():
+        np.testing.assert_array_equal(runs[0].episodes[name], column)
+
+
+def test_the_support_comes_from_rewards_and_gamma():
+    task = make_host(CART)
+    assert task.rewards == Rewards(running=(0.0, 1.0), final=(0.0, 1.0))
+    low, high = task.rewards.support(0.99)
+    assert low == 0.0
+    assert high == pytest.approx(1.1 * 101)
+    assert Rewards((-1.0, 0.0), (0.0, 0.0)).support(0.9) == pytest.approx((-11.0, 0.0))
+    assert Rewards((0.0, 0.0), (-2.0, 1.0)).support(0.9) == pytest.approx((-2.3, 1.3))
+    assert Rewards((0.0, 0.0), (0.0, 0.0)).support(0.9) == (-1.0, 1.0)
+    with pytest.raises(InputError, match="need gamma < 1"):
+        task.rewards.support(1.0)
+
+
+def test_returns_beyond_the_support_are_told_with_their_range():
+    told = []
+    winkel.train(CART, "c51", steps=300, notice=told.append, z_min=0.0, z_max=12.0, **SETTINGS)
+    (line,) = told
+    assert "outside of [0, 12]: they were from" in line
+    assert "set --z-min and --z-max" in line
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "message"),
+    [
+        (CART, {}, "need episodes or steps"),
+        (CART, {"steps": 10, "num_envs": 0}, "need num_envs >= 1"),
+        (CART, {"steps": 10, "workers": -1}, "need workers >= 0"),
+        (CART, {"steps": 10, "n_step": 20}, "need burn_in >= 20"),
+        ("catch/0", {"episodes": 1, "num_envs": 2}, "need num_envs with a simulator"),
+        ("gym:Pendulum-v1", {"steps": 10}, "need .*iscrete actions|need discrete"),
+        ("gym:CartPol-v1", {"steps": 10}, "CartPole"),
+        (CART, {"steps": 10, "preset": "doom"}, "need a preset from bsuite, vizdoom"),
+    ],
+)
+def test_bad_input_is_one_line(env, settings, message):
+    given = {"workers": 0} if env != "catch/0" else {}
+    with pytest.raises(InputError, match=message) as error:
+        winkel.train(env, "qr_dqn", **(given | TINY | settings))
+    assert "\n" not in str(error.value)

@@ -1,0 +1,25 @@
+"""Seeded runs that learn in a simulator: CartPole is solved, which a broken loop does not do."""
+
+import pytest
+
+import winkel
+from winkel.experiments.session import Options
+
+SETTINGS = {
+    "steps": 20_000, "workers": 0, "hidden": (128, 128), "num_atoms": 51, "batch_size": 64,
+    "burn_in": 1_000, "capacity": 20_000, "target_period": 50, "learning_rate": 1e-3, "n_step": 10,
+}  # fmt: skip
+OWN = {
+    "pe_dqn": {"huber_width": 1.0, "prior_scale": 1.0, "beta": 0.5},
+    "qr_dqn": {"huber_width": 1.0},
+    "c51": {},
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("agent", OWN)
+def test_cartpole_is_solved(agent):
+    """Mean greedy return of 100 episodes: at least 475 at one of four evaluations."""
+    options = Options(evaluate_every=5_000, evaluation_episodes=100, checkpoint_seconds=1e9)
+    run = winkel.train("gym:CartPole-v1", agent, options=options, **SETTINGS, **OWN[agent]).runs[0]
+    assert run.evaluations["returns"].mean(axis=1).max() >= 475
