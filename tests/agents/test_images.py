@@ -306,15 +306,14 @@ def test_targets_are_the_target_bodys():
 
 
 def test_lanes_side_by_side_are_lanes_alone():
-    """What lanes with bodies of their own see, and their gradients."""
-    shared = drawn("dltv").shared
-    lanes = [shared, jax.tree.map(lambda x: 0.8 * x, shared)]
-    batches = [random_batch("dltv", seed).transitions for seed in (0, 1)]
+    """Features of lanes with bodies of their own, and the gradients of those."""
+    body = drawn("dltv").shared.body
+    lanes = [body, jax.tree.map(lambda x: 0.8 * x, body)]
+    batches = [random_batch("dltv", seed).transitions.obs for seed in (0, 1)]
 
-    def work(shared, transitions):
-        seen = images.see(shared, transitions)
-        (torso,) = seen.pull(jnp.ones_like(seen.later))
-        return seen.transitions.obs, seen.later, torso
+    def work(body, obs):
+        made, pull = jax.vjp(lambda torso: images.with_torso(body, torso)(obs), body.torso)
+        return made, pull(jnp.ones_like(made))
 
     stacked = [jax.tree.map(lambda *x: jnp.stack(x), *parts) for parts in (lanes, batches)]
     together, alone = jax.jit(jax.vmap(work))(*stacked), jax.jit(work)

@@ -127,7 +127,7 @@ def test_small_frames_are_refused():
 # Pooling
 
 
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(height=st.integers(1, 20), width=st.integers(1, 20), side=st.integers(1, 9))
 def test_pooling_is_that_of_the_definition(height, width, side):
     x = normal(height * width, 2, height, width, 3)

@@ -71,9 +71,10 @@ class Categorical(eqx.Module):
         z = jnp.clip(target.locations, support[0], support[-1])
         below = jnp.clip(jnp.floor((z - support[0]) / spacing), 0, self.num_atoms - 2).astype(int)
         # From the grid point itself, not from the scaled position: exact where z is on the grid.
-        share_above = jnp.clip(
-            (z - support[below]) / (support[below + 1] - support[below]), 0.0, 1.0
-        )
+        # The guard is not idle: XLA has made NaN of this quotient where it fused it with w_1 (018).
+        low, high = support[below], support[below + 1]
+        width = jnp.where(high > low, high - low, 1.0)
+        share_above = jnp.clip(jnp.where(high > low, (z - low) / width, 0.0), 0.0, 1.0)
         probs = (
             jnp.zeros_like(support)
             .at[below]
