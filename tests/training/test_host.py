@@ -18,7 +18,9 @@ from winkel.experiments.session import Options
 from winkel.io.log import read_metrics
 from winkel.training import host
 from winkel.training.host import HostJob, Seen
+from winkel.training.host_lanes import HostLanes, seeds_of
 from winkel.training.replays import replay_of
+from winkel.training.reports import Plan
 from winkel.training.steps import Horizon
 
 TINY = {"hidden": (8,), "batch_size": 8, "burn_in": 16, "capacity": 64}
@@ -251,3 +253,28 @@ def test_bad_input_is_one_line(env, settings, message):
     with pytest.raises(InputError, match=message) as error:
         winkel.train(env, "qr_dqn", **(given | TINY | settings))
     assert "\n" not in str(error.value)
+
+
+def test_a_resumed_lane_sees_new_episodes_and_nothing_leads_there():
+    task = make_host(CART, num_envs=2, workers=0)
+    _, agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
+    plan = Plan((), hyper, Horizon(steps=10_000), seed=4)
+
+    def lanes(plan):
+        return HostLanes(agent, lambda seeds: task.pool(seeds, print), [plan], 2, chunk_steps=3)
+
+    before = lanes(plan)
+    before.advance()
+    saved = before.state(0)
+    assert (saved.run.replay.age == 3).all()
+    after = lanes(plan._replace(saved=saved))
+    after._begin()
+    run = jax.device_get(after._lanes.run)
+    with task.pool(seeds_of(4, 2), print) as pool:
+        np.testing.assert_array_equal(run.obs[0], pool.reset())
+    assert run.first.all()
+    assert (run.replay.age == 0).all()
+    assert run.replay.steps.boundary.sum() == 2
+    assert int(run.clock.env_steps[0]) == after._steps == 6
+    for lane in (before, after):
+        lane.close()
