@@ -1,6 +1,8 @@
 """Strictness for all tests: shapes and types are checked, and no rank is promoted silently."""
 
+import gc
 import os
+from pathlib import Path
 
 # Compilation dominates the tests; the results do not depend on how well it optimises.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
@@ -19,6 +21,20 @@ import pytest  # noqa: E402
 jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("winkel", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("winkel")
+
+
+MOST_MAPPINGS = 20_000
+"""Of memory, that a process may have before its compiled programs go: each takes some, and Linux
+ends a process that compiles beyond its limit of 65,530."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_mappings():
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

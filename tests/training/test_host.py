@@ -33,7 +33,7 @@ def fields_of(agent):
     return TINY | ({} if agent in ("dqn", "bdqn") else ATOMS)
 
 
-QUICK = ("pe_dqn", "bdqn", "streams")
+QUICK = ("pe_dqn", "streams")
 
 
 @pytest.mark.parametrize(
