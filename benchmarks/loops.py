@@ -16,7 +16,6 @@ import numpy as np
 
 from winkel.experiments.config import configure
 from winkel.experiments.train import preset_fields, task_of
-from winkel.training import host
 from winkel.training.host_lanes import HostLanes
 from winkel.training.reports import Plan
 from winkel.training.steps import Horizon
@@ -81,8 +80,8 @@ def rate(step, moves: int, options: argparse.Namespace) -> float:
 
 
 def learned(lanes: HostLanes) -> None:
-    lanes._lanes, metrics = host.learn(lanes.agent, lanes._jobs, lanes._lanes, lanes.num_envs)
-    jax.block_until_ready(metrics["loss"])
+    lanes._learn()
+    jax.block_until_ready(lanes._told)
 
 
 def simulated(lanes: HostLanes) -> None:

@@ -84,8 +84,9 @@ def slow_torso(torso, frames):
     x = np.stack(stacked, axis=-1).reshape(*stacked[0].shape[:3], -1) / 255.0
     for block in torso.blocks:
         x = slow_halved(conv(block.conv, x))
-        for unit in block.units:
-            x = x + conv(unit.second, relu(conv(unit.first, relu(x))))
+        for first, second in ((0, 1), (2, 3)):
+            inner = conv(block.units.at(first), relu(x))
+            x = x + conv(block.units.at(second), relu(inner))
     return slow_resized(relu(x), 8).reshape(len(x), -1)
 
 
@@ -109,7 +110,7 @@ def test_the_papers_shapes_and_number_of_parameters():
     torso = jax.eval_shape(lambda: Impala.init(KEY, PAPERS, 2))
     counts = [sum(x.size for x in jax.tree.leaves(block)) for block in torso.blocks]
     assert counts == [38_752, 166_208, 184_640]
-    assert len(torso.residual_weights) == 12
+    assert [len(weight) for weight in torso.residual_weights] == [4, 4, 4]
     frames = jax.ShapeDtypeStruct((5, *PAPERS.shape), jnp.uint8)
     assert jax.eval_shape(lambda t, x: t(x), torso, frames).shape == (5, 4096)
     assert num_features(2) == 4096
@@ -245,9 +246,9 @@ def test_weights_are_hes_uniform():
     first, second = torso.blocks[0], torso.blocks[1]
     assert first.conv.weight.shape == (3, 3, 6, 16)
     assert_he_uniform(first.conv.weight, 9 * 6)
-    assert_he_uniform(first.units[0].second.weight, 9 * 16)
-    assert_he_uniform(second.units[1].first.weight, 9 * 32)
-    leaves = [np.asarray(x).ravel() for x in torso.residual_weights]
+    assert_he_uniform(first.units.weight[1], 9 * 16)
+    assert_he_uniform(second.units.weight[2], 9 * 32)
+    leaves = [np.asarray(x).ravel() for group in torso.residual_weights for x in group]
     assert len({x[0] for x in leaves}) == len(leaves)
     top = head(KEY, 50, (40,), (3, 5))
     for layer, fan_in in zip(top.layers, (50, 40), strict=True):

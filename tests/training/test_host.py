@@ -176,11 +176,11 @@ def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
     def observed(first):
         return np.float32(first) + np.arange(12, dtype=np.float32).reshape(1, 3, 4)
 
-    lanes = host.begin(agent, jobs, observed(0))
+    runs = host.begin(agent, jobs, observed(0)).run
     for number in range(2):
-        decision, actors = host.decide(agent, jobs, lanes)
+        decision, actors = host.decide(agent, jobs, runs)
         last = number == 1
-        seen = Seen(
+        seen = Seen.of(
             next_obs=observed(100 * (number + 1)),
             obs=np.where(row(last, False, last)[..., None], 1000, observed(100 * (number + 1))),
             reward=np.float32(row(1, 2, 3)),
@@ -188,12 +188,14 @@ def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
             boundary=row(last, False, last),
             keep=row(True, True, not last),
         )
-        lanes, clock = host.observe(agent, jobs, lanes, decision, actors, seen)
+        learners, runs = runs.learner, runs._replace(learner=())
+        runs, clock, _ = host.observe(agent, jobs, learners, runs, decision, actors, seen)
+        runs = runs._replace(learner=learners)
     assert (int(clock.env_steps[0]), int(clock.episodes[0])) == (6, 1)
-    np.testing.assert_array_equal(lanes.run.first[0], [True, False, True])
-    np.testing.assert_array_equal(lanes.run.obs[0, :, 0], [1000, 204, 1000])
+    np.testing.assert_array_equal(runs.first[0], [True, False, True])
+    np.testing.assert_array_equal(runs.obs[0, :, 0], [1000, 204, 1000])
     replay = replay_of(agent.config, agent.spec.observation, 3)
-    stored = jax.tree.map(lambda x: x[0], lanes.run.replay)
+    stored = jax.tree.map(lambda x: x[0], runs.replay)
     drawn = replay.sample(stored, 200, jax.random.key(1), gamma=0.5).transitions
     found = {(float(a), float(r), float(b)) for a, r, b in
              zip(drawn.obs[:, 0], drawn.reward, drawn.next_obs[:, 0], strict=True)}  # fmt: skip

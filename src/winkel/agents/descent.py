@@ -135,11 +135,12 @@ def clipped(gradients: PyTree, params: PyTree, most: float) -> PyTree:
 def global_norm(gradients: PyTree, params: PyTree) -> Float[Array, ""]:
     """The length of all gradients as one vector."""
 
-    def square(param: Array, gradient: Array | RowGradient) -> Float[Array, ""]:
+    def vector(param: Array, gradient: Array | RowGradient) -> Float[Array, " N"]:
         if not isinstance(gradient, RowGradient):
-            return jnp.sum(gradient**2)
+            return gradient.ravel()
         rows, values = gradient.merged(param.shape[1])
         there = (rows < param.shape[1])[None, :, None]
-        return jnp.sum(jnp.where(there, values, 0.0) ** 2)
+        return jnp.where(there, values, 0.0).ravel()
 
-    return jnp.sqrt(sum(jax.tree.leaves(jax.tree.map(square, params, gradients)), jnp.zeros(())))
+    vectors = jax.tree.leaves(jax.tree.map(vector, params, gradients))
+    return jnp.linalg.norm(jnp.concatenate(vectors))

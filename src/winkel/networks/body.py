@@ -22,7 +22,8 @@ class Body(eqx.Module):
 
     torso: Impala
     spectra: tuple[Spectrum, ...]
-    """One for each convolution in a residual unit; empty for a body that is not normalised."""
+    """Of each block's convolutions in residual units, along a first axis; empty for a body that is
+    not normalised."""
     dtype: str = eqx.field(static=True)
     """In which convolutions are computed; weights and features are float32 whatever it is."""
 
@@ -41,22 +42,27 @@ class Body(eqx.Module):
         key_torso, key_spectra = (jax.random.fold_in(key, use) for use in range(2))
         torso = Impala.init(key_torso, observation, multiplier, slope)
         weights = torso.residual_weights if normalise else []
-        keys = [jax.random.fold_in(key_spectra, number) for number in range(len(weights))]
-        spectra = tuple(map(spectral.fresh, keys, weights))
+        keys = [
+            jax.random.split(jax.random.fold_in(key_spectra, number), len(weight))
+            for number, weight in enumerate(weights)
+        ]
+        spectra = tuple(map(jax.vmap(spectral.fresh), keys, weights))
         return cls(torso=torso, spectra=spectra, dtype=dtype)
 
     def sharpened(self) -> "Body":
         """The body with spectra after a step of power iteration."""
         if not self.spectra:
             return self
-        spectra = tuple(map(spectral.sharpened, self.torso.residual_weights, self.spectra))
+        spectra = tuple(
+            map(jax.vmap(spectral.sharpened), self.torso.residual_weights, self.spectra)
+        )
         return Body(torso=self.torso, spectra=spectra, dtype=self.dtype)
 
     def __call__(self, frames: UInt8[Array, "B stack H W *C"]) -> Float[Array, "B F"]:
         """Features of a batch."""
         torso = self.torso
         if self.spectra:
-            weights = map(spectral.normalised, torso.residual_weights, self.spectra)
+            weights = map(jax.vmap(spectral.normalised), torso.residual_weights, self.spectra)
             torso = torso.with_residual_weights(list(weights))
         return torso(frames, self.dtype)
 

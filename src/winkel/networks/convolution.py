@@ -37,8 +37,15 @@ class Conv(eqx.Module):
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B H W O"]:
         """A batch of pictures, in their own precision."""
-        made = convolve(x, self.weight.astype(x.dtype))
-        return made + self.bias.astype(x.dtype)[None, None, None]
+        return biased(self.unbiased(x), self.bias)
+
+    def unbiased(self, x: Float[Array, "B H W I"]) -> Float[Array, "B H W O"]:
+        """A batch of pictures, without the bias."""
+        return convolve(x, self.weight.astype(x.dtype))
+
+    def at(self, number: int) -> "Conv":
+        """One of several that are stacked along a first axis."""
+        return Conv(weight=self.weight[number], bias=self.bias[number])
 
 
 @jax.custom_vjp
@@ -116,3 +123,25 @@ def _pulled(kept: tuple[Array, Array], slopes: Array) -> tuple[Array, Array]:
 
 
 convolve.defvjp(_kept, _pulled)
+
+
+@jax.custom_vjp
+def biased(x: Float[Array, "B H W O"], bias: Float[Array, "O"]) -> Float[Array, "B H W O"]:
+    """Pictures plus a number for each channel.
+
+    The bias's gradient is summed over pictures first, in float32: over all at once a GPU would have
+    one column for each of few channels, and most of it nothing to do.
+    """
+    return x + bias.astype(x.dtype)[None, None, None]
+
+
+def _biased_kept(x: Array, bias: Array) -> tuple[Array, None]:
+    return biased(x, bias), None
+
+
+def _biased_pulled(_: None, slopes: Array) -> tuple[Array, Array]:
+    by_place = jax.lax.optimization_barrier(jnp.sum(slopes, axis=0, dtype=jnp.float32))
+    return slopes, jnp.sum(by_place, axis=(0, 1))
+
+
+biased.defvjp(_biased_kept, _biased_pulled)

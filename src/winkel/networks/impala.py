@@ -14,50 +14,43 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from winkel.errors import InputError
 from winkel.networks import pooling
-from winkel.networks.convolution import Conv
+from winkel.networks.convolution import Conv, biased
 from winkel.types import Image
 
 CHANNELS = (16, 32, 32)
 """Of the blocks, before the multiplier."""
+UNITS = 2
+"""Residual units of a block."""
 SIDE = 8
 """Of the last pooling, and the least that a frame may have."""
 
 
-class Unit(eqx.Module):
-    """x + conv(relu(conv(relu(x))))."""
-
-    first: Conv
-    second: Conv
-
-    @classmethod
-    def init(cls, key: PRNGKeyArray, channels: int, slope: float) -> "Unit":
-        """Fresh weights."""
-        keys = jax.random.split(key)
-        return cls(*(Conv.init(k, channels, channels, slope) for k in keys))
-
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
-        """A batch."""
-        return x + self.second(jax.nn.relu(self.first(jax.nn.relu(x))))
-
-
 class Block(eqx.Module):
-    """A convolution, a pooling, two units."""
+    """A convolution, a pooling and two units, each x + conv(relu(conv(relu(x)))).
+
+    Convolutions of the units lie in one array each for weights and biases, in order: optimiser,
+    target copies and spectral norms then have few large arrays instead of many small ones, of
+    which a GPU would wait for the launch of each. The first bias comes after the pooling, which is
+    the same with a quarter of the places.
+    """
 
     conv: Conv
-    units: tuple[Unit, Unit]
+    units: Conv
 
     @classmethod
     def init(cls, key: PRNGKeyArray, inputs: int, channels: int, slope: float) -> "Block":
         """Fresh weights."""
-        key_conv, *key_units = jax.random.split(key, 3)
-        first, second = (Unit.init(k, channels, slope) for k in key_units)
-        return cls(conv=Conv.init(key_conv, inputs, channels, slope), units=(first, second))
+        key_conv, *key_units = jax.random.split(key, 1 + UNITS)
+        keys = jnp.concatenate([jax.random.split(k) for k in key_units])
+        units = jax.vmap(lambda k: Conv.init(k, channels, channels, slope))(keys)
+        return cls(conv=Conv.init(key_conv, inputs, channels, slope), units=units)
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w C"]:
         """A batch."""
-        x = pooling.halved(self.conv(x))
-        for unit in self.units:
-            x = unit(x)
+        x = biased(pooling.halved(self.conv.unbiased(x)), self.conv.bias)
+        convs = [self.units.at(number) for number in range(2 * UNITS)]
+        for first, second in zip(convs[::2], convs[1::2], strict=True):
+            x = x + second(jax.nn.relu(first(jax.nn.relu(x))))
         return x
 
 
@@ -93,9 +86,8 @@ class Impala(eqx.Module):
 
     @property
     def residual_weights(self) -> list[Any]:
-        """Of the convolutions in the units."""
-        units = [unit for block in self.blocks for unit in block.units]
-        return [conv.weight for unit in units for conv in (unit.first, unit.second)]
+        """Of the convolutions in the units, [convolutions, 3, 3, C, C] for each block."""
+        return [block.units.weight for block in self.blocks]
 
     def with_residual_weights(self, weights: list[Any]) -> "Impala":
         """The torso with others."""

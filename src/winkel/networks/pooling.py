@@ -16,7 +16,15 @@ def _halved_rows(x: Float[Array, "B H W C"]) -> Float[Array, "B h W C"]:
     padding = ((0, 0), (0, missing), (0, 0), (0, 0))
     after = jnp.pad(after, padding, constant_values=-jnp.inf)
     before = jnp.pad(after[:, :-1], ((0, 0), (1, 0), (0, 0), (0, 0)), constant_values=-jnp.inf)
-    return jnp.maximum(here, jnp.maximum(before, after))
+    return _larger(here, _larger(before, after))
+
+
+def _larger(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The maximum, whose gradient goes to the first of two that are equal.
+
+    `jnp.maximum` would share it between them, which costs a GPU three times as many comparisons.
+    """
+    return jnp.where(a >= b, a, b)
 
 
 def resized(x: Float[Array, "B H W C"], side: int) -> Float[Array, "B side side C"]:

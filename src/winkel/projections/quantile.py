@@ -95,11 +95,16 @@ def _losses_and_slopes(
         return overshoot - levels * theta, slopes
 
     kappa = huber_width
-    points = jnp.stack([theta - kappa, theta, theta + kappa, jnp.full_like(theta, jnp.inf)])
-    mass, moment, square = partial_moments(target, points, order=2)  # each [4, K]
-    mass_in = jnp.diff(mass, axis=0, prepend=0.0)  # far below, near below, near above, far above
-    moment_in = jnp.diff(moment, axis=0, prepend=0.0)
-    square_in = jnp.diff(square, axis=0, prepend=0.0)
+    points = jnp.stack([theta - kappa, theta, theta + kappa])
+    z, probs = target
+    mass_in, moment_in, square_in = (  # each [4, K]: far below, near below, near above, far above
+        jnp.diff(
+            jnp.vstack([below, jnp.full_like(theta, jnp.sum(probs * z**power))]),
+            axis=0,
+            prepend=0.0,
+        )
+        for power, below in enumerate(partial_moments(target, points, order=2))
+    )
     gap = moment_in - theta[None] * mass_in  # E[(Z − θ) 1{·}]
     gap_squared = square_in - 2.0 * theta[None] * moment_in + theta[None] ** 2 * mass_in
     below = 0.5 * gap_squared[1] - kappa * (gap[0] + 0.5 * kappa * mass_in[0])

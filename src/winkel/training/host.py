@@ -2,6 +2,7 @@
 
 The same algorithm as in `device`, with several environments for each lane. The order is decide →
 send the actions → learn → receive → observe, so that simulators run while the accelerator learns.
+Observing and the next decision are one program, as nothing comes between them.
 With one environment a lane does what it does in `device`, random numbers included.
 """
 
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped
 
 from winkel.agents.base import Agent
@@ -34,21 +36,36 @@ class HostLane(NamedTuple):
     run: RunState
 
 
+Told = dict[str, Float[Array, "*S room"]]
+"""Metrics of the last updates, by their number modulo the room."""
+
+
 class Seen(NamedTuple):
     """What simulators brought, as the accelerator takes it: single frames where there are images.
 
+    In two arrays, as each one is a transfer.
+
     Attributes:
-        next_obs: what transitions end in.
-        obs: what to act on next.
-        keep: False where a transition was lost.
+        shown: what transitions end in, and what to act on next [*S, 2, E, …].
+        numbers: rewards, discounts, whether episodes ended, and 0 where a transition was lost.
     """
 
-    next_obs: Shaped[AnyArray, "..."]
-    obs: Shaped[AnyArray, "..."]
-    reward: Float[AnyArray, "*S E"]
-    discount: Float[AnyArray, "*S E"]
-    boundary: Bool[AnyArray, "*S E"]
-    keep: Bool[AnyArray, "*S E"]
+    shown: Shaped[AnyArray, "..."]
+    numbers: Float[AnyArray, "*S 4 E"]
+
+    @classmethod
+    def of(
+        cls,
+        next_obs: Shaped[np.ndarray, "S E ..."],
+        obs: Shaped[np.ndarray, "S E ..."],
+        reward: Float[np.ndarray, "S E"],
+        discount: Float[np.ndarray, "S E"],
+        boundary: Bool[np.ndarray, "S E"],
+        keep: Bool[np.ndarray, "S E"],
+    ) -> "Seen":
+        """Packed."""
+        numbers = np.stack([reward, discount, boundary, keep], axis=1)
+        return cls(np.stack([next_obs, obs], axis=1), numbers.astype(np.float32))
 
 
 def _replay(agent: Agent, num_envs: int) -> Replay:
@@ -114,32 +131,34 @@ def _use(run: RunState, use: int) -> PRNGKeyArray:
 def _observe(
     agent: Agent, job: HostJob, run: RunState, decision: Decision, actor: Any, seen: Seen
 ) -> RunState:
-    came: Any = jax.tree.map(jnp.asarray, seen)
-    next_obs, observation = came.next_obs, agent.spec.observation
-    obs = _stacks(observation, came.obs)
+    next_obs, obs = jnp.asarray(seen.shown)
+    reward, discount, boundary, keep = jnp.asarray(seen.numbers)
+    boundary, keep = boundary > 0, keep > 0
+    observation = agent.spec.observation
+    obs = _stacks(observation, obs)
     if isinstance(observation, Image):
         next_obs = jnp.concatenate([run.obs[:, 1:], next_obs[:, None]], axis=1)
-        again = came.boundary.reshape(-1, *(1,) * (next_obs.ndim - 1))
+        again = boundary.reshape(-1, *(1,) * (next_obs.ndim - 1))
         obs = jnp.where(again, obs, next_obs)
     transitions = Transition(
         obs=run.obs,
         action=decision.action,
-        reward=came.reward,
-        discount=came.discount,
+        reward=reward,
+        discount=discount,
         next_obs=next_obs,
-        boundary=came.boundary,
+        boundary=boundary,
         extras=decision.extras,
     )
-    replay = _replay(agent, len(came.keep))
+    replay = _replay(agent, len(keep))
     clock = run.clock._replace(
-        env_steps=run.clock.env_steps + len(came.keep),
-        episodes=run.clock.episodes + jnp.sum(came.boundary & came.keep, dtype=jnp.int32),
+        env_steps=run.clock.env_steps + len(keep),
+        episodes=run.clock.episodes + jnp.sum(boundary & keep, dtype=jnp.int32),
     )
     return run._replace(
         actor=actor,
         obs=obs,
-        first=came.boundary,
-        replay=add_kept(replay, run.replay, transitions, came.keep),
+        first=boundary,
+        replay=add_kept(replay, run.replay, transitions, keep),
         clock=clock._replace(progress=job.horizon.progress(clock)),
     )
 
@@ -173,38 +192,64 @@ def begin(agent: Agent, jobs: HostJob, obs: Array) -> HostLane:
 
 
 @partial(jax.jit, static_argnames="agent")
-def decide(agent: Agent, jobs: HostJob, lanes: HostLane) -> tuple[Decision, Any]:
-    """Actions [S, E], and what actors then remember."""
-    return jax.vmap(lambda job, lane: _decide(agent, lane.run, job.hyper, _use(lane.run, 0)))(
-        jobs, lanes
-    )
+def decide(agent: Agent, jobs: HostJob, runs: RunState) -> tuple[Decision, Any]:
+    """Actions [S, E], and what actors then remember; replays may be left out."""
+    return jax.vmap(lambda job, run: _decide(agent, run, job.hyper, _use(run, 0)))(jobs, runs)
 
 
-@partial(jax.jit, static_argnames=("agent", "num_envs"), donate_argnames="lanes")
+@partial(jax.jit, static_argnames=("agent", "num_envs"), donate_argnames=("lanes", "told"))
 def learn(
-    agent: Agent, jobs: HostJob, lanes: HostLane, num_envs: int
-) -> tuple[HostLane, dict[str, Float[Array, "S"]]]:
-    """One update of every lane, and its metrics."""
+    agent: Agent, jobs: HostJob, lanes: HostLane, told: Told, num_envs: int
+) -> tuple[HostLane, Told]:
+    """One update of every lane; its metrics go where its number, modulo the room, has them.
 
-    def one(job: HostJob, lane: HostLane) -> tuple[HostLane, dict[str, Array]]:
-        keys = _use(lane.run, 2), _use(lane.run, 3)
-        run, update = steps.learn(agent, _replay(agent, num_envs), lane.run, job.hyper, keys)
-        return HostLane(run), dict(update.metrics)
+    They are kept on the accelerator: with all arrays in their place at each call, a GPU repeats
+    the launches of the last one instead of recording them anew.
+    """
 
-    return jax.vmap(one)(jobs, lanes)
+    def one(job: HostJob, lane: HostLane, told: Told) -> tuple[HostLane, Told]:
+        number = lane.run.clock.updates
+        run, metrics = _learn(agent, job, lane, num_envs)
+        return HostLane(run), {
+            name: rows.at[number % len(rows)].set(metrics[name]) for name, rows in told.items()
+        }
+
+    return jax.vmap(one)(jobs, lanes, told)
 
 
-@partial(jax.jit, static_argnames="agent", donate_argnames="lanes")
+def _learn(
+    agent: Agent, job: HostJob, lane: HostLane, num_envs: int
+) -> tuple[RunState, dict[str, Float[Array, ""]]]:
+    keys = _use(lane.run, 2), _use(lane.run, 3)
+    run, update = steps.learn(agent, _replay(agent, num_envs), lane.run, job.hyper, keys)
+    return run, dict(update.metrics)
+
+
+def nothing_told(agent: Agent, jobs: HostJob, lanes: HostLane, num_envs: int, room: int) -> Told:
+    """Room for the metrics of so many updates."""
+    _, metrics = jax.eval_shape(
+        jax.vmap(lambda job, lane: _learn(agent, job, lane, num_envs)), jobs, lanes
+    )
+    return {name: jnp.zeros((*one.shape, room), one.dtype) for name, one in metrics.items()}
+
+
+@partial(jax.jit, static_argnames="agent", donate_argnames="runs")
 def observe(
-    agent: Agent, jobs: HostJob, lanes: HostLane, decision: Decision, actors: Any, seen: Seen
-) -> tuple[HostLane, Clock]:
-    """Store what simulators brought, and advance the clocks, of which there is a copy."""
+    agent: Agent,
+    jobs: HostJob,
+    learners: Any,
+    runs: RunState,
+    decision: Decision,
+    actors: Any,
+    seen: Seen,
+) -> tuple[RunState, Clock, tuple[Decision, Any]]:
+    """Store what simulators brought, advance the clocks, of which there is a copy, and decide.
 
-    def one(job: HostJob, lane: HostLane, decision: Decision, actor: Any, seen: Seen) -> HostLane:
-        return HostLane(_observe(agent, job, lane.run, decision, actor, seen))
-
-    lanes = jax.vmap(one)(jobs, lanes, decision, actors, seen)
-    return lanes, jax.tree.map(jnp.copy, lanes.run.clock)
+    Runs come and go without their learners: every array that a program returns costs time.
+    """
+    runs = jax.vmap(lambda *of: _observe(agent, *of))(jobs, runs, decision, actors, seen)
+    decided = decide(agent, jobs, runs._replace(learner=learners))
+    return runs, jax.tree.map(jnp.copy, runs.clock), decided
 
 
 @partial(jax.jit, static_argnames="agent", donate_argnames="lanes")

@@ -51,6 +51,8 @@ class HostLanes:
     running: dict[int, int] = field(init=False)
     _lanes: Any = field(init=False, default=None)
     _clock: Any = field(init=False, default=None)
+    _decided: Any = field(init=False, default=None)
+    _told: Any = field(init=False, default=None)
     _steps: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -70,15 +72,22 @@ class HostLanes:
             return []
         if self._lanes is None:
             self._begin()
-        learning = self._learns()
-        metrics: list[dict[str, Any]] = []
+        learning, updates = self._learns(), int(np.asarray(self._clock.updates)[0])
         for _ in range(self.chunk_steps):
-            told = self._step(learning)
-            metrics += [told] if told else []
+            self._step(learning)
             if self._learns() != learning:
                 break
         self._clock = self.programs.fetch(self._clock)
-        return self._reports(self.programs.fetch(metrics))
+        return self._reports(self._metrics(updates, int(self._clock.updates[0])))
+
+    def _metrics(self, first: int, end: int) -> dict[str, np.ndarray]:
+        """Of the updates with these numbers, [runs, updates]; all runs make as many."""
+        if self._told is None:
+            return {}
+        rows = self.programs.fetch(self._told)
+        return {
+            name: row[:, np.arange(first, end) % self.chunk_steps] for name, row in rows.items()
+        }
 
     def release(self, plan: int) -> None:
         """Forget a run that has ended."""
@@ -123,18 +132,21 @@ class HostLanes:
         self._steps = int(np.asarray(run.clock.env_steps)[0])
         if resumed:
             self._lanes = host.cut(self.agent, self._jobs, self._lanes)
+        acting = self._lanes.run._replace(replay=())
+        self._decided = self.programs.call(host.decide, self.agent, self._jobs, acting)
 
-    def _step(self, learning: bool) -> dict[str, Any]:
-        """One move of every environment, while the accelerator learns."""
-        decision, actors = self.programs.call(host.decide, self.agent, self._jobs, self._lanes)
-        self.pool.step_async(self.programs.fetch(decision.action).reshape(-1))
-        metrics = {}
+    def _step(self, learning: bool) -> None:
+        """One move of every environment, while the accelerator learns.
+
+        Learning is asked for before the actions are, so that it follows at once when these are
+        there, and the accelerator does not wait for the host.
+        """
+        decision, actors = self._decided
         if learning:
-            self._lanes, metrics = self.programs.call(
-                host.learn, self.agent, self._jobs, self._lanes, self.num_envs
-            )
+            self._learn()
+        self.pool.step_async(self.programs.fetch(decision.action).reshape(-1))
         moves = self.pool.step_wait()
-        seen = Seen(
+        seen = Seen.of(
             next_obs=self._split(moves.obs_next),
             obs=self._split(moves.obs),
             reward=self._split(moves.reward),
@@ -142,22 +154,27 @@ class HostLanes:
             boundary=self._split(moves.boundary),
             keep=self._split(~moves.lost),
         )
-        self._lanes, self._clock = self.programs.call(
-            host.observe, self.agent, self._jobs, self._lanes, decision, actors, seen
+        learners, runs = self._lanes.run.learner, self._lanes.run._replace(learner=())
+        runs, self._clock, self._decided = self.programs.call(
+            host.observe, self.agent, self._jobs, learners, runs, decision, actors, seen
         )
+        self._lanes = HostLane(runs._replace(learner=learners))
         self._steps += self.num_envs
         self.tallies.add(moves, self._steps)
         if self.watch is not None:
             self.watch(moves, self._steps)
-        return metrics
+
+    def _learn(self) -> None:
+        of = self.agent, self._jobs, self._lanes
+        if self._told is None:
+            self._told = host.nothing_told(*of, self.num_envs, self.chunk_steps)
+        self._lanes, self._told = self.programs.call(host.learn, *of, self._told, self.num_envs)
 
     def _split(self, array: np.ndarray) -> np.ndarray:
         return array.reshape(len(self.plans), self.num_envs, *array.shape[1:])
 
-    def _reports(self, metrics: list[dict[str, np.ndarray]]) -> list[Report]:
+    def _reports(self, columns: dict[str, np.ndarray]) -> list[Report]:
         clock, reports = self._clock, []
-        names = metrics[0] if metrics else ()
-        columns = {name: np.stack([row[name] for row in metrics], axis=1) for name in names}
         ended = self.tallies.take()
         for plan, lane in sorted(self.running.items()):
             end, failure = self.plans[plan].end, None
