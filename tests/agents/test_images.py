@@ -249,7 +249,7 @@ def test_heads_are_on_the_features_of_the_body():
     learner, obs = drawn("pe_dqn"), random_batch("pe_dqn").transitions.obs
     features = jax.jit(lambda body, x: body(x))(learner.shared.body, obs)
     assert features.shape == (SIZE, FEATURES)
-    by_hand = jax.jit(lambda x: agent._beliefs(learner.params, learner.prior, x, hyper))
+    by_hand = jax.jit(lambda x: agent.models.beliefs(learner.params, learner.prior, x, hyper))
     found = program("pe_dqn")(learner, random_batch("pe_dqn"), hyper).estimates
     np.testing.assert_allclose(found.value[1], by_hand(features[1]).value, rtol=1e-4)
     np.testing.assert_allclose(found.bonus[1], by_hand(features[1]).bonus, rtol=1e-4)
@@ -291,8 +291,8 @@ def test_targets_are_the_target_bodys():
 
     @jax.jit
     def everything(learner, transition, later):
-        targets = agent._targets(learner, transition, jnp.zeros(()), hyper, later)
-        chooser = agent._beliefs(learner.params, None, transition.next_obs, hyper)
+        targets = agent.models.targets(learner, transition, jnp.zeros(()), hyper, later)
+        chooser = agent.models.beliefs(learner.params, None, transition.next_obs, hyper)
         return (
             targets,
             chooser,
@@ -394,14 +394,14 @@ def test_the_bodys_gradient_is_that_of_the_whole_loss():
     def loss(step):
         """With the targets and the spectra that there are without a step."""
         seen = images.see(learner.shared, batch.transitions)
-        targets = jax.vmap(lambda t, later: agent._targets(learner, t, jnp.ones(()), hyper, later))(
-            seen.transitions, seen.later
-        )
+        targets = jax.vmap(
+            lambda t, later: agent.models.targets(learner, t, jnp.ones(()), hyper, later)
+        )(seen.transitions, seen.later)
         moved = jax.tree.map(lambda x, d: x + step * d, torso, way)
         obs = images.with_torso(seen.shared.body, moved)(batch.transitions.obs)
-        losses = jax.vmap(lambda t, y: agent._loss(learner.params, learner.prior, t, y, hyper))(
-            seen.transitions._replace(obs=obs), targets
-        )
+        losses = jax.vmap(
+            lambda t, y: agent.models.loss(learner.params, learner.prior, t, y, hyper)
+        )(seen.transitions._replace(obs=obs), targets)
         return jnp.mean(losses)
 
     after, told, *_ = program("pe_dqn")(learner, batch, hyper)

@@ -187,7 +187,7 @@ def test_the_bonus_learns_from_normalised_rewards(how):
         learner = plain.init(KEY, hyper)
         scaled = learner._replace(intrinsic=MOMENTS)
         before, after = (
-            jax.vmap(lambda t, agent=agent, of=of: agent._targets(of, t, beta, hyper))(
+            jax.vmap(lambda t, agent=agent, of=of: agent.models.targets(of, t, beta, hyper))(
                 batch.transitions
             )
             for agent, of in ((plain, learner), (other, scaled))
@@ -225,7 +225,9 @@ def test_bonuses_with_ends_have_the_decay_in_their_discounts():
     learner, batch = jax.eval_shape(agent.init, KEY, hyper), random_batch("pe_dqn")
     learner = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), learner)
     one = jax.tree.map(lambda x: x[0], batch.transitions)._replace(discount=jnp.asarray(0.7))
-    targets = jax.jit(lambda decay: agent._targets(learner, one, jnp.zeros(()), hyper, None, decay))
+    targets = jax.jit(
+        lambda decay: agent.models.targets(learner, one, jnp.zeros(()), hyper, None, decay)
+    )
     for a, b in zip(*map(jax.tree.leaves, (targets(0.5), targets(1.0))), strict=True):
         np.testing.assert_array_equal(a, b)
 

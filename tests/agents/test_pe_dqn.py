@@ -153,7 +153,7 @@ compiled = functools.partial(
 @compiled
 def looked(agent, learner, obs, clock, hyper):
     """What it believes, what it shows of that, and what it does."""
-    believed = agent._beliefs(learner.params, learner.prior, obs, hyper)
+    believed = agent.models.beliefs(learner.params, learner.prior, obs, hyper)
     shown = agent.estimates(learner, obs, hyper)
     decision, actor = agent.act(learner, (), obs, jnp.zeros((), bool), clock, hyper, KEY)
     return believed, shown, decision, actor
@@ -162,8 +162,8 @@ def looked(agent, learner, obs, clock, hyper):
 @compiled
 def taught(agent, learner, transition, beta, hyper):
     """Targets and the loss of one transition, without a gradient."""
-    found = agent._targets(learner, transition, beta, hyper)
-    return found, agent._loss(learner.params, learner.prior, transition, found, hyper)
+    found = agent.models.targets(learner, transition, beta, hyper)
+    return found, agent.models.loss(learner.params, learner.prior, transition, found, hyper)
 
 
 @compiled

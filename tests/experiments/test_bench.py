@@ -12,7 +12,7 @@ import pytest
 from winkel.agents import AGENTS
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.experiments import bench, bench_rows
+from winkel.experiments import bench, bench_rows, machine
 from winkel.experiments.bench_rows import Bench, Call, Row
 from winkel.experiments.config import configure
 from winkel.replay import Uniform
@@ -307,7 +307,7 @@ def test_the_floor_by_hand():
 
 
 def test_a_copy_moves_bytes():
-    assert 1e7 < bench.copy_bandwidth(2**22) < 1e14
+    assert 1e7 < machine.copy_bandwidth(2**22) < 1e14
 
 
 def test_a_copy_that_does_not_fit_is_made_smaller(monkeypatch):
@@ -319,8 +319,8 @@ def test_a_copy_that_does_not_fit_is_made_smaller(monkeypatch):
             raise RuntimeError("RESOURCE_EXHAUSTED: no")
         return zeros(shape, dtype)
 
-    monkeypatch.setattr(bench.jnp, "zeros", small)
-    assert bench.copy_bandwidth(2**25) > 0
+    monkeypatch.setattr(machine.jnp, "zeros", small)
+    assert machine.copy_bandwidth(2**25) > 0
     assert tried == [2**23, 2**22, 2**21]
 
 

@@ -17,13 +17,11 @@ from winkel.experiments import bench_rows
 from winkel.experiments.bench import (
     Combination,
     combinations,
-    copy_bandwidth,
-    device_name,
-    machine_name,
     measured,
 )
 from winkel.experiments.bench_rows import BENCH, Bench, Call, Row
 from winkel.experiments.config import parse_shared_overrides
+from winkel.experiments.machine import copy_bandwidth, device_name, machine_name
 from winkel.figures import bench as figure
 from winkel.figures import style
 from winkel.io.results import ensure_folder

@@ -7,7 +7,6 @@ own, timed by chunks of steps that are waited for. Compilation is never part of 
 import gc
 import math
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
 from winkel.experiments.bench_rows import Row
 from winkel.experiments.config import Configured, configure, fields_of
+from winkel.experiments.machine import out_of_memory, peak_bytes
 from winkel.replay import Uniform
 from winkel.training import device, steps
 from winkel.training.lanes import Lanes, Plan
@@ -124,33 +124,6 @@ def measured(wanted: Sequence[Combination], num_steps: int, parts: bool = True) 
         gc.collect()
 
 
-def copy_bandwidth(num_bytes: int | None = None) -> float:
-    """Bytes a second that a pass over a large array reads and writes; smaller if it does not fit.
-
-    In place, as Adam's own: memory that is new to the process would be timed with the pages that
-    the system has to find for it, eightfold on a CPU.
-    """
-    on_cpu = jax.default_backend() == "cpu"
-    size = num_bytes or (256 * 2**20 if on_cpu else 2**30)
-    chain, tries = 4, 7
-    copy = jax.jit(lambda x: x + 1.0, donate_argnums=0)
-    while True:
-        try:
-            array = jax.block_until_ready(copy(jnp.zeros(size // 4, jnp.float32)))
-            times = []
-            for _ in range(tries):
-                begin = time.perf_counter()
-                for _ in range(chain):
-                    array = copy(array)
-                jax.block_until_ready(array)
-                times.append(time.perf_counter() - begin)
-            return 2 * (size // 4 * 4) * chain / statistics.median(times)
-        except Exception as error:
-            if not _out_of_memory(error) or size <= 2**22:
-                raise
-            size //= 2
-
-
 def num_bytes(shapes: Any) -> int:
     """Of all arrays of a pytree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
@@ -164,19 +137,6 @@ def num_parameters(learner: Any) -> int:
         if within and jnp.issubdtype(leaf.dtype, jnp.floating):
             moments += leaf.size
     return moments // 2
-
-
-def device_name() -> str:
-    """The accelerator, or the processor and its cores: what times depend on."""
-    found = jax.devices()[0]
-    if found.platform != "cpu":
-        return found.device_kind
-    return f"{_processor()}, {_cores()} cores"
-
-
-def machine_name() -> str:
-    """Where a call was made: system, processor, cores."""
-    return f"{platform.system()} {platform.machine()}, {_processor()}, {_cores()} cores"
 
 
 @partial(jax.jit, static_argnames=("agent", "num_steps"))
@@ -286,7 +246,7 @@ def _whole(combination: Combination, num_steps: int) -> tuple[Lanes, dict[str, A
         Plan(task.params, configured.hyper, Horizon(), seed=seed)
         for seed in range(combination.lanes)
     ]
-    peak_before = _peak_bytes()
+    peak_before = peak_bytes()
 
     def refuse(_: str) -> None:
         kept = combination.kept_bytes / 1e9
@@ -302,7 +262,7 @@ def _whole(combination: Combination, num_steps: int) -> tuple[Lanes, dict[str, A
     first = started()[1]
     lanes, again = started()
     timing = _timed(lambda: _advance(lanes))
-    peak = _peak_bytes()
+    peak = peak_bytes()
     return lanes, {
         "updates_per_second": num_steps * combination.lanes / timing.median,
         "ms_step": 1e3 * timing.median / num_steps,
@@ -368,21 +328,11 @@ def _timed(chunk: Callable[[], None]) -> Timing:
     return Timing(statistics.median(times), min(times), max(times), len(times))
 
 
-def _peak_bytes() -> int:
-    """The most that the device has held since the program began; 0 where it does not tell."""
-    found = jax.local_devices()[0].memory_stats() or {}
-    return int(found.get("peak_bytes_in_use", 0))
-
-
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-
-
 def _reason(error: Exception) -> str:
     """One line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
-    if _out_of_memory(error):
+    if out_of_memory(error):
         text = f"out of memory: {text.removeprefix('RESOURCE_EXHAUSTED:').strip()}"
     elif not isinstance(error, FloatingPointError | InputError):
         text = f"{type(error).__name__}: {text}"
@@ -392,18 +342,3 @@ def _reason(error: Exception) -> str:
 def _plain(value: Any) -> Any:
     """As JSON gives it back."""
     return [_plain(entry) for entry in value] if isinstance(value, tuple | list) else value
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -96,14 +96,11 @@ def _losses_and_slopes(
 
     kappa = huber_width
     points = jnp.stack([theta - kappa, theta, theta + kappa])
-    z, probs = target
+    below_points = partial_moments(target, points, order=2)
+    in_all = [jnp.sum(target.probs * target.locations**power) for power in range(3)]
     mass_in, moment_in, square_in = (  # each [4, K]: far below, near below, near above, far above
-        jnp.diff(
-            jnp.vstack([below, jnp.full_like(theta, jnp.sum(probs * z**power))]),
-            axis=0,
-            prepend=0.0,
-        )
-        for power, below in enumerate(partial_moments(target, points, order=2))
+        jnp.diff(jnp.vstack([below, jnp.full_like(theta, total)]), axis=0, prepend=0.0)
+        for below, total in zip(below_points, in_all, strict=True)
     )
     gap = moment_in - theta[None] * mass_in  # E[(Z − θ) 1{·}]
     gap_squared = square_in - 2.0 * theta[None] * moment_in + theta[None] ** 2 * mass_in
