@@ -37,6 +37,15 @@ def _few_mappings():
         gc.collect()
 
 
+@pytest.fixture(scope="module")
+def small_torso():
+    """Agents on pictures with the least of a body."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("winkel.networks.impala.CHANNELS", (2,))
+        patch.setattr("winkel.networks.impala.SIDE", 2)
+        yield
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from terminal_helpers import refused
 from winkel import cli
 from winkel.commands import bench as command
 from winkel.commands import terminal
@@ -33,18 +34,6 @@ def row(lanes=1, ms_step=2.0, **others):
 def stored(path, *rows, device="H200"):
     bench_rows.save(path, Bench(device=device, calls=(CALL,), rows=rows))
     return path
-
-
-def refused(arguments, capsys):
-    """The one line that a command ends with."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(argument) for argument in arguments])
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("winkel: error: ")
-    assert message.count("\n") == 1
-    return message
 
 
 def cells_of(printed):

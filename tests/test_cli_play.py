@@ -8,6 +8,7 @@ from PIL import Image
 
 import winkel
 from experiments.play_worlds import LENGTH, OPTIONS, PLAIN, ROOM, TINY, made_run, room_task
+from terminal_helpers import refused
 from winkel import cli
 from winkel.commands import terminal
 from winkel.experiments import visits
@@ -17,19 +18,13 @@ from winkel.experiments.worlds import world_of
 from winkel.io import video
 from winkel.training.steps import Horizon
 
+pytestmark = pytest.mark.usefixtures("small_torso")
+
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
     """Lines are not wrapped."""
     monkeypatch.setattr(terminal.console, "_width", 200)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_torso():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("winkel.networks.impala.CHANNELS", (2,))
-        patch.setattr("winkel.networks.impala.SIDE", 2)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +44,6 @@ def cart(tmp_path_factory):
     fields = {**TINY, "burn_in": 1000, "z_min": 0.0, "z_max": 10.0}
     winkel.train("gym:CartPole-v1", "c51", steps=20, workers=0, out=root, options=OPTIONS, **fields)
     return root / "gym/c51/CartPole-v1/seed-0"
-
-
-def refused(arguments, capsys):
-    """The one line that a command ends with."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(argument) for argument in arguments])
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("winkel: error: ")
-    assert message.count("\n") == 1
-    return message
 
 
 def frames(path):

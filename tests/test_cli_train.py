@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import winkel
+from terminal_helpers import refused
 from winkel import cli
 from winkel.commands import terminal
 from winkel.commands.inspect import observation_at
@@ -31,19 +32,6 @@ def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     cli.main([*TRAIN, *ONE_LANE, "--out", str(root)])
     return root
-
-
-def refused(arguments, capsys):
-    """The one line that a command ends with."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(argument) for argument in arguments])
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("winkel: error: ")
-    assert message.count("\n") == 1
-    assert "Traceback" not in message
-    return message
 
 
 def row_of(printed, seed):

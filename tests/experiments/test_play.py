@@ -34,13 +34,7 @@ from winkel.simulators.vizdoom.names import DoomMaker
 from winkel.training.steps import Horizon, start_clock
 from winkel.types import Dense, Image, OneHot
 
-
-@pytest.fixture(scope="module", autouse=True)
-def small_torso():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("winkel.networks.impala.CHANNELS", (2,))
-        patch.setattr("winkel.networks.impala.SIDE", 2)
-        yield
+pytestmark = pytest.mark.usefixtures("small_torso")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ SETTINGS = {
     "burn_in": 1_000, "capacity": 20_000, "target_period": 50, "learning_rate": 1e-3, "n_step": 10,
 }  # fmt: skip
 OWN = {
-    "pe_dqn": {"huber_width": 1.0, "prior_scale": 1.0, "beta": 0.5, "steps": 30_000},
+    "pe_dqn": {"huber_width": 1.0, "prior_scale": 1.0, "beta": 0.5},
     "qr_dqn": {"huber_width": 1.0},
     "c51": {},
 }
@@ -21,7 +21,7 @@ OWN = {
 def test_cartpole_is_solved(agent):
     """Mean greedy return of 100 episodes: at least 475 at one of the evaluations.
 
-    Seen after 20,000 steps: c51 500, qr_dqn 480.
+    Seen after 20,000 steps: pe_dqn 500, c51 500, qr_dqn 480.
     """
     options = Options(evaluate_every=5_000, evaluation_episodes=100, checkpoint_seconds=1e9)
     settings = SETTINGS | OWN[agent]

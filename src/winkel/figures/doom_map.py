@@ -100,21 +100,10 @@ def draw(results: Arrays) -> Figure:
 def _check(results: Arrays) -> list[str]:
     """The titles; raises unless the arrays fit together."""
     shapes.check(results, SHAPES)
-    visits = results["visits"]
-    titles = [str(title) for title in results.get("titles", ())]
-    if len(titles) != len(visits):
-        raise InputError(f"need {len(visits)} titles, as visits have panels, got {len(titles)}")
     for name, length, axis in (("segments", 2, 1), ("goal", 2, 0), ("extent", 4, 0)):
         if results[name].shape[axis] != length:
             raise InputError(f"need {length} numbers in {name}, got {results[name].shape[axis]}")
-    if not (np.isfinite(visits) & (visits >= 0)).all() or not visits.any():
-        raise InputError("need visits >= 0 and at least one, got others or none")
-    left, right, bottom, top = results["extent"]
-    if not (left < right and bottom < top):
-        raise InputError(
-            f"need an extent of left < right, bottom < top, got {results['extent'].tolist()}"
-        )
-    return titles
+    return shapes.check_visits(results)
 
 
 def _edges(segments: np.ndarray) -> tuple[float, float, float, float]:

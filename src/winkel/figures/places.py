@@ -5,7 +5,6 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from winkel.errors import InputError
 from winkel.figures import shapes, style
 from winkel.io.results import Arrays
 
@@ -22,7 +21,8 @@ def draw(results: Arrays) -> Figure:
     `visits` count steps, row 0 at the lowest y, in cells that fill `extent` (left, right, bottom,
     top). All panels have one scale, which is logarithmic; cells without a visit are left white.
     """
-    titles = _check(results)
+    shapes.check(results, SHAPES)
+    titles = shapes.check_visits(results)
     visits = results["visits"]
     shares = visits / np.maximum(visits.sum(axis=(1, 2), keepdims=True), 1)
     left, right, bottom, top = (float(edge) for edge in results["extent"])
@@ -65,19 +65,3 @@ def draw(results: Arrays) -> Figure:
     caption = f"Share of a panel's steps in each cell of side {cell:g}, on a logarithmic scale."
     style.write_below(figure, caption, results["notes"])
     return figure
-
-
-def _check(results: Arrays) -> list[str]:
-    shapes.check(results, SHAPES)
-    titles = [str(title) for title in results.get("titles", ())]
-    visits = results["visits"]
-    if len(titles) != len(visits):
-        raise InputError(f"need {len(visits)} titles, as visits have panels, got {len(titles)}")
-    if not (np.isfinite(visits) & (visits >= 0)).all() or not visits.any():
-        raise InputError("need visits >= 0 and at least one, got others or none")
-    left, right, bottom, top = results["extent"]
-    if not (left < right and bottom < top):
-        raise InputError(
-            f"need an extent of left < right, bottom < top, got {results['extent'].tolist()}"
-        )
-    return titles

@@ -47,3 +47,18 @@ def check(results: Arrays, shapes: Mapping[str, str]) -> None:
                 raise InputError(f"need {known} {axis} in {name}, as in {where}, got {length}")
             if length == 0 and axis != "notes":
                 raise InputError(f"need at least one of {axis} in {name}, got none")
+
+
+def check_visits(results: Arrays) -> list[str]:
+    """The titles of panels of visits; raises unless there is one for each, and visits to show."""
+    visits, titles = results["visits"], [str(title) for title in results.get("titles", ())]
+    if len(titles) != len(visits):
+        raise InputError(f"need {len(visits)} titles, as visits have panels, got {len(titles)}")
+    if not (np.isfinite(visits) & (visits >= 0)).all() or not visits.any():
+        raise InputError("need visits >= 0 and at least one, got others or none")
+    left, right, bottom, top = results["extent"]
+    if not (left < right and bottom < top):
+        raise InputError(
+            f"need an extent of left < right, bottom < top, got {results['extent'].tolist()}"
+        )
+    return titles

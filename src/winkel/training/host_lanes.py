@@ -102,8 +102,8 @@ class HostLanes:
         return self.tallies.left_support(plan, self.num_envs)
 
     def survey(self, lanes: Sequence[int]) -> list[Arrays]:
-        """Observations of simulators are not counted."""
-        raise NotImplementedError
+        """Nothing: observations of simulators are not counted."""
+        return [{} for _ in lanes]
 
     def evaluate(self, lanes: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
         """Returns `[lanes, num_episodes]` of greedy episodes in simulators of their own."""
