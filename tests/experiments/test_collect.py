@@ -256,14 +256,14 @@ def test_greedy_and_training_returns_are_never_compared(tmp_path):
 
 @pytest.mark.parametrize("columns", [{}, {"env_steps": np.cumsum(np.full(100, 10))}])
 def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
-    length = np.full(100, 10)
-    for env, reward in (("vizdoom/dense", 1.0), ("vizdoom:sparsity=very_sparse", 0.0)):
+    dense, length = "doom:my-way-home/dense", np.full(100, 10)
+    for env, reward in ((dense, 1.0), ("doom:my-way-home/very-sparse", 0.0)):
         for seed in range(2):
             episodes = {"return": np.full(100, reward * seed), "length": length, **columns}
             add(tmp_path, env, "pe_dqn", seed, episodes)
-    add(tmp_path, "vizdoom/dense", "bdqn", 0, {"return": np.ones(50), "length": length[:50]})
+    add(tmp_path, dense, "bdqn", 0, {"return": np.ones(50), "length": length[:50]})
     arrays = collected("vizdoom", tmp_path)
-    assert arrays["settings"].tolist() == ["dense", "very_sparse"]
+    assert arrays["settings"].tolist() == ["dense", "very-sparse"]
     np.testing.assert_allclose(arrays["mean"][0, 1], 0.5)
     np.testing.assert_allclose(arrays["mean"][1, 1], 0.0)
     assert np.isnan(arrays["mean"][1, 0]).all()

@@ -60,7 +60,7 @@ def results_of(name, rng, agents, long=False):
             "hard": np.arange(len(experiments)) % 2
         },
         "vizdoom": lambda: curves(
-            rng, ["dense", "sparse", "very_sparse"][: 3 if long else 1], "settings", agents
+            rng, ["dense", "sparse", "very-sparse"][: 3 if long else 1], "settings", agents
         ),
         "regret": lambda: band(rng, count, len(sizes), scale=1e4) | few | {
             "agents": names, "sizes": sizes,

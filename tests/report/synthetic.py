@@ -51,4 +51,4 @@ def official(root, name, index, agent, seed, bad_share=0.0, num=100):
 def doom(root, agent, setting, found):
     for seed, reward in enumerate(found):
         episodes = {"return": np.array([0.0, float(reward)]), "length": np.array([10, 10])}
-        save(root, f"vizdoom/{setting}", agent, seed, episodes, setting={"sparsity": setting})
+        save(root, f"doom:my-way-home/{setting}", agent, seed, episodes)

@@ -150,7 +150,7 @@ def test_scores_need_every_experiment_of_the_tag(tmp_path):
 
 
 def test_vizdoom(tmp_path):
-    settings = ("dense", "sparse", "very_sparse")
+    settings = ("dense", "sparse", "very-sparse")
     for setting in settings:
         doom(tmp_path, "pe_dqn", setting, [1] * SEEDS)
         for agent in ("bdqn", "ids"):

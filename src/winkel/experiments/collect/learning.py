@@ -6,7 +6,9 @@ from winkel.experiments.collect.common import num_episodes, select, text
 from winkel.experiments.collect.curves import panels_of
 from winkel.experiments.results import Arrays, Record, Results
 
-_SPARSITY = ("dense", "sparse", "very_sparse")
+DOOM = "doom"
+"""The experiment of VizDoom's runs."""
+_SPARSITY = ("dense", "sparse", "very-sparse")
 
 
 def collect_learning_curves(results: Results) -> Arrays:
@@ -40,16 +42,15 @@ def collect_vizdoom(results: Results) -> Arrays:
     Greedy evaluations where all runs of a setting have them, else training returns, averaged over
     fiftieths of the time.
     """
-    whole = select(results, "vizdoom", experiment=lambda name: name.startswith("vizdoom"))
+    whole = select(results, "vizdoom", experiment=DOOM.__eq__)
     settings = sorted({setting_of(r) for r in whole.records}, key=_rank)
     arrays = panels_of(whole, settings, setting_of, clock="env_steps", budget=_plan, say=_say_plan)
     return {"settings": text(settings), **arrays, "notes": whole.closing_notes()}
 
 
 def setting_of(record: Record) -> str:
-    """Such as 'very_sparse' of 'vizdoom/very_sparse' and of 'vizdoom:sparsity=very_sparse'."""
-    name = record.config.get("setting", {}).get("sparsity")
-    return str(name or record.config["env"].replace(":", "/").split("/")[-1].split("=")[-1])
+    """Such as 'very-sparse' of 'doom:my-way-home/very-sparse', with options where it has some."""
+    return str(record.config["env"]).rpartition("/")[2]
 
 
 def _rank(name: str) -> tuple[int, str]:

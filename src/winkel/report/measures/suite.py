@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.experiments.collect import collect_radar
 from winkel.experiments.collect.common import num_episodes
-from winkel.experiments.collect.learning import setting_of
+from winkel.experiments.collect.learning import DOOM, setting_of
 from winkel.experiments.results import Results
 from winkel.experiments.score import OFFICIAL_IDS
 from winkel.experiments.statistics import wilson_interval
@@ -71,7 +71,7 @@ def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[s
     steps: list[int] = []
     for agent in agents:
         shares: list[Part] = []
-        doom = [r for r in results.of(agent=agent) if r.experiment.startswith("vizdoom")]
+        doom = [r for r in results.of(agent=agent) if r.experiment == DOOM]
         for setting in settings:
             runs = [r for r in doom if setting_of(r) == setting]
             if not runs:
