@@ -181,7 +181,7 @@ def test_unknown_experiments_are_named():
         ({"agents": ("dqn", "dqn")}, "different agents"),
         ({"envs": deep_sea_envs([4, 4])}, "different environments"),
         ({"seeds": (0, 0)}, "different seeds"),
-        ({"seeds": (2**32,)}, "seed <= 4294967295"),
+        ({"seeds": (2**31,)}, "seed <= 2147483647"),
         ({"until": 9}, "until <= 8"),
         ({"until": -3}, "until >= 1"),
         ({"episodes": 3_000_000_000}, "episodes < 2147483647"),

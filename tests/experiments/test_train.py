@@ -688,7 +688,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(tmp_path, whole, chunk):
         ({"seeds": [1, 1]}, ["[1, 1]", "different seeds"]),
         ({"seeds": []}, ["[]", "at least one"]),
         ({"seeds": [3, -1]}, ["got -1", "seed"]),
-        ({"seeds": [2**32]}, ["4294967296", "seed"]),
+        ({"seeds": [2**31]}, ["2147483648", "seed"]),
         ({"episodes": 0}, ["got 0", "episodes"]),
         ({"steps": 0}, ["got 0", "steps"]),
         ({"episodes": 2**31}, ["2147483648", "episodes"]),

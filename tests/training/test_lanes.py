@@ -481,3 +481,45 @@ def test_agents_rest_when_all_have_settled_and_records_stay_the_same(rest):
     for number, course in enumerate(expected):
         returns = [x for which, found in episodes if which == number for x in found]
         np.testing.assert_array_equal(returns, course.episodes["return"])
+
+
+def test_a_run_added_later_is_the_run_it_would_have_been():
+    alone = courses([plan(seed=3)], 2)[0]
+    lanes = Lanes(AGENT, TASK.env, [plan(seed=1, episodes=8), plan(seed=2)], 2, CHUNK)
+    lanes.advance()
+    number = lanes.add(plan(seed=3))
+    assert number == 2
+    reports = []
+    while found := lanes.advance():
+        for report in found:
+            reports += [report] if report.plan == number else []
+            if report.finished:
+                lanes.release(report.plan)
+    assert reports[-1].finished
+    assert [r.updates for r in reports] == [r.updates for r in alone.reports]
+    for name, column in alone.episodes.items():
+        parts = [report.episodes[name] for report in reports if report.episodes]
+        np.testing.assert_array_equal(np.concatenate(parts), column)
+
+
+def test_a_run_can_be_added_when_all_others_have_ended():
+    lanes = Lanes(AGENT, TASK.env, [plan(seed=1, episodes=8)], 2, CHUNK)
+    while found := lanes.advance():
+        for report in found:
+            if report.finished:
+                lanes.release(report.plan)
+    lanes.add(plan(seed=2, episodes=8))
+    assert [report.plan for report in lanes.advance()] == [1]
+
+
+def test_a_run_that_waits_can_be_taken_out_of_the_queue():
+    plans = [plan(seed=seed, episodes=8) for seed in range(3)]
+    lanes = Lanes(AGENT, TASK.env, plans, 1, CHUNK)
+    begun = {report.plan for report in lanes.advance()}
+    lanes.release(1)
+    while found := lanes.advance():
+        for report in found:
+            begun.add(report.plan)
+            if report.finished:
+                lanes.release(report.plan)
+    assert begun == {0, 2}

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from winkel.agents import VARIANTS, presets
 from winkel.envs.host import UNKNOWN, HostTask, is_name, make_host
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
 from winkel.experiments.config import Configured, configure, describe, field_name, fingerprint
+from winkel.experiments.preset_files import named_preset
 from winkel.experiments.recording import Recorder, conclude, is_complete
 from winkel.experiments.session import Options, Planned, Session, Status
 from winkel.experiments.trained import Training, load_trained
@@ -27,7 +27,8 @@ from winkel.version import __version__
 MAX_LANES = 256
 DOOM, DOOM_ENVS = "doom:", 32
 """What names of VizDoom begin with, and the environments of a run there (the paper's table)."""
-MAX_SEED = 2**32 - 1  # JAX takes no more bits of a seed
+MAX_SEED = 2**31 - 1
+"""Of runs that are reported. Seeds above it, of JAX's 32 bits, are for tuning (`winkel.search`)."""
 
 
 def train(
@@ -69,7 +70,8 @@ def train(
         num_envs: environments that each run of a simulator has at once; 1, or 32 in VizDoom, by
             default. There is one update for each step of all of them.
         workers: processes that simulators run in; by the number of CPUs by default, 0: none.
-        preset: settings from `winkel.agents.presets`; in VizDoom its own by default.
+        preset: settings from `winkel.agents.presets`, or of a file (`experiments.preset_files`); in
+            VizDoom its own by default.
         options: evaluation, snapshots, checkpoints.
         label: what the agent is called in `out`; its name by default.
         mnist_dir: where MNIST's files are.
@@ -143,8 +145,7 @@ def preset_fields(env: str, agent: str, name: str | None) -> dict[str, Any]:
         name = "vizdoom" if env.startswith(DOOM) else None
     if name is None:
         return {}
-    base, variant = VARIANTS.get(agent, (agent, {}))
-    return {**presets.preset(name, base), **variant}
+    return named_preset(name, agent)
 
 
 def _tell_support(
@@ -235,7 +236,9 @@ def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
         return list(range(require_integer("seeds", seeds, at_least=1)))
     chosen = [require_integer("each seed", seed, at_least=0) for seed in seeds]
     if chosen and max(chosen) > MAX_SEED:
-        raise InputError(f"need each seed <= {MAX_SEED}, got {max(chosen)}")
+        raise InputError(
+            f"need each seed <= {MAX_SEED} (above it they are for tuning), got {max(chosen)}"
+        )
     if not chosen or len(set(chosen)) != len(chosen):
         raise InputError(f"need different seeds, at least one, got {chosen}")
     return chosen

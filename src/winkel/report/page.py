@@ -56,16 +56,21 @@ def render(results: Results, judged: Sequence[Judged], runs: Path, out: Path) ->
         settings_section(results),
         provenance_section(results, out, command),
     ]
+    return document("winkel: reproduction report", _header(results, judged), main)
+
+
+def document(title: str, header: Html, sections: Sequence[Html]) -> str:
+    """A page in itself, in the style of all."""
     body = element(
         "body",
-        _header(results, judged),
-        element("main", *main),
+        header,
+        element("main", *sections),
         element("script", Html((_HERE / "page.js").read_text(encoding="utf-8"))),
     )
-    return f"<!DOCTYPE html>\n{element('html', _head(), body, lang='en')}\n"
+    return f"<!DOCTYPE html>\n{element('html', _head(title), body, lang='en')}\n"
 
 
-def _head() -> Html:
+def _head(title: str) -> Html:
     css = variables() + (_HERE / "style.css").read_text(encoding="utf-8")
     return element(
         "head",
@@ -74,7 +79,7 @@ def _head() -> Html:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("link", rel="icon", href="data:,"),
-        element("title", "winkel: reproduction report"),
+        element("title", title),
         element("style", Html(css)),
     )
 

@@ -1,0 +1,163 @@
+"""`winkel search`, as one types it: twelve trials, the page, the winner as a preset."""
+
+import re
+
+import pytest
+from optuna.trial import TrialState
+
+from winkel import cli
+from winkel.commands import terminal
+from winkel.experiments.train import train
+from winkel.search.problem import FIRST_SEED
+from winkel.search.storage import load_study
+from winkel.search.summary import summarise
+
+TINY = [
+    *("--hidden", "16", "--batch-size", "16", "--burn-in", "12", "--capacity", "256"),
+    *("--chunk-steps", "36", "--lanes", "4"),
+]
+SEA = ["--envs", "deep_sea:size=6@60"]
+MARGIN = 1.25
+"""The best trial sees so many times the state-actions that the worst complete one does."""
+SIZES = {"pe_dqn": ["--num-atoms", "11"], "bdqn": ["--num-members", "5"]}
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch, tmp_path):
+    monkeypatch.setattr(terminal.console, "_width", 200)
+    monkeypatch.setenv("WINKEL_PRESETS", str(tmp_path / "presets"))
+
+
+@pytest.fixture(scope="module", params=["bdqn", pytest.param("pe_dqn", marks=pytest.mark.long)])
+def study(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search") / request.param
+    agent = ["--agent", request.param, *SIZES[request.param]]
+    cli.main(["search", "--trials", "12", *agent, *SEA, *TINY, "--out", str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(study):
+    return summarise(load_study(study))
+
+
+def refused(arguments, capsys):
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(argument) for argument in arguments])
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("winkel: error: ")
+    assert message.count("\n") == 1
+    return message
+
+
+def test_the_best_of_twelve_trials_beats_the_worst_by_the_margin(found):
+    assert found.counted == len(found.complete) + len(found.pruned) == 12
+    best, worst = found.complete[0], found.complete[-1]
+    assert best.raw[0] >= MARGIN * worst.raw[0]
+    assert best.total == 1.0 > 0.5 > worst.total
+    configurations = [t.values for t in found.complete] + [values for _, values, *_ in found.pruned]
+    assert all(configurations.count(one) == 1 for one in configurations)
+
+
+def test_what_a_trial_reports_is_what_training_alone_sees(study, found, monkeypatch):
+    """The winner trained by itself, with the tuning seed that `winkel train` refuses."""
+    if found.agent != "bdqn":
+        pytest.skip("once is enough")
+    monkeypatch.setattr("winkel.experiments.train.MAX_SEED", FIRST_SEED)
+    space = {name: value for name, value in found.complete[0].values.items()}
+    fixed = {"hidden": (16,), "batch_size": 16, "burn_in": 12, "capacity": 256}
+    fixed |= {"num_atoms": 11} if found.agent == "pe_dqn" else {"num_members": 5}
+    alone = train("deep_sea:size=6", found.agent, seeds=[FIRST_SEED], episodes=60, **fixed, **space)
+    seen = alone.runs[0].episodes["seen"]
+    looks = found.looks[found.complete[0].number]
+    assert [looks[step] for step in range(1, 6)] == [seen[at - 1] for at in (12, 24, 36, 48, 60)]
+
+
+def test_the_page_tells_what_was_found(study, found):
+    page = (study / "index.html").read_text()
+    best = found.complete[0]
+    assert f"Trial {best.number}, final score {best.total:.3f} of at most 1" in page
+    for name, value in best.values.items():
+        assert f"{name} = {value}" in page
+    assert f"{len(found.pruned)} trial" in page
+    assert "Every configuration had the same: deep_sea:size=6 for 60 episodes" in page
+    assert {"figure-slices", "figure-looks", "figure-importance"} <= set(
+        re.findall(r'id="(figure-[a-z]+)"', page)
+    )
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+
+
+def test_a_page_can_be_made_again_elsewhere(study, tmp_path, capsys):
+    cli.main(["search", "report", str(study), "-o", str(tmp_path / "page")])
+    assert "12 trials" in capsys.readouterr().out
+    again = (tmp_path / "page" / "index.html").read_text()
+    assert again == (study / "index.html").read_text()
+
+
+def test_the_winner_becomes_a_preset_that_training_reads(study, found, tmp_path, capsys):
+    cli.main(["search", "apply", str(study), "--name", "mine"])
+    assert f"--agent {found.agent} --preset mine" in capsys.readouterr().out
+    run = train("deep_sea:size=6", found.agent, preset="mine", episodes=3).runs[0]
+    settings = {**run.config["config"], **run.config["hyper"]}
+    for name, value in found.complete[0].values.items():
+        assert settings[name] == value
+    assert settings["hidden"] == [16]
+    message = refused(["search", "apply", study, "--name", "mine"], capsys)
+    assert "mine.toml exists" in message
+    other = {"pe_dqn": "bdqn", "bdqn": "pe_dqn"}[found.agent]
+    command = ["train", "deep_sea:size=6", "--episodes", "3", "--out", tmp_path / "runs"]
+    message = refused([*command, "--agent", other, "--preset", "mine"], capsys)
+    assert f"is for {found.agent}, got {other}" in message
+    message = refused([*command, "--agent", found.agent, "--preset", "nine"], capsys)
+    assert "need a preset from bsuite, vizdoom, vizdoom-official, mine, or a file" in message
+    for name in ("bsuite", "a/b", ""):
+        assert "need a name of" in refused(["search", "apply", study, "--name", name], capsys)
+
+
+def test_a_search_goes_on_for_more_trials(study, found, capsys):
+    if found.agent != "bdqn":
+        pytest.skip("once is enough")
+    agent = ["--agent", "bdqn", *SIZES["bdqn"]]
+    command = ["search", *agent, *SEA, *TINY, "--out", str(study)]
+    assert "--resume" in refused([*command, "--trials", "12"], capsys)
+    before = [t for t in load_study(study).trials() if t.state == TrialState.COMPLETE]
+    cli.main([*command, "--resume", "--trials", "12"])
+    assert "updates: 0 here" in capsys.readouterr().out
+    assert [t for t in load_study(study).trials() if t.state == TrialState.COMPLETE] == before
+    message = refused([*command, "--resume", "--trials", "13"], capsys)
+    assert "need trials <= 12, the configurations that the space has" in message
+    message = refused([*command, "--resume", "--agent", "pe_dqn"], capsys)
+    assert "pe_dqn has no field 'num-members'" in message
+    message = refused(
+        ["search", *SEA, *TINY, "--out", str(study), "--name", "bdqn", "--resume"], capsys
+    )
+    assert "agent is 'bdqn' there and 'pe_dqn' here" in message
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        (["--trials", "0"], "need trials >= 1"),
+        (["--lanes", "0"], "need lanes >= 1"),
+        (["--seeds", "0"], "need seeds >= 1"),
+        (["--agent", "pe_dqm"], "unknown agent 'pe_dqm'"),
+        (["--space", "mine"], "need a space from bsuite, vizdoom, or a file, got 'mine'"),
+        (["--envs", "deep_sea:size=6"], "need ID@EPISODES"),
+        (["--envs", "deepsea:size=6@10"], "did you mean deep_sea"),
+        (["--storage", "somewhere"], "need a storage such as sqlite:///"),
+        (["--learning-rat", "1"], "pe_dqn has no field 'learning-rat'"),
+        (["--out", "pyproject.toml"], "the file pyproject.toml"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch, request, changed, shown):
+    monkeypatch.chdir(request.config.rootpath)
+    command = ["search", *SEA, *TINY, "--trials", "1", "--out", tmp_path, *changed]
+    assert shown in refused(command, capsys)
+
+
+def test_a_space_is_printed(capsys):
+    cli.main(["search", "space", "bsuite"])
+    assert "[spaces.pe_dqn]" in capsys.readouterr().out
+    assert "from bsuite, vizdoom, got 'doom'" in refused(["search", "space", "doom"], capsys)

@@ -1,0 +1,202 @@
+"""Spaces: the paper's as data, others as files; what is wrong with one is said in a line."""
+
+import math
+
+import numpy as np
+import pytest
+
+from search.tiny import problem
+from winkel.errors import InputError
+from winkel.experiments.train import MAX_SEED, checked_seeds, train
+from winkel.search.problem import FIRST_SEED, Problem
+from winkel.search.scores import checked_score, score_of
+from winkel.search.space import (
+    PAPER_SPACES,
+    Range,
+    environment,
+    load_space,
+    paper_text,
+    space_from,
+)
+from winkel.search.suggest import distributions, size_of
+
+FILE = """
+[[environments]]
+id = "deep_sea:size=5"
+episodes = 10
+[spaces.pe_dqn]
+learning_rate = [1e-4, 1e-3]
+"""
+SIZES = {
+    ("bsuite", "pe_dqn"): 3 * 4 * 3 * 2 * 3,
+    ("bsuite", "bdqn"): 3 * 4 * 3,
+    ("bsuite", "dltv"): 3 * 4 * 3 * 2 * 3,
+    ("bsuite", "ids"): (3 * 4 * 3) ** 2 * 2 * 3,
+    ("vizdoom", "pe_dqn"): 6 * 3 * 5,
+    ("vizdoom", "bdqn"): 6 * 3,
+    ("vizdoom", "dltv"): 6 * 3 * 5,
+    ("vizdoom", "ids"): 6 * 6 * 3 * 5,
+}
+
+
+def written(tmp_path, text):
+    path = tmp_path / "space.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(("name", "agent"), SIZES)
+def test_the_papers_spaces(name, agent):
+    space = load_space(name, agent)
+    assert size_of(distributions(space.parameters)) == SIZES[name, agent]
+    assert space_from(space.describe()) == space
+
+
+def test_the_papers_environments():
+    space = load_space("bsuite", "pe_dqn")
+    assert [(w.id, w.episodes, w.score) for w in space.environments] == [
+        ("deep_sea/20", 500, "visited"),
+        ("deep_sea_stochastic/20", 1500, "visited"),
+        ("mountain_car/19", 100, "interactions"),
+    ]
+    assert space.prune
+    assert space.environments[0].looks() == [100, 200, 300, 400, 500]
+    doom = load_space("vizdoom", "pe_dqn")
+    assert (doom.environments[0].id, doom.environments[0].steps) == (
+        "doom:my-way-home/sparse",
+        5_000_000,
+    )
+    assert not doom.prune
+
+
+def test_what_the_paper_found_is_in_its_spaces():
+    """The defaults are the paper's settings for bsuite."""
+    for agent in ("pe_dqn", "bdqn", "dltv", "ids"):
+        of = problem_of(agent)
+        configured = of.configured(0, {})
+        settings = {**vars(configured.agent.config), **configured.hyper._asdict()}
+        for name, part in of.space.parameters.items():
+            assert settings[name] in part.values
+
+
+def problem_of(agent):
+    return Problem(agent=agent, space=load_space("bsuite", agent))
+
+
+def test_a_variant_has_its_agents_space():
+    assert load_space("bsuite", "pe_dqn_qr_qr") == load_space("bsuite", "pe_dqn")
+
+
+@pytest.mark.parametrize("name", PAPER_SPACES)
+def test_a_printed_space_can_be_read_again(name, tmp_path):
+    path = written(tmp_path, paper_text(name))
+    assert load_space(path, "bdqn") == load_space(name, "bdqn")
+
+
+def test_ranges(tmp_path):
+    text = FILE + "num_atoms = { low = 5, high = 25, step = 10 }\n"
+    space = load_space(written(tmp_path, text), "pe_dqn")
+    part = space.parameters["num_atoms"]
+    assert part == Range(low=5, high=25, log=False, step=10, whole=True)
+    assert size_of(distributions(space.parameters)) == 2 * 3
+    assert space.fields({"learning_rate": 1e-3, "num_atoms": 15}) == {
+        "learning_rate": 1e-3,
+        "num_atoms": 15,
+    }
+    text = FILE + "beta = { low = 0.5, high = 50, log = true }\n"
+    space = load_space(written(tmp_path, text), "pe_dqn")
+    assert size_of(distributions(space.parameters)) == math.inf
+    assert space_from(space.describe()) == space
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (FILE + "learning_rat = [1.0]\n", "pe_dqn has no field 'learning_rat'; did you mean"),
+        (FILE + "beta = { low = 5, high = 0.5 }\n", "need low < high for .*beta, got 5 and 0.5"),
+        (FILE + "beta = { low = 0, high = 5, log = true }\n", "low > 0 for .*beta with log"),
+        (FILE + "beta = { low = 1, high = 5, steps = 1 }\n", "unknown 'steps'; need low, high"),
+        (FILE + "beta = { low = 1 }\n", "need a finite number for .*beta.high, got None"),
+        (FILE + "beta = 5\n", "need a list, or low and high, for .*beta, got 5"),
+        (FILE + "beta = [5.0, 5.0]\n", "need different values for .*beta"),
+        (FILE + "num_atoms = { low = 5, high = 7.5 }\n", "whole numbers for .*num_atoms"),
+        (FILE + "backup = { low = 1, high = 2 }\n", "need a list of values for .*backup"),
+        (FILE.replace("episodes = 10", "episodes = 3"), "need episodes of .* >= 5"),
+        (FILE.replace("episodes = 10", ""), "need episodes or steps for deep_sea:size=5"),
+        (FILE.replace("episodes = 10", 'score = "seen"\nepisodes = 10'), "a score from visited"),
+        (FILE.replace("pe_dqn", "bdqn"), "has spaces for bdqn, not for pe_dqn"),
+        (FILE + "[other]\n", "unknown 'other'; need environments, spaces, prune, preset"),
+        ("prune = ", "is not TOML"),
+        ("", "need a table for .*spaces"),
+    ],
+)
+def test_what_is_wrong_with_a_file(tmp_path, text, shown):
+    with pytest.raises(InputError, match=shown) as error:
+        load_space(written(tmp_path, text), "pe_dqn")
+    assert "\n" not in str(error.value)
+
+
+def test_no_such_space():
+    with pytest.raises(InputError, match="from bsuite, vizdoom, or a file, got 'mine'"):
+        load_space("mine", "pe_dqn")
+    with pytest.raises(InputError, match="unknown agent 'pe_dqm'"):
+        load_space("bsuite", "pe_dqm")
+
+
+@pytest.mark.parametrize("text", ["deep_sea/0", "deep_sea/0@", "@9", "a@b", "a@9@b@c", "a@-9"])
+def test_environments_of_the_command_line(text):
+    with pytest.raises(InputError, match="need ID@EPISODES"):
+        environment(text)
+    assert environment("mountain_car/0@20@interactions").score == "interactions"
+
+
+def test_impossible_values_are_refused_before_the_search():
+    with pytest.raises(InputError, match="learning_rate > 0, got 0"):
+        problem(learning_rate=(1e-3, 0.0))
+    with pytest.raises(InputError, match="whole number for each of hidden, got 'wide'"):
+        problem(hidden=((8,), "wide"))
+
+
+def test_uncounted_observations_cannot_be_scored_by_visits():
+    with pytest.raises(InputError, match="need a score for mountain_car/0"):
+        problem("mountain_car/0@10")
+
+
+def test_fixed_fields_leave_the_space():
+    of = problem(learning_rate=(1e-3, 1e-4), hidden=((8,), (16,)))
+    assert set(of.space.parameters) == {"learning_rate", "hidden"}
+    assert "hidden" not in of.fields
+
+
+def test_scores_by_hand(tmp_path, monkeypatch):
+    episodes = {
+        "return": np.array([0.0, 1.0, 4.0]),
+        "length": np.array([7, 9, 2]),
+        "seen": np.array([3, 5, 5]),
+    }
+    assert score_of("visited")(episodes) == 5
+    assert score_of("interactions")(episodes) == -18
+    assert score_of("final_return")(episodes) == 4
+    assert score_of("mean_return")(episodes) == pytest.approx(5 / 3)
+    (tmp_path / "own_scores.py").write_text(
+        "def longest(episodes):\n    return max(episodes['length'])\ndef bad(e):\n    return 'x'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert checked_score("own", score_of("own_scores:longest"), episodes) == 9
+    with pytest.raises(InputError, match="need a number from the score own, got 'x'"):
+        checked_score("own", score_of("own_scores:bad"), episodes)
+    with pytest.raises(InputError, match="cannot find the score own_scores:shortest"):
+        score_of("own_scores:shortest")
+
+
+def test_no_seed_is_both_tuned_and_reported():
+    """The first tuning seed is the first that training refuses."""
+    seeds = {plan.seed for plan in problem(seeds=3).plans(0, problem().configured(0, {}))}
+    assert seeds == {FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2}
+    assert checked_seeds([MAX_SEED]) == [FIRST_SEED - 1]
+    for seed in seeds:
+        with pytest.raises(InputError, match="for tuning"):
+            checked_seeds([seed])
+    with pytest.raises(InputError, match="for tuning"):
+        train("deep_sea:size=5", seeds=[FIRST_SEED], episodes=5)

@@ -1,0 +1,91 @@
+"""The page of a study that was made by hand: its numbers, and how a browser takes it."""
+
+import numpy as np
+import pytest
+from optuna.trial import TrialState
+
+from report.devtools import BROWSERS, Browser, find_browser
+from search.tiny import problem
+from winkel.report.study import write_study_page
+from winkel.search import claims
+from winkel.search.pruning import step_of
+from winkel.search.storage import open_study
+from winkel.search.suggest import distributions
+from winkel.search.summary import look_name, summarise
+
+OF = problem(
+    "deep_sea:size=5@10",
+    "mountain_car/0@10@interactions",
+    learning_rate=(1e-4, 1e-3),
+    beta=(0.5, 5.0, 50.0),
+)
+SCORES = {(1e-4, 0.5): (4.0, -100.0), (1e-3, 0.5): (2.0, -300.0), (1e-4, 5.0): (0.0, -200.0)}
+"""By hand: calibrated 1, ½, ¼ in the one and 1, ¼, ½ in the other."""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    shared = open_study(folder, None, "by-hand", OF.identity(), resume=False)
+    space = distributions(OF.space.parameters)
+
+    def trial(rate, beta):
+        shared.enqueue({"learning_rate": rate, "beta": beta})
+        made = shared.pop(space)
+        made.set_user_attr(claims.PROCESS, "[]")
+        made.set_user_attr("updates", 100)
+        return made
+
+    for (rate, beta), scores in SCORES.items():
+        made = trial(rate, beta)
+        for environment, score in enumerate(scores):
+            for look in range(1, 6):
+                made.report(score, step_of(environment, look))
+        shared.end(made.number, TrialState.COMPLETE, 1.0)
+    pruned = trial(1e-3, 5.0)
+    for step in range(1, 8):
+        pruned.report(-9.0, step)
+    shared.end(pruned.number, TrialState.PRUNED)
+    failed = trial(1e-4, 50.0)
+    failed.set_user_attr(claims.REASON, "the loss was <nan>")
+    shared.end(failed.number, TrialState.FAIL)
+    return summarise(shared), write_study_page(summarise(shared), folder / "page", folder)
+
+
+def test_final_scores_by_hand(study):
+    summary, _ = study
+    assert [one.number for one in summary.complete] == [0, 1, 2]
+    np.testing.assert_allclose([one.total for one in summary.complete], [2.0, 0.75, 0.75])
+    np.testing.assert_allclose(summary.complete[1].calibrated, [0.5, 0.25])
+    assert (summary.counted, len(summary.pruned), len(summary.failed)) == (5, 1, 1)
+    assert summary.updates == 500
+
+
+def test_where_a_trial_was_stopped(study):
+    summary, page = study
+    assert look_name(summary.environments, 7) == "mountain_car/0 at 2T/5"
+    assert look_name(summary.environments, 5) == "deep_sea:size=5 at T"
+    text = page.read_text()
+    assert "mountain_car/0 at 2T/5" in text
+    assert "the loss was &lt;nan&gt;" in text
+    assert "1 trial pruned, 1 failed." in text
+
+
+def test_a_study_without_a_complete_trial_has_a_page(tmp_path):
+    shared = open_study(tmp_path, None, "empty", OF.identity(), resume=False)
+    page = write_study_page(summarise(shared), tmp_path, tmp_path)
+    assert "None yet: no trial has been through all environments." in page.read_text()
+
+
+@pytest.mark.skipif(find_browser() is None, reason=f"needs a browser: {' or '.join(BROWSERS)}")
+def test_a_browser_finds_nothing_wrong_and_asks_for_nothing(study, tmp_path):
+    browser = Browser(find_browser(), tmp_path)
+    try:
+        browser.open(study[1])
+        assert browser.logs == []
+        outside = [url for url in browser.requests if not url.startswith("data:")]
+        assert outside == [study[1].resolve().as_uri()]
+        assert browser.evaluate("document.querySelectorAll('figure svg').length") == 2
+        assert browser.evaluate("document.querySelectorAll('#trials tbody tr').length") == 3
+    finally:
+        browser.close()
