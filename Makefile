@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long lint format docs clean
+.PHONY: demo test test-long test-cluster lint format docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/winkel demo --out demo
@@ -14,6 +14,9 @@ test: $(VENV)/.test
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long
+
+test-cluster: $(VENV)/.test $(VENV)/.cluster
+	$(BIN)/python -m pytest -m cluster
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -39,6 +42,6 @@ $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP_INSTALL) -e .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.dev $(VENV)/.docs: $(VENV)/.%: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.test $(VENV)/.dev $(VENV)/.docs $(VENV)/.cluster: $(VENV)/.%: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP_INSTALL) -e '.[$*]'
 	@touch $@

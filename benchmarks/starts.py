@@ -2,7 +2,7 @@
 
     python -m benchmarks.starts
 
-Three starts: weights by He et al. and the paper's learning rate (preset `vizdoom`), smaller weights,
+Three starts: weights by He et al. and the paper's learning rate (preset `vizdoom`), smaller ones,
 and these with ten times the rate (preset `vizdoom-official`). For each tenth of the episodes, the
 share that reach the goal; and the largest share of targets outside of the support in a chunk.
 About six minutes each on two cores.

@@ -17,6 +17,8 @@ from winkel.commands.listing import List
 from winkel.commands.play import Play
 from winkel.commands.report import Report
 from winkel.commands.rollout import Rollout
+from winkel.commands.search import SearchApply, SearchCommand, SearchReport, SearchSpace
+from winkel.commands.shard import ShardCommand
 from winkel.commands.sweep import SweepCommand
 from winkel.commands.terminal import say
 from winkel.commands.train import Train
@@ -27,6 +29,11 @@ Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep")]
+    | Annotated[ShardCommand, tyro.conf.subcommand("shard")]
+    | Annotated[SearchCommand, tyro.conf.subcommand("search")]
+    | Annotated[SearchReport, tyro.conf.subcommand("search-report")]
+    | Annotated[SearchApply, tyro.conf.subcommand("search-apply")]
+    | Annotated[SearchSpace, tyro.conf.subcommand("search-space")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Play, tyro.conf.subcommand("play")]
@@ -39,12 +46,16 @@ Command = (
     | Annotated[List, tyro.conf.subcommand("list")]
 )
 
+_TWO_WORDS = (("search", "report"), ("search", "apply"), ("search", "space"))
+
 _HELP = "Deep exploration with distributional reinforcement learning. --version tells the version."
 
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point of the `winkel` command. WINKEL_DEBUG=1 shows the traceback of a user error."""
     arguments = sys.argv[1:] if argv is None else argv
+    if tuple(arguments[:2]) in _TWO_WORDS:
+        arguments = ["-".join(arguments[:2]), *arguments[2:]]
     if arguments == ["--version"]:
         say(f"winkel {__version__}")
         return
@@ -52,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         Command, prog="winkel", description=_HELP, args=arguments, return_unknown_args=True
     )
     try:
-        if isinstance(command, Train | SweepCommand | BenchCommand):
+        if isinstance(command, Train | SweepCommand | SearchCommand | BenchCommand):
             command = dataclasses.replace(command, fields=tuple(rest))
         elif rest:
             raise InputError(f"unknown argument {rest[0]!r}; see `winkel {arguments[0]} --help`")
@@ -63,6 +74,6 @@ def main(argv: list[str] | None = None) -> None:
         print(f"winkel: error: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        if isinstance(command, Train | SweepCommand):
+        if isinstance(command, Train | SweepCommand | SearchCommand):
             print("winkel: interrupted; go on with --resume", file=sys.stderr)  # noqa: T201
         raise SystemExit(130) from None

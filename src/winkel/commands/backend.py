@@ -5,8 +5,7 @@ import os
 from jax._src import xla_bridge
 
 from winkel.errors import InputError
-
-DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+from winkel.experiments.machine import DETERMINISTIC
 
 
 def make_deterministic() -> None:

@@ -1,35 +1,36 @@
 """`winkel sweep`: an experiment of the paper, all its settings, agents and seeds."""
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import jax
-import numpy as np
 import tyro
-from rich.table import Table
 
 from winkel.agents import VARIANTS
+from winkel.cluster.on_ray import Resources
+from winkel.cluster.shard import sweeping
 from winkel.commands.backend import make_deterministic
-from winkel.commands.terminal import console, say
-from winkel.commands.train import Display
+from winkel.commands.cluster import Wanted, plan, run_with_ray, submit_by_slurm
+from winkel.commands.sweep_display import Board, estimate, print_costs
+from winkel.commands.terminal import say
 from winkel.errors import InputError, require_integer
 from winkel.experiments.config import parse_shared_overrides
 from winkel.experiments.ledger import GroupCost, Outcome
-from winkel.experiments.session import Options, Status
+from winkel.experiments.session import Options
 from winkel.experiments.sweep import (
+    MOST_LANES,
     Group,
     Sweep,
     bsuite_envs,
-    calibrated,
     deep_sea_envs,
     grouped,
-    lanes_of,
     run_sweep,
     write_log,
 )
-from winkel.io.results import ensure_folder
+from winkel.training.mesh import mesh_of
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
@@ -111,13 +112,114 @@ class SweepCommand:
     """Time between checkpoints of unfinished runs."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
+    devices: int | None = None
+    """Devices of this machine that lanes are spread over; all by default, those of a shard with
+    --cluster."""
+    plan_only: bool = False
+    """Run nothing; write OUT/manifest.json, the shards of which `winkel shard` runs anywhere."""
+    cluster: Literal["ray", "slurm"] | None = None
+    """Run shards as tasks of Ray, or write a job array for SLURM."""
+    address: str | None = None
+    """HOST:PORT of a Ray cluster, or auto; one on this machine by default."""
+    script: Path | None = None
+    """File for SLURM's job array."""
+    shard_runs: int | None = None
+    """Most runs of a shard; as many as it has lanes by default. Fewer are lanes too, if those are
+    not given."""
+    cpus_per_shard: float = 1.0
+    """CPUs that a shard takes."""
+    gpus_per_shard: float | None = None
+    """GPUs that a shard takes, or a part of one; by default 1 where there are any, else 0."""
+    retries: int = 10
+    """How often Ray tries a shard again whose worker or node is lost."""
     fields: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self) -> None:
         """Run what is not there yet, and count."""
+        self._check_where()
+        if self.lanes is not None:
+            require_integer("lanes", self.lanes, at_least=1)
+        if self.cluster == "ray":
+            resources = Resources(cpus=self.cpus_per_shard, retries=self.retries)
+            run_with_ray(self._wanted, self.address, self.gpus_per_shard, resources)
+        elif self.cluster == "slurm" or self.plan_only:
+            gpus = self.gpus_per_shard
+            if gpus is None:
+                gpus = float(jax.default_backend() != "cpu")
+            manifest = plan(self._wanted(gpus))
+            if self.script is not None:
+                submit_by_slurm(manifest, self.out, self.script, self.cpus_per_shard, gpus)
+        else:
+            self._run_here()
+
+    def _check_where(self) -> None:
+        """Raise where options do not go together."""
+        here = self.cluster is None and not self.plan_only
+        if (self.cluster == "slurm") != (self.script is not None):
+            raise InputError("need --cluster slurm and --script FILE together, got one of them")
+        for name, value, right in (
+            ("--address", self.address, self.cluster == "ray"),
+            ("--shard-runs", self.shard_runs, not here),
+            ("--gpus-per-shard", self.gpus_per_shard, not here),
+        ):
+            if value is not None and not right:
+                other = "--cluster ray" if name == "--address" else "--cluster or --plan-only"
+                raise InputError(f"need {name} with {other}, got it without")
+        if self.dry_run and not here:
+            raise InputError("need --dry-run without --cluster and --plan-only, got both")
+        if self.plan_only and self.cluster == "ray":
+            raise InputError("need --plan-only without --cluster ray, got both")
+
+    def _run_here(self) -> None:
         if self.deterministic:
             make_deterministic()
         accelerated = jax.default_backend() != "cpu"
+        devices = jax.local_device_count() if self.devices is None else self.devices
+        mesh_of(devices)  # raises where there are not so many
+        sweep, options = self._settled(accelerated, devices)
+        if self.dry_run:
+            self._count(sweep, options, dry=True)
+            return
+        with sweeping(self.out):
+            self._sweep_here(sweep, options)
+        say(f"runs: {self.out}")
+
+    def _count(
+        self, sweep: Sweep, options: Options, dry: bool
+    ) -> tuple[list[Group], Counter[str], int]:
+        groups, ended = grouped(
+            sweep, self.out, options, self.mnist_dir, self.resume, write=not dry
+        )
+        todo = sum(len(group.runs) for group in groups)
+        say(f"{todo + ended.total()} runs in {len(groups)} programs")
+        say(f"{ended['finished']} finished before, {ended['failed']} failed before")
+        if dry:
+            estimate(groups, self.lanes, options)
+        return groups, ended, todo
+
+    def _sweep_here(self, sweep: Sweep, options: Options) -> None:
+        groups, ended, todo = self._count(sweep, options, dry=False)
+        if not groups:
+            return
+        with Board(groups, todo) as board:
+            begin, costs = time.perf_counter(), list[GroupCost]()
+            show, tell = board.update, board.display.say
+            try:
+                outcome = run_sweep(groups, ended, self.out, options, self.lanes, show, tell, costs)
+            except BaseException:
+                seconds = time.perf_counter() - begin
+                spent = Outcome(0, 0, ended.total(), seconds, tuple(costs))
+                write_log(self.out, sweep, spent, status="interrupted")
+                raise
+        write_log(self.out, sweep, outcome)
+        print_costs(outcome)
+        say(
+            f"finished {outcome.finished}, failed {outcome.failed}, found finished "
+            f"{outcome.found}; {outcome.seconds:,.0f} s"
+        )
+
+    def _settled(self, accelerated: bool, devices: int) -> tuple[Sweep, Options]:
+        """What to run and how, where it will be: on accelerators or not."""
         packed = _chosen("pack", self.pack, self.no_pack, accelerated and self.kind == "bsuite")
         shrinks = _chosen(
             "shrink", self.shrink, self.no_shrink, accelerated and not self.deterministic
@@ -125,7 +227,6 @@ class SweepCommand:
         rests = _chosen("rest", self.rest, self.no_rest, shrinks and self.kind == "bsuite")
         if packed and self.kind != "bsuite":
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
-        sweep = self._sweep(packed)
         options = Options(
             evaluate_every=self._evaluate_every,
             checkpoint_seconds=self.checkpoint_seconds,
@@ -134,40 +235,25 @@ class SweepCommand:
             shrink=LEAST_LANES if shrinks else None,
             rest=rests,
             ahead=accelerated,
+            devices=devices,
         )
-        if not self.dry_run:
-            ensure_folder(self.out)
-        if self.lanes is not None:
-            require_integer("lanes", self.lanes, at_least=1)
-        groups, ended = grouped(
-            sweep, self.out, options, self.mnist_dir, self.resume, write=not self.dry_run
+        return self._sweep(packed), options
+
+    def _wanted(self, gpus: float) -> Wanted:
+        """The same as shards, each with so many GPUs."""
+        devices = max(int(gpus), 1) if self.devices is None else self.devices
+        sweep, options = self._settled(gpus > 0, devices)
+        return Wanted(
+            sweep=sweep,
+            options=options,
+            out=self.out,
+            resume=self.resume,
+            lanes=self.lanes,
+            shard_runs=self.shard_runs,
+            most=MOST_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
+            deterministic=self.deterministic,
+            mnist_dir=self.mnist_dir,
         )
-        todo = sum(len(group.runs) for group in groups)
-        say(f"{todo + ended.total()} runs in {len(groups)} programs")
-        say(f"{ended['finished']} finished before, {ended['failed']} failed before")
-        if self.dry_run:
-            _estimate(groups, self.lanes, options)
-            return
-        if groups:
-            with _Board(groups, todo) as board:
-                begin, costs = time.perf_counter(), list[GroupCost]()
-                show, tell = board.update, board.display.say
-                try:
-                    outcome = run_sweep(
-                        groups, ended, self.out, options, self.lanes, show, tell, costs
-                    )
-                except BaseException:
-                    seconds = time.perf_counter() - begin
-                    spent = Outcome(0, 0, ended.total(), seconds, tuple(costs))
-                    write_log(self.out, sweep, spent, status="interrupted")
-                    raise
-            write_log(self.out, sweep, outcome)
-            _print_costs(outcome)
-            say(
-                f"finished {outcome.finished}, failed {outcome.failed}, found finished "
-                f"{outcome.found}; {outcome.seconds:,.0f} s"
-            )
-        say(f"runs: {self.out}")
 
     @property
     def _evaluate_every(self) -> int | None:
@@ -202,68 +288,7 @@ class SweepCommand:
         )
 
 
-class _Board:
-    """One bar over all groups, with the runs of the current one below."""
-
-    def __init__(self, groups: list[Group], todo: int) -> None:
-        self.display = Display(f"{todo} runs")
-        self.names = [group.name for group in groups]
-        self.sizes = [len(group.runs) for group in groups]
-
-    def __enter__(self) -> "_Board":
-        self.display.__enter__()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.display.__exit__(*exception)
-
-    def update(self, group: int, statuses: list[Status]) -> None:
-        """Show how far the sweep is, by runs."""
-        done = sum(self.sizes[:group])
-        share = (done + sum(s.progress for s in statuses)) / sum(self.sizes)
-        running = [s for s in statuses if s.state == "running"] or statuses
-        ended = int(np.sum([s.state != "running" for s in statuses]))
-        self.display.show(f"{self.names[group]}: {ended}/{len(statuses)}", share, running)
-
-
 def _chosen(name: str, yes: bool, no: bool, default: bool) -> bool:
     if yes and no:
         raise InputError(f"need one of --{name} and --no-{name}, got both")
     return yes or (default and not no)
-
-
-def _print_costs(outcome: Outcome) -> None:
-    """Where the time went: by program, and by experiment."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    columns = ("runs", "lanes", "updates", "seconds", "updates/s", "compiled", "s compiling")
-    table.add_column("group")
-    for name in (*columns, "s on device", "s saving"):
-        table.add_column(name, justify="right")
-    for group in outcome.groups:
-        spent = group.spent
-        numbers = (group.runs, spent.lanes, spent.total, spent.seconds, spent.rate, spent.programs)
-        rest = (spent.compiling, spent.device, spent.saving)
-        table.add_row(group.name, *(f"{number:,.0f}" for number in (*numbers, *rest)))
-    console.print(table)
-    made = outcome.updates_by_experiment()
-    say("updates: " + ", ".join(f"{name} {count:,}" for name, count in made.items()))
-    programs, compiling = (outcome.row()[name] for name in ("programs", "compiling"))
-    say(f"compiled {programs} programs in {compiling:,.0f} s")
-
-
-def _estimate(groups: list[Group], lanes: int | None, options: Options) -> None:
-    """Count, and time a chunk of the largest group."""
-    if not groups:
-        return
-    largest = max(groups, key=lambda group: len(group.runs))
-    rate, compiling = calibrated(largest, lanes, options)
-    episodes = sum(
-        int((run.stop or run.horizon).episodes) for group in groups for run in group.runs
-    )
-    most = sum(run.most_steps or 0 for group in groups for run in group.runs)
-    say(f"{episodes:,} episodes, at most {most:,} updates")
-    say(
-        f"{largest.name}: {rate:,.0f} updates/s with {lanes_of(largest, lanes)} lanes, "
-        f"{compiling:.0f} s to compile"
-    )
-    say(f"at that rate at most {(most / rate + compiling * len(groups)) / 3600:.1f} hours")

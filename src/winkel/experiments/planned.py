@@ -43,7 +43,11 @@ class Options:
     """Leave out what settled agents need not learn: PE-DQN's bonus, when β has fallen to 0 in all
     lanes. Records are the same; what the bonus is afterwards, nobody learns."""
 
+    devices: int = 1
+    """Of this machine, that lanes are spread over. Each runs its share as a program of its own."""
+
     def __post_init__(self) -> None:
+        require_integer("devices", self.devices, at_least=1)
         if self.evaluate_every is not None:
             require_integer("evaluate_every", self.evaluate_every, at_least=1)
         require_integer("evaluation_episodes", self.evaluation_episodes, at_least=1)

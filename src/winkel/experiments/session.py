@@ -101,6 +101,7 @@ class Session:
             ahead=options.ahead,
             notice=self.notice,
             programs=self.programs,
+            devices=options.devices,
         )
 
     def spent(self) -> Spent:

@@ -4,82 +4,38 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.envs.registry import Task, make, make_packed, make_padded, parse
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError
 from winkel.experiments.config import Configured, configure, fields_of
 from winkel.experiments.ledger import GroupCost, Outcome
 from winkel.experiments.recording import Recorder, conclude, is_complete
 from winkel.experiments.results import SWEEPS
 from winkel.experiments.session import Options, Planned, Session, Status
-from winkel.experiments.train import checked_seeds, horizon_of, run_config, stop_of
+from winkel.experiments.sweep_settings import Item, Sweep, bsuite_envs, deep_sea_envs
+from winkel.experiments.train import horizon_of, run_config, stop_of
 from winkel.io.results import ensure_folder
 from winkel.io.runs import load_run, run_folder, write_text
 from winkel.training.lanes import Lanes
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
+__all__ = [
+    "Group", "Item", "Sweep", "bsuite_envs", "calibrated", "deep_sea_envs", "grouped", "lanes_of",
+    "programs", "run_sweep", "write_log",
+]  # fmt: skip
+
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
           "umbrella_distract")  # fmt: skip
 """Experiments whose settings differ in shape; in a sweep of bsuite they share one, padded."""
 MOST_LANES, LANES_ON_CPU = 256, 8
 """Runs side by side by default, where there is memory for them."""
-
-
-class Item(NamedTuple):
-    """One run of a sweep."""
-
-    env: str
-    agent: str
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """What to run.
-
-    Attributes:
-        envs: ids of environments.
-        agents: names of agents or variants.
-        seeds: which.
-        episodes: horizon of each run; None for bsuite's own.
-        until: stop each run after so many episodes, although schedules go by the horizon.
-        padded: settings of one experiment share one shape and one program.
-        packed: settings of several experiments do, as `PACKS` has them together.
-        fields: settings that differ from the agents' own, for those that have them.
-    """
-
-    envs: tuple[str, ...]
-    agents: tuple[str, ...]
-    seeds: tuple[int, ...]
-    episodes: int | None = None
-    until: int | None = None
-    padded: bool = False
-    packed: bool = False
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        checked_seeds(self.seeds)
-        for what, names in (("environments", self.envs), ("agents", self.agents)):
-            if not names or len(set(names)) != len(names):
-                raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
-
-    def items(self) -> list[Item]:
-        """All runs."""
-        return [
-            Item(env=env, agent=agent, seed=seed)
-            for agent in self.agents
-            for env in self.envs
-            for seed in self.seeds
-        ]
 
 
 class Group(NamedTuple):
@@ -106,19 +62,31 @@ class Group(NamedTuple):
         return f"{self.agent} in {envs[0] if len(envs) == 1 else _family(envs[0])}"
 
 
-def bsuite_envs(experiments: Sequence[str] | None = None) -> tuple[str, ...]:
-    """The ids of some of bsuite's experiments, or of all."""
-    names = list(EXPERIMENTS) if experiments is None else list(experiments)
-    for name in names:
-        if name not in EXPERIMENTS:
-            parse(name)  # raises, and suggests
-            raise InputError(f"need an experiment such as catch, got {name!r}")
-    return tuple(env for name in names for env in EXPERIMENTS[name].ids)
-
-
-def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
-    """Deep seas of these sizes."""
-    return tuple(f"deep_sea:size={require_integer('size', size, at_least=2)}" for size in sizes)
+def programs(
+    sweep: Sweep,
+    out: Path,
+    options: Options,
+    mnist_dir: Path | None,
+    items: Sequence[Item] | None = None,
+) -> list[Group]:
+    """Runs of a sweep, some or all, by program: the longest first, ended or not."""
+    groups: dict[Any, Group] = {}
+    tasks: dict[str, Task] = {}
+    for item in sweep.items() if items is None else items:
+        if item.env not in tasks:
+            tasks[item.env] = _maker(sweep, item.env)(item.env, mnist_dir)
+        task = tasks[item.env]
+        configured = configure(item.agent, fields_of(item.agent, sweep.fields), task)
+        horizon = horizon_of(task, sweep.episodes)
+        stop = None if sweep.until is None else stop_of(sweep.until, horizon)
+        config = run_config(task, configured, item.seed, horizon, stop, options, item.agent)
+        folder = run_folder(out, item.env, item.agent, item.seed)
+        group = groups.setdefault(_shape(task, configured), Group(item.agent, [], 0))
+        recorder = Recorder(config=config, folder=folder)
+        group.runs.append(Planned(task, configured, horizon, stop, recorder))
+    for group in groups.values():
+        group.runs.sort(key=lambda run: -(run.most_steps or 0))
+    return [group._replace(total=len(group.runs)) for group in groups.values()]
 
 
 def grouped(
@@ -128,35 +96,25 @@ def grouped(
     mnist_dir: Path | None,
     resume: bool,
     write: bool = True,
+    items: Sequence[Item] | None = None,
 ) -> tuple[list[Group], Counter[str]]:
     """The runs still to be made, by program, the longest first; and how many had ended how."""
-    groups: dict[Any, Group] = {}
-    ended: Counter[str] = Counter()
-    tasks: dict[str, Task] = {}
-    for item in sweep.items():
-        if item.env not in tasks:
-            tasks[item.env] = _maker(sweep, item.env)(item.env, mnist_dir)
-        task = tasks[item.env]
-        configured = configure(item.agent, fields_of(item.agent, sweep.fields), task)
-        horizon = horizon_of(task, sweep.episodes)
-        stop = None if sweep.until is None else stop_of(sweep.until, horizon)
-        config = run_config(task, configured, item.seed, horizon, stop, options, item.agent)
-        folder = run_folder(out, item.env, item.agent, item.seed)
-        if folder.exists() and not resume:
-            raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
-        if write:
-            conclude(folder, config)
-        key = _shape(task, configured)
-        group = groups.get(key, Group(agent=item.agent, runs=[], total=0))
-        groups[key] = group._replace(total=group.total + 1)
-        if is_complete(folder, config):
-            ended[load_run(folder).config.get("status", "finished")] += 1
-            continue
-        recorder = Recorder(config=config, folder=folder)
-        group.runs.append(Planned(task, configured, horizon, stop, recorder))
-    for group in groups.values():
-        group.runs.sort(key=lambda run: -(run.most_steps or 0))
-    return [group for group in groups.values() if group.runs], ended
+    groups, ended = [], Counter[str]()
+    for group in programs(sweep, out, options, mnist_dir, items):
+        left = []
+        for run in group.runs:
+            config, folder = run.recorder.config, run.recorder.folder
+            assert folder is not None
+            if folder.exists() and not resume:
+                raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
+            if write:
+                conclude(folder, config)
+            if is_complete(folder, config):
+                ended[load_run(folder).config.get("status", "finished")] += 1
+            else:
+                left.append(run)
+        groups.append(group._replace(runs=left))
+    return [group for group in groups if group.runs], ended
 
 
 def run_sweep(
@@ -185,7 +143,7 @@ def run_sweep(
             notice=notice,
             keep=False,
         )
-        count = lanes_of(group, lanes, notice)
+        count = lanes_of(group, lanes, notice, options.devices)
         if options.ahead and number + 1 < len(groups):
             _prepare(groups[number + 1], lanes, options)
         try:
@@ -198,18 +156,22 @@ def run_sweep(
 
 
 def lanes_of(
-    group: Group, wanted: int | None, notice: Callable[[str], None] = lambda _: None
+    group: Group,
+    wanted: int | None,
+    notice: Callable[[str], None] = lambda _: None,
+    devices: int = 1,
 ) -> int:
-    """How many runs of a group go side by side: all, if the device has room for them.
+    """How many runs of a group go side by side: all, if the devices have room for them.
 
     A number that is asked for is taken; the notice says if it will not fit.
     """
-    default = LANES_ON_CPU if jax.default_backend() == "cpu" else MOST_LANES
+    default = LANES_ON_CPU if jax.default_backend() == "cpu" else MOST_LANES * devices
     lanes = min(default if wanted is None else wanted, group.total)
+    lanes = -(-lanes // devices) * devices
     run = group.runs[0]
     need = lane_bytes(run.configured.agent, run.task.env, run.task.params, run.configured.hyper)
     fit = lanes_that_fit(need)
-    if fit is None or lanes <= fit:
+    if fit is None or lanes <= (fit := fit * devices):
         return lanes
     if wanted is None:
         return fit
@@ -226,18 +188,20 @@ def _prepare(group: Group, lanes: int | None, options: Options) -> None:
     def prepare() -> None:
         plans = [run.plan() for run in group.runs]
         agent, env = group.runs[0].configured.agent, group.runs[0].task.env
-        Lanes(agent, env, plans, lanes_of(group, lanes), options.chunk_steps).prepare()
+        count = lanes_of(group, lanes, devices=options.devices)
+        machine = Lanes(agent, env, plans, count, options.chunk_steps, devices=options.devices)
+        machine.prepare()
 
     threading.Thread(target=prepare, name="preparing", daemon=True).start()
 
 
 def calibrated(group: Group, lanes: int | None, options: Options) -> tuple[float, float]:
     """Updates a second of a group's program, from one chunk, and seconds of its compilation."""
-    count = lanes_of(group, lanes)
+    count = lanes_of(group, lanes, devices=options.devices)
     runs = group.runs[:count]
     plans = [run.plan()._replace(horizon=Horizon(), stop=None) for run in runs]
     agent, env = runs[0].configured.agent, runs[0].task.env
-    machine = Lanes(agent, env, plans, count, options.chunk_steps)
+    machine = Lanes(agent, env, plans, count, options.chunk_steps, devices=options.devices)
     begin = time.perf_counter()
     machine.advance()
     first = time.perf_counter() - begin

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from winkel.agents.base import Agent, possible
 from winkel.replay.base import Replay
 from winkel.training import steps
+from winkel.training.mesh import everywhere
 from winkel.training.replays import single
 from winkel.training.steps import Horizon
 from winkel.types import OneHot, RunState, Transition
@@ -253,36 +255,48 @@ def lane_shapes(agent: Agent, env: Any, params: Any, hyper: Any, horizon: Horizo
     return jax.eval_shape(lambda job: _begin(agent, env, job), job)
 
 
-@partial(jax.jit, static_argnames="agent")
-def begin(agent: Agent, env: Any, jobs: Job) -> Lane:
+@partial(jax.jit, static_argnames=("agent", "mesh"))
+def begin(agent: Agent, env: Any, jobs: Job, mesh: Mesh | None = None) -> Lane:
     """Lanes at their start."""
-    return jax.vmap(lambda job: _begin(agent, env, job))(jobs)
+    return everywhere(lambda env, job: _begin(agent, env, job), mesh)(env, jobs)
 
 
-@partial(jax.jit, static_argnames=("agent", "num_steps", "learning"))
+@partial(jax.jit, static_argnames=("agent", "num_steps", "learning", "mesh"))
 def advance(
-    agent: Agent, env: Any, jobs: Job, lanes: Lane, num_steps: int, learning: bool
+    agent: Agent,
+    env: Any,
+    jobs: Job,
+    lanes: Lane,
+    num_steps: int,
+    learning: bool,
+    mesh: Mesh | None = None,
 ) -> tuple[Lane, Trace]:
     """All lanes by some steps. Burn-in is a call without learning."""
-    return jax.vmap(lambda job, lane: _advance(agent, env, job, lane, num_steps, learning))(
-        jobs, lanes
-    )
+    return everywhere(
+        lambda env, job, lane: _advance(agent, env, job, lane, num_steps, learning), mesh
+    )(env, jobs, lanes)
 
 
-@partial(jax.jit, static_argnames=("agent", "num_episodes"))
+@partial(jax.jit, static_argnames=("agent", "num_episodes", "mesh"))
 def evaluate(
-    agent: Agent, env: Any, jobs: Job, lanes: Lane, keys: Key[Array, "S"], num_episodes: int
+    agent: Agent,
+    env: Any,
+    jobs: Job,
+    lanes: Lane,
+    keys: Key[Array, "S"],
+    num_episodes: int,
+    mesh: Mesh | None = None,
 ) -> Float[Array, "S N"]:
     """Returns of greedy episodes; the lanes stay as they are."""
-    return jax.vmap(lambda job, lane, key: _evaluate(agent, env, job, lane, key, num_episodes))(
-        jobs, lanes, keys
-    )
+    return everywhere(
+        lambda env, job, lane, key: _evaluate(agent, env, job, lane, key, num_episodes), mesh
+    )(env, jobs, lanes, keys)
 
 
-@partial(jax.jit, static_argnames="agent")
-def survey(agent: Agent, jobs: Job, lanes: Lane) -> Survey:
+@partial(jax.jit, static_argnames=("agent", "mesh"))
+def survey(agent: Agent, jobs: Job, lanes: Lane, mesh: Mesh | None = None) -> Survey:
     """Value, disagreement and bonus at every countable observation."""
-    return jax.vmap(lambda job, lane: _survey(agent, job, lane))(jobs, lanes)
+    return everywhere(lambda _, job, lane: _survey(agent, job, lane), mesh)((), jobs, lanes)
 
 
 @jax.jit

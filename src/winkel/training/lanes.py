@@ -18,6 +18,7 @@ from winkel.agents.base import Agent, Settling
 from winkel.errors import InputError
 from winkel.training import device
 from winkel.training.device import Job, Lane, Trace
+from winkel.training.mesh import copied, described, mesh_of, shared_out
 from winkel.training.programs import Programs, lane_bytes, out_of_memory
 from winkel.training.reports import (
     Arrays,
@@ -64,6 +65,7 @@ class Lanes:
             to them when they are ready; else at once, while all wait.
         notice: gets a sentence when memory did not suffice.
         programs: what was compiled.
+        devices: that lanes are spread over, as many on each; there may be more lanes for that.
     """
 
     agent: Agent
@@ -76,6 +78,7 @@ class Lanes:
     ahead: bool = False
     notice: Callable[[str], None] = lambda _: None
     programs: Programs = field(default_factory=Programs)
+    devices: int = 1
     _jobs: Any = field(init=False, default=None)
     _lanes: Any = field(init=False, default=None)
     _clock: Any = field(init=False, default=None)
@@ -92,10 +95,19 @@ class Lanes:
                 f"need at least one lane and one step a chunk, got {self.num_lanes} and "
                 f"{self.chunk_steps}"
             )
-        self.env = jax.tree.map(jnp.asarray, self.env)  # images and streams travel once
+        self._mesh = mesh_of(self.devices)
+        self._on = {} if self._mesh is None else {"mesh": self._mesh}
+        self.num_lanes = self._for_all_devices(self.num_lanes)
+        if self.shrink is not None:
+            self.shrink = self._for_all_devices(self.shrink)
+        self.env = copied(jax.tree.map(jnp.asarray, self.env), self._mesh)  # travels once
         self._plan_of = [None] * self.num_lanes
         self._queue = deque(range(len(self.plans)))
         self._saved = {i: plan.saved for i, plan in enumerate(self.plans) if plan.saved is not None}
+
+    def _for_all_devices(self, count: int) -> int:
+        """So many, or a few more: a multiple of the devices."""
+        return -(-count // self.devices) * self.devices
 
     @property
     def running(self) -> dict[int, int]:
@@ -137,6 +149,7 @@ class Lanes:
             self._lanes,
             self.chunk_steps,
             learning=True,
+            **self._on,
         )
         trace, clock = self.programs.fetch((trace, lanes.run.clock))
         return self._reports(burnt_in, trace, lanes, clock)
@@ -159,24 +172,38 @@ class Lanes:
             return True
         if (agent, num_lanes) not in self._compiling:
             states = jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct((num_lanes, *x.shape[1:]), x.dtype),
+                lambda x: described((num_lanes, *x.shape[1:]), x.dtype, self._mesh),
                 (self._jobs, self._lanes),
             )
             self._compiling[agent, num_lanes] = self.programs.ahead(
-                device.advance, agent, self.env, *states, self.chunk_steps, learning=True
+                device.advance,
+                agent,
+                self.env,
+                *states,
+                self.chunk_steps,
+                learning=True,
+                **self._on,
             )
         return self._compiling[agent, num_lanes].done()
 
     def prepare(self) -> list[Future[None]]:
         """Compile what the first chunks need, in the background."""
         jobs = self._jobs_of([i % len(self.plans) for i in range(self.num_lanes)])
-        lanes = jax.eval_shape(
-            lambda env, jobs: device.begin(self.agent, env, jobs), self.env, jobs
+        lanes = jax.tree.map(
+            lambda x: described(x.shape, x.dtype, self._mesh),
+            jax.eval_shape(lambda env, jobs: device.begin(self.agent, env, jobs), self.env, jobs),
         )
-        first = self.programs.ahead(device.begin, self.agent, self.env, jobs)
+        first = self.programs.ahead(device.begin, self.agent, self.env, jobs, **self._on)
         moves = [
             self.programs.ahead(
-                device.advance, self.agent, self.env, jobs, lanes, steps, learning=learning
+                device.advance,
+                self.agent,
+                self.env,
+                jobs,
+                lanes,
+                steps,
+                learning=learning,
+                **self._on,
             )
             for steps, learning in ((self.agent.config.burn_in, False), (self.chunk_steps, True))
         ]
@@ -188,9 +215,22 @@ class Lanes:
             reached(self.plans[p].end, self._clock, lane) for p, lane in self.running.items()
         )
 
+    def add(self, plan: Plan) -> int:
+        """Queue one run more, also while others run; its number among the plans."""
+        number = len(self.plans)
+        self.plans = [*self.plans, plan]
+        self._queue.append(number)
+        if plan.saved is not None:
+            self._saved[number] = plan.saved
+        return number
+
     def release(self, plan: int) -> None:
-        """Free the lane of a run that has ended, for the next in the queue."""
-        self._plan_of[self.running[plan]] = None
+        """Free a run's lane for the next in the queue, or take the run out of the queue."""
+        if plan in self._queue:
+            self._queue.remove(plan)
+            self._saved.pop(plan, None)
+        else:
+            self._plan_of[self.running[plan]] = None
 
     def state(self, lane: int) -> Lane:
         """Everything of one lane, on the host (keys stay JAX's)."""
@@ -204,7 +244,7 @@ class Lanes:
                 jobs.key
             )
             return self.programs.call(
-                device.evaluate, self.agent, self.env, jobs, states, keys, num_episodes
+                device.evaluate, self.agent, self.env, jobs, states, keys, num_episodes, **self._on
             )
 
         return np.stack(self._seen(look, lanes))
@@ -213,7 +253,7 @@ class Lanes:
         """Visits, value, disagreement and bonus at every countable observation."""
 
         def look(jobs: Job, states: Lane) -> Any:
-            found = self.programs.call(device.survey, self.agent, jobs, states)
+            found = self.programs.call(device.survey, self.agent, jobs, states, **self._on)
             return {"visits": states.visits, **found._asdict()}
 
         return self._seen(look, lanes)
@@ -228,7 +268,8 @@ class Lanes:
                 raise
         shown = []
         for lane in lanes:
-            jobs, states = device.gathered((self._jobs, self._lanes), np.array([lane]))
+            one = device.gathered((self._jobs, self._lanes), np.array([lane] * self.devices))
+            jobs, states = shared_out(one, self._mesh)
             shown.append(jax.tree.map(lambda x: x[0], self.programs.fetch(look(jobs, states))))
         return shown
 
@@ -243,7 +284,7 @@ class Lanes:
         if not fresh and not restored:
             return None
         self._place_jobs()
-        begun = self.programs.call(device.begin, self.agent, self.env, self._jobs)
+        begun = self.programs.call(device.begin, self.agent, self.env, self._jobs, **self._on)
         burnt_in = None
         if fresh:
             begun, trace = self.programs.call(
@@ -254,6 +295,7 @@ class Lanes:
                 begun,
                 self.agent.config.burn_in,
                 learning=False,
+                **self._on,
             )
             burnt_in = only(self.programs.fetch(trace), fresh)
         if self._lanes is not None:
@@ -261,7 +303,7 @@ class Lanes:
         for plan, lane in self.running.items():
             if lane in restored:
                 begun = device.placed(begun, lane, self._saved.pop(plan))
-        self._lanes = begun
+        self._lanes = shared_out(begun, self._mesh)
         self._clock = self.programs.fetch(begun.run.clock)
         return burnt_in
 
@@ -275,7 +317,7 @@ class Lanes:
         masked = any(plan.available is not None for plan in self.plans)
         everything = self.agent.spec.num_actions
         available = np.array([plan.available or everything for plan in plans], np.int32)
-        return Job(
+        jobs = Job(
             params=_stacked([plan.params for plan in plans]),
             hyper=_stacked([plan.hyper for plan in plans]),
             horizon=Horizon(
@@ -289,6 +331,7 @@ class Lanes:
             fan_in=jnp.array([plan.fan_in or self.agent.spec.inputs for plan in plans], float),
             available=jnp.asarray(available) if masked else None,
         )
+        return shared_out(jobs, self._mesh)
 
     def _reports(
         self, burnt_in: Trace | None, trace: Trace | None, lanes: Lane, clock: Clock
@@ -305,7 +348,7 @@ class Lanes:
         broken = {lane for lane in running.values() if not sound[lane]} - early
         if (early or broken) and trace is not None:
             kept = np.isin(np.arange(self.num_lanes), [*early, *broken])
-            lanes = device.chosen(kept, self._lanes, lanes)
+            lanes = shared_out(device.chosen(kept, self._lanes, lanes), self._mesh)
             clock = jax.tree.map(lambda old, new: np.where(kept, old, new), self._clock, clock)
         self._lanes, self._clock = lanes, clock
         moved = Moved(
@@ -336,7 +379,7 @@ class Lanes:
         if fewer == self.num_lanes or left < worth or not self._is_ready(self._agent_now(), fewer):
             return
         which = [*running.values()] + [next(iter(running.values()))] * (fewer - len(running))
-        self._lanes = device.gathered(self._lanes, np.array(which))
+        self._lanes = shared_out(device.gathered(self._lanes, np.array(which)), self._mesh)
         self._clock = jax.tree.map(lambda part: part[which], self._clock)
         self._plan_of = [*running] + [None] * (fewer - len(running))
         self.num_lanes = fewer
@@ -351,7 +394,7 @@ class Lanes:
         """Go on in half as many lanes, runs that had one first: from the host, where they wait."""
         first = self.plans[0]
         need = lane_bytes(self.agent, self.env, first.params, first.hyper) / 2**20
-        if self.num_lanes == 1:
+        if self.num_lanes == self.devices:
             raise InputError(
                 f"out of memory: a single lane needs about {need:,.0f} MiB; "
                 "need a smaller batch_size, capacity, num_atoms or hidden"
@@ -362,7 +405,8 @@ class Lanes:
             for plan, lane in running.items():
                 self._saved[plan] = jax.tree.map(lambda x, lane=lane: x[lane], state)
         self._queue.extendleft(reversed(running))
-        before, self.num_lanes = self.num_lanes, self.num_lanes // 2
+        before, fewer = self.num_lanes, self.num_lanes // self.devices // 2 * self.devices
+        self.num_lanes = fewer
         self._jobs = self._lanes = self._clock = None
         self._plan_of = [None] * self.num_lanes
         self.notice(

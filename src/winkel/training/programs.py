@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from winkel.agents.base import Agent
 from winkel.training import device
@@ -109,7 +110,9 @@ def out_of_memory(error: BaseException) -> bool:
 def _shape_of(leaf: Any) -> Any:
     if not hasattr(leaf, "dtype"):
         return leaf
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    sharding = getattr(leaf, "sharding", None)
+    spread = isinstance(sharding, NamedSharding) and sharding.mesh.size > 1
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding if spread else None)
 
 
 def _bytes(leaf: Any) -> int:

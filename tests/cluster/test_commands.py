@@ -1,0 +1,125 @@
+"""`winkel sweep --plan-only`, `winkel shard`: what they say, and what they refuse."""
+
+import json
+import os
+import socket
+import threading
+
+import pytest
+
+from cluster.shards import records
+from winkel import cli
+from winkel.cluster import on_ray
+from winkel.cluster.locks import Lock
+
+SWEEP = [
+    *("sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--seeds", "3", "--lanes", "2"),
+    *("--episodes", "8", "--hidden", "8", "--batch-size", "4", "--burn-in", "8"),
+    *("--capacity", "32",),
+]  # fmt: skip
+
+
+def refused(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([str(argument) for argument in arguments])
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert message.startswith("winkel: error: ")
+    assert message.count("\n") == 1
+    return message
+
+
+def test_a_plan_says_what_it_holds_and_its_shards_are_the_sweep(tmp_path, capsys):
+    plain, out = tmp_path / "plain", tmp_path / "out"
+    cli.main([*SWEEP, "--out", str(plain)])
+    capsys.readouterr()
+    cli.main([*SWEEP, "--out", str(out), "--plan-only"])
+    said = capsys.readouterr().out
+    assert "3 runs in 2 shards of 1 to 2, in 2 lanes" in said
+    manifest = out / "manifest.json"
+    assert str(manifest) in said.replace("\n", "")
+    assert not list(out.glob("*/*/*/seed-*"))
+    for number in ("1", "0"):
+        cli.main(["shard", str(manifest), number])
+    assert "finished 2, failed 0, found ended 0" in capsys.readouterr().out
+    assert records(out) == records(plain)
+    assert not (out / "sweep.lock").exists()
+    assert "exists; go on with --resume" in refused([*SWEEP, "--out", out, "--plan-only"], capsys)
+    cli.main([*SWEEP, "--out", str(out), "--plan-only", "--resume"])
+    assert "3 finished before" in capsys.readouterr().out
+
+
+def test_a_manifest_of_another_sweep_is_not_replaced_unasked(tmp_path, capsys):
+    cli.main([*SWEEP, "--out", str(tmp_path), "--plan-only"])
+    kept = (tmp_path / "manifest.json").read_bytes()
+    cli.main([*SWEEP, "--out", str(tmp_path), "--plan-only"])
+    other = [*SWEEP, "--out", tmp_path, "--plan-only", "--first-seed", "7"]
+    assert "is of another sweep; replace it with --resume" in refused(other, capsys)
+    assert (tmp_path / "manifest.json").read_bytes() == kept
+    assert "from 0 to 1, got 2" in refused(["shard", tmp_path / "manifest.json", 2], capsys)
+    entries = json.loads(kept) | {"winkel": "0.0.1"}
+    (tmp_path / "manifest.json").write_text(json.dumps(entries))
+    assert "has winkel '0.0.1'" in refused(["shard", tmp_path / "manifest.json", 0], capsys)
+
+
+def test_a_folder_in_use_names_who_uses_it(tmp_path, capsys):
+    with Lock(tmp_path / "sweep.lock", "winkel sweep"):
+        for others in ([], ["--plan-only"], ["--cluster", "slurm", "--script", "a"]):
+            message = refused([*SWEEP, "--out", tmp_path, *others], capsys)
+            assert f"winkel sweep on {os.uname().nodename}, process {os.getpid()}" in message
+    assert not list(tmp_path.glob("*/*/*/seed-*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--cluster", "slurm"), "--script FILE together"),
+        (("--script", "a.sbatch"), "--script FILE together"),
+        (("--address", "here:1"), "need --address with --cluster ray"),
+        (("--shard-runs", "3"), "need --shard-runs with --cluster or --plan-only"),
+        (("--gpus-per-shard", "1"), "need --gpus-per-shard with --cluster"),
+        (("--plan-only", "--dry-run"), "need --dry-run without"),
+        (("--plan-only", "--cluster", "ray"), "need --plan-only without"),
+        (("--plan-only", "--shard-runs", "1"), "need --shard-runs >= --lanes"),
+        (("--devices", "99"), "need 1 to"),
+        (("--devices", "0"), "need 1 to"),
+        (("--cluster", "ray", "--cpus-per-shard", "-1"), "CPUs, GPUs and retries of a shard >= 0"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, words):
+    assert words in refused([*SWEEP, "--out", tmp_path / "out", *options], capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_planned_for_a_gpu_a_shard_has_what_a_sweep_on_one_has(tmp_path):
+    arguments = [part for part in SWEEP if part not in ("--lanes", "2")]
+    cli.main([*arguments, "--out", str(tmp_path), "--plan-only", "--gpus-per-shard", "2"])
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert [(len(s["runs"]), s["lanes"]) for s in manifest["shards"]] == [(3, 4)]
+    assert (manifest["options"]["devices"], manifest["options"]["chunk_steps"]) == (2, 200)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9: "),
+        ("nowhere.invalid:6379", "no Ray cluster answers at nowhere.invalid:6379: "),
+        ("ray://here:10001", "need --address HOST:PORT of a Ray cluster, or auto"),
+        ("here", "need --address HOST:PORT of a Ray cluster, or auto, got 'here'"),
+    ],
+)
+def test_an_address_that_nobody_answers_at_is_one_line(tmp_path, capsys, address, words):
+    arguments = [*SWEEP, "--out", tmp_path / "out", "--cluster", "ray", "--address", address]
+    assert words in refused(arguments, capsys)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_something_else_that_listens_is_no_cluster(tmp_path, capsys, monkeypatch, said):
+    monkeypatch.setattr(on_ray, "ANSWERS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        if said:
+            threading.Thread(target=lambda: other.accept()[0].sendall(said), daemon=True).start()
+        arguments = [*SWEEP, "--out", tmp_path / "out", "--cluster", "ray", "--address", address]
+        assert f"no Ray cluster answers at {address}" in refused(arguments, capsys)

@@ -1,0 +1,91 @@
+"""Lanes over eight simulated devices, in a process of their own: what `test_mesh.py` looks at.
+
+Prints a line of JSON. Of runs in as many lanes on one device and over eight, and of as many as one
+of the eight devices has: the largest difference in what is learned, and whether records are equal.
+"""
+
+import json
+
+import jax
+import numpy as np
+
+from winkel.envs.registry import make
+from winkel.errors import InputError
+from winkel.experiments.config import configure
+from winkel.training.lanes import Lanes, Plan
+from winkel.training.steps import Horizon
+
+RUNS, LANES, CHUNK = 20, 14, 20
+FIELDS = {"hidden": (8,), "batch_size": 4, "burn_in": 8, "capacity": 32}
+
+
+def plans(task, configured):
+    return [Plan(task.params, configured.hyper, Horizon(episodes=10), seed) for seed in range(RUNS)]
+
+
+def learners(lanes):
+    return [np.asarray(x) for x in jax.tree.leaves(lanes._lanes.run.learner)]
+
+
+def whole(task, configured, num_lanes, devices):
+    """All runs to their end: episodes of each, and what is learned after the first chunks."""
+    lanes = Lanes(
+        configured.agent, task.env, plans(task, configured), num_lanes, CHUNK, devices=devices
+    )
+    episodes = {plan: [] for plan in range(RUNS)}
+    early, looks = None, []
+    while reports := lanes.advance():
+        if early is None:
+            early = learners(lanes)
+            looks = [lanes.evaluate([0, 1], 1, 2), lanes.survey([0, 1])]
+            spread = lanes._lanes.run.clock.updates.sharding
+        for report in reports:
+            episodes[report.plan].append(report.episodes)
+            if report.finished:
+                lanes.release(report.plan)
+    tables = {
+        plan: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        for plan, parts in episodes.items()
+    }
+    return lanes, tables, early, looks, len(spread.device_set)
+
+
+def difference(ours, theirs):
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return max(float(np.max(np.abs(np.asarray(a, float) - np.asarray(b, float)))) for a, b in pairs)
+
+
+def same(ours, theirs):
+    return all(
+        np.array_equal(ours[plan][name], theirs[plan][name]) for plan in ours for name in ours[plan]
+    )
+
+
+def main():
+    task = make("deep_sea:size=4")
+    configured = configure("dqn", FIELDS, task)
+    lanes, over_eight, early, looks, devices = whole(task, configured, LANES, 8)
+    _, on_one, early_one, looks_one, one = whole(task, configured, lanes.num_lanes, 1)
+    _, on_two, _, _, _ = whole(task, configured, lanes.num_lanes // 8, 1)
+    try:
+        Lanes(configured.agent, task.env, plans(task, configured), 8, CHUNK, devices=9)
+    except InputError as error:
+        refusal = str(error)
+    print(  # noqa: T201
+        json.dumps(
+            {
+                "devices": [devices, one],
+                "lanes": lanes.num_lanes,
+                "learned": difference(early, early_one),
+                "looks": difference(looks, looks_one),
+                "same as on one": same(over_eight, on_one),
+                "same as a share alone": same(over_eight, on_two),
+                "episodes": sum(len(table["return"]) for table in over_eight.values()),
+                "refusal": refusal,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
