@@ -188,7 +188,13 @@ def episodes(out):
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(signal.SIGKILL, id="killed", marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, id="interrupted"),
+    ],
+)
 def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(environment, tmp_path, how):
     finish(sweeping(environment, tmp_path / "whole"))
     wanted = episodes(tmp_path / "whole")

@@ -67,6 +67,7 @@ def stop(process, out, seeds, which):
     return process.returncode, errors
 
 
+@pytest.mark.long
 def test_a_job_array_stopped_and_requeued_makes_the_records_of_a_plain_sweep(
     environment, tmp_path, capsys
 ):

@@ -1,4 +1,5 @@
 import io
+import os
 
 import numpy as np
 import pytest
@@ -44,6 +45,19 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
         write_atomically(path, half)
     assert [p.name for p in tmp_path.iterdir()] == ["results.npz"]
     np.testing.assert_array_equal(load_arrays(path, ("a",))["a"], [0, 1, 2])
+
+
+def test_ctrl_c_just_after_a_write_is_ctrl_c_and_no_other_error(tmp_path, monkeypatch):
+    replace = os.replace
+
+    def interrupted(*names):
+        replace(*names)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("winkel.io.results.os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_arrays(tmp_path / "results.npz", {"a": np.arange(3)})
+    assert [p.name for p in tmp_path.iterdir()] == ["results.npz"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ def wait_until_in_the_middle(shared, enough, process):
     wait_for(is_there, process)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [1, 3])
 def test_killed_in_the_middle(tmp_path, kills):
     env, out, gate = environment(tmp_path / "programs"), tmp_path / "study", tmp_path / "gate"
     gate.touch()

@@ -36,7 +36,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as error:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)  # Ctrl-C may come just after the rename
         if isinstance(error, OSError):
             raise InputError(f"cannot write {path}: {error.strerror}") from error
         raise
