@@ -49,11 +49,16 @@ def random_batch(spec, size, seed):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"projections": ("categorical", "quantile"), "priors": ("quantile", "categorical")},
-        {"priors": (), "episodic_bonus": False},
+        pytest.param({}, id="paper"),
+        pytest.param(
+            {"projections": ("categorical", "quantile"), "priors": ("quantile", "categorical")},
+            id="both-priors",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            {"priors": (), "episodic_bonus": False}, id="no-priors", marks=pytest.mark.long
+        ),
     ],
-    ids=["paper", "both-priors", "no-priors"],
 )
 def test_updates_and_choices_equal_the_plain_ones(spec, changes):
     """Five updates, over two copies into the target networks."""

@@ -29,6 +29,7 @@ def test_pe_dqn_finds_the_treasure_and_keeps_it():
     np.testing.assert_array_equal(last >= 0.9, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("broken", [{"beta": 0.0}, {"gamma": 0.0}], ids=["bonus", "bootstrap"])
 def test_without_its_parts_it_does_not(broken):
     """The test above can fail: no seed solves the sea without the bonus, or without looking on."""
