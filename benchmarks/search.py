@@ -4,7 +4,7 @@ Both make the same updates, without pruning; each kind is run once before it is 
 neither pays for compilation. Prints both times and their ratio.
 
     python benchmarks/search.py                     # a CPU: 8 trials on deep sea 6
-    python benchmarks/search.py --trials 64         # an accelerator: 512 units, deep sea 20
+    python benchmarks/search.py --alone 8           # an accelerator: 64 trials, deep sea 20
 """
 
 import argparse
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=8 if small else 64)
     parser.add_argument("--agent", default="pe_dqn")
-    parser.add_argument("--env", default="deep_sea:size=6@40" if small else "deep_sea:size=20@100")
+    parser.add_argument("--env", default="deep_sea:size=6@40" if small else "deep_sea:size=20@500")
     parser.add_argument("--hidden", type=int, default=64 if small else 512)
     parser.add_argument("--alone", type=int, help="trials that are timed one after the other")
     options = parser.parse_args(arguments)

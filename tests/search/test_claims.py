@@ -21,9 +21,15 @@ def shared(tmp_path):
     return open_study(tmp_path, None, "tiny", problem().identity(), resume=False)
 
 
+def popped(shared):
+    """The next trial of the queue, as if a process had claimed it and not put its name on it."""
+    queued = next(t for t in shared.trials() if t.state == TrialState.WAITING)
+    return shared.claim(queued, SPACE)
+
+
 def handed_out(shared, rate, process):
     shared.enqueue({"learning_rate": rate})
-    trial = shared.pop(SPACE)
+    trial = popped(shared)
     trial.set_user_attr(claims.PROCESS, process.name)
     return trial
 
@@ -50,7 +56,7 @@ def test_a_dead_process_leaves_its_configurations(shared):
     old, new = shared.trials()
     assert (old.state, new.state) == (TrialState.FAIL, TrialState.WAITING)
     assert counted(shared) == [1]
-    trial = shared.pop(SPACE)
+    trial = popped(shared)
     assert (trial.number, trial.params) == (1, {"learning_rate": RATES[3]})
     assert superfluous(shared.trials()[1], shared.trials(), wanted=1) is None
 
@@ -73,8 +79,8 @@ def test_two_successors_of_one_trial_are_not_both_begun(shared):
     process.close()
     take_up(shared)
     shared.enqueue({"learning_rate": RATES[3]}, {claims.SUCCESSOR: 0})  # of another process
-    shared.pop(SPACE)
-    shared.pop(SPACE)
+    popped(shared)
+    popped(shared)
     trials = shared.trials()
     assert [superfluous(t, trials, wanted=9) for t in trials[1:]] == [None, claims.DUPLICATE]
 
@@ -82,14 +88,14 @@ def test_two_successors_of_one_trial_are_not_both_begun(shared):
 def test_no_more_trials_than_wanted_are_begun(shared):
     for rate in RATES[:3]:
         shared.enqueue({"learning_rate": rate})
-        shared.pop(SPACE)
+        popped(shared)
     trials = shared.trials()
     assert [superfluous(t, trials, wanted=2) for t in trials] == [None, None, claims.SURPLUS]
 
 
 def test_a_trial_without_a_name_is_waited_for(shared, monkeypatch):
     shared.enqueue({"learning_rate": RATES[0]})
-    shared.pop(SPACE)
+    popped(shared)
     assert take_up(shared) == 0
     monkeypatch.setattr(claims, "NAMELESS", 0.0)
     assert take_up(shared) == 1
@@ -109,15 +115,33 @@ def test_another_machine_is_known_by_its_signs_of_life(shared, monkeypatch):
 
 def test_no_configuration_is_suggested_twice(shared):
     for _ in RATES:
-        shared.enqueue(suggest(SPACE, shared.trials(), 1, seed=0))
+        shared.enqueue(*suggest(SPACE, shared.trials(), 1, seed=0))
     kept = [t.system_attrs["fixed_params"]["learning_rate"] for t in shared.trials()]
     assert sorted(kept) == sorted(RATES)
 
 
 def test_suggestions_follow_from_the_seed(shared):
     assert suggest(SPACE, [], 1, seed=3) == suggest(SPACE, [], 1, seed=3)
-    drawn = {tuple(suggest(SPACE, [], 1, seed=seed).values()) for seed in range(12)}
+    drawn = {tuple(suggest(SPACE, [], 1, seed=seed)[0].values()) for seed in range(12)}
     assert len(drawn) > 2
+
+
+def test_a_batch_has_no_configuration_twice_and_none_that_was_tried(shared):
+    shared.enqueue({"learning_rate": RATES[2]})
+    batch = suggest(SPACE, shared.trials(), 1, seed=0, count=len(RATES) - 1)
+    assert sorted(kept["learning_rate"] for kept in batch) == sorted({*RATES} - {RATES[2]})
+
+
+def test_what_another_process_was_handed_is_not_claimed(shared):
+    """Both had read the queue before either claimed."""
+    for rate in RATES[:2]:
+        shared.enqueue({"learning_rate": rate})
+    first, second = shared.trials()
+    assert shared.claim(first, SPACE).params == {"learning_rate": RATES[0]}
+    assert shared.claim(first, SPACE) is None
+    shared.claim(second, SPACE)
+    shared.end(1, TrialState.FAIL)
+    assert shared.claim(second, SPACE) is None
 
 
 def test_more_trials_than_configurations_are_refused(tmp_path):

@@ -31,7 +31,7 @@ def study(tmp_path_factory):
 
     def trial(rate, beta):
         shared.enqueue({"learning_rate": rate, "beta": beta})
-        made = shared.pop(space)
+        made = shared.claim(shared.trials()[-1], space)
         made.set_user_attr(claims.PROCESS, "[]")
         made.set_user_attr("updates", 100)
         return made

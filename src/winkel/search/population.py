@@ -23,6 +23,8 @@ from winkel.training.lanes import Report
 
 LANES, LANES_ON_CPU = 64, 8
 """Runs side by side by default."""
+AT_ONCE = 16
+"""Trials claimed before the first of them gets its name, for which there are a few seconds."""
 REFRESH = 0.25
 """Seconds between two looks at the study for those who watch."""
 
@@ -144,42 +146,53 @@ class Population:
     def _fill(self) -> bool:
         """Ask for as many trials as there is room for; whether there is anything to do."""
         entering: list[Flight] = []
-        while len(self.flights) < self.size:
+        while (room := self.size - len(self.flights)) > 0:
             trials = self.shared.trials()
-            if not any(t.state == TrialState.WAITING for t in trials):
-                if sum(claims.counts(t, trials) for t in trials) >= self.wanted:
-                    if self.flights or not any(map(claims.is_nameless, trials)):
-                        break
-                    time.sleep(0.2)  # it gets its name, or is found to be nobody's
-                    claims.take_up(self.shared)
-                    continue
+            waiting = [t for t in trials if t.state == TrialState.WAITING]
+            missing = self.wanted - sum(claims.counts(t, trials) for t in trials)
+            if waiting:
+                entering += self._begin(waiting[: min(room, AT_ONCE)])
+            elif missing > 0:
                 environments = len(self.problem.tasks)
-                self.shared.enqueue(suggest(self.space, trials, environments, self.seed))
-            flight = self._begin()
-            if flight is not None:
-                entering.append(flight)
-                self.flights[flight.number] = flight
+                count = min(room, missing)
+                for kept in suggest(self.space, trials, environments, self.seed, count):
+                    self.shared.enqueue(kept)
+            elif self.flights or not any(map(claims.is_nameless, trials)):
+                break
+            else:
+                time.sleep(0.2)  # it gets its name, or is found to be nobody's
+                claims.take_up(self.shared)
         for flight in entering:
-            if flight.number in self.flights:
-                self._enter(flight)
+            if not self._is_through(flight):
+                self.pools.enter(flight, list(self.flights.values()))
+            else:
+                trials = self.shared.trials()
+                complete = [t for t in trials if t.state == TrialState.COMPLETE]
+                value = self._value([*complete, trials[flight.number]])
+                self._end(flight, TrialState.COMPLETE, value)
         return bool(self.flights)
 
-    def _begin(self) -> Flight | None:
-        """A trial of the queue, unless it turns out to be one too many."""
-        trial = self.shared.pop(self.space)
+    def _begin(self, waiting: list[FrozenTrial]) -> list[Flight]:
+        """Trials of the queue, but for those that turn out to be too many."""
+        claimed = [self.shared.claim(queued, self.space) for queued in waiting]
         trials = self.shared.trials()
-        frozen = trials[trial.number]
-        why = claims.superfluous(frozen, trials, self.wanted)
-        if why is not None:
-            self.shared.mark(frozen, why, True)
-            self.shared.end(trial.number, TrialState.FAIL)
-            return None
-        trial.set_user_attr(claims.PROCESS, self.process.name)
-        flight = Flight(trial=trial, values=self.problem.space.fields(trial.params))
-        ancestor = trial.user_attrs.get(claims.SUCCESSOR)
-        if ancestor is not None:
-            self._inherit(flight, trials[ancestor])
-        return flight
+        begun = []
+        for trial in filter(None, claimed):
+            frozen = trials[trial.number]
+            why = claims.superfluous(frozen, trials, self.wanted)
+            if why is not None:
+                self.shared.mark(frozen, why, True)
+                self.shared.end(trial.number, TrialState.FAIL)
+                trials = self.shared.trials()
+                continue
+            trial.set_user_attr(claims.PROCESS, self.process.name)
+            flight = Flight(trial=trial, values=self.problem.space.fields(trial.params))
+            ancestor = frozen.user_attrs.get(claims.SUCCESSOR)
+            if ancestor is not None:
+                self._inherit(flight, trials[ancestor])
+            self.flights[flight.number] = flight
+            begun.append(flight)
+        return begun
 
     def _inherit(self, flight: Flight, ancestor: FrozenTrial) -> None:
         """Environments that the trial had been through before its process died."""
@@ -192,12 +205,8 @@ class Population:
                 flight.trial.report(looks[step], step)
             flight.environment += 1
 
-    def _enter(self, flight: Flight) -> None:
-        """Into the lanes of its environment, or out where it has been through all."""
-        if flight.environment < len(self.problem.tasks):
-            self.pools.enter(flight, list(self.flights.values()))
-        else:
-            self._end(flight, TrialState.COMPLETE)
+    def _is_through(self, flight: Flight) -> bool:
+        return flight.environment == len(self.problem.tasks)
 
     def _settle(self, moved: list[tuple[Flight, Report]]) -> None:
         """Looks that are due, of all trials first; then who stops, and who goes on where."""
@@ -214,6 +223,7 @@ class Population:
         if not looked:
             return
         trials = self.shared.trials()
+        complete = [t for t in trials if t.state == TrialState.COMPLETE]
         for number, steps in looked.items():
             flight = self.flights[number]
             if self.problem.space.prune and any(self._stops(trials, number, s) for s in steps):
@@ -221,7 +231,11 @@ class Population:
             elif flight.looks == LOOKS:
                 self.pools.leave(flight)
                 flight.move_on()
-                self._enter(flight)
+                if self._is_through(flight):
+                    complete.append(trials[number])
+                    self._end(flight, TrialState.COMPLETE, self._value(complete))
+                else:
+                    self.pools.enter(flight, list(self.flights.values()))
 
     def _look(self, flight: Flight) -> list[int]:
         """All looks that are due."""
@@ -256,24 +270,19 @@ class Population:
         flight.trial.set_user_attr(claims.REASON, reason)
         self._end(flight, TrialState.FAIL)
 
-    def _end(self, flight: Flight, state: TrialState) -> None:
+    def _end(self, flight: Flight, state: TrialState, value: float | None = None) -> None:
         """Tell Optuna, and free the lanes."""
         for name, count in flight.total().items():
             flight.trial.set_user_attr(name, count)
-        value = None
-        if state == TrialState.COMPLETE:
-            trials = self.shared.trials()
-            done = [t for t in trials if t.state == state or t.number == flight.number]
-            value = self._value(done, flight.number)
         if self.shared.end(flight.number, state, value):
             self._forget(flight)
         else:
             self._lose(flight)
 
-    def _value(self, done: list[FrozenTrial], number: int) -> float:
-        """The final score of a trial among those complete by now, itself one of them."""
-        _, totals = final_scores(scores(done, len(self.problem.tasks)))
-        return float(totals[[t.number for t in done].index(number)])
+    def _value(self, complete: list[FrozenTrial]) -> float:
+        """The final score of the last of some trials among them."""
+        _, totals = final_scores(scores(complete, len(self.problem.tasks)))
+        return float(totals[-1])
 
     def _lose(self, flight: Flight) -> None:
         self.notice(f"trial {flight.number} was taken up by another process; left it there")

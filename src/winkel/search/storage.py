@@ -50,9 +50,20 @@ class Shared:
         """Queue a configuration for whoever asks next."""
         self.study.enqueue_trial(dict(kept), user_attrs=dict(attributes or {}))
 
-    def pop(self, distributions: Mapping[str, BaseDistribution]) -> Trial:
-        """The next configuration in the queue; no other process gets the same."""
-        return self.study.ask(dict(distributions))
+    def claim(self, queued: FrozenTrial, space: Mapping[str, BaseDistribution]) -> Trial | None:
+        """A configuration that was in the queue, for this process; None if another was faster.
+
+        Optuna's `ask` reads the whole study anew for each trial that it hands out.
+        """
+        try:
+            if not self.storage.set_trial_state_values(queued._trial_id, TrialState.RUNNING):
+                return None
+        except UpdateFinishedTrialError:
+            return None
+        trial = Trial(self.study, queued._trial_id)
+        for name, part in space.items():
+            trial._suggest(name, part)
+        return trial
 
     def mark(self, trial: FrozenTrial, name: str, value: Any) -> bool:
         """Write an attribute of a trial; False if it has ended, and keeps what it has."""

@@ -55,11 +55,12 @@ def suggest(
     trials: Sequence[FrozenTrial],
     environments: int,
     seed: int,
-) -> dict[str, Any]:
-    """The next configuration, one that was not tried; the same for the same trials and seed.
+    count: int = 1,
+) -> list[dict[str, Any]]:
+    """The next configurations, none of them tried; the same for the same trials, seed and count.
 
     Trials under way count as bad ones, so that a batch is spread out; pruned ones rank by how far
-    they came.
+    they came. Where a space has nothing new left, one is suggested again.
     """
     values = sums(trials, environments)
     advisor = optuna.create_study(
@@ -86,6 +87,16 @@ def suggest(
                 intermediate_values=trial.intermediate_values,
             )
         )
+    found = []
+    for _ in range(count):
+        found.append(_untried(advisor, space, tried))
+        tried.append(found[-1])
+    return found
+
+
+def _untried(
+    advisor: optuna.Study, space: Mapping[str, BaseDistribution], tried: list[dict[str, Any]]
+) -> dict[str, Any]:
     for _ in range(PATIENCE):
         found = dict(advisor.ask(dict(space)).params)
         if found not in tried:
