@@ -10,6 +10,7 @@ from winkel.experiments.score import (
     score_experiment,
     score_runs,
     score_tags,
+    shortfalls,
 )
 from winkel.io.runs import Run
 
@@ -123,6 +124,13 @@ def test_agents_and_seeds_are_scored_on_their_own():
         ("a", 1): {"catch": 0.0},
         ("b", 0): {"catch": 0.0},
     }
+
+
+def test_what_scores_lack_is_told():
+    whole = [run(f"catch/{i}", "a", 0, catch(10_000, 0)) for i in range(20)]
+    runs = [*whole, run("catch/0", "b", 2, catch(10, 1)), run("deep_sea:size=5", "b", 2, {})]
+    assert shortfalls(runs) == {("b", 2): {"catch": "1 of 20 settings, from 10 of 10,000 episodes"}}
+    assert shortfalls(whole) == {}
 
 
 @pytest.mark.parametrize(

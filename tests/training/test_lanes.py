@@ -12,6 +12,7 @@ from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.experiments.config import configure
 from winkel.training import device
+from winkel.training import lanes as lanes_module
 from winkel.training.lanes import Arrays, Lanes, Plan, Report
 from winkel.training.steps import Horizon
 from winkel.types import Atoms, Decision, Estimates, Update
@@ -481,6 +482,31 @@ def test_agents_rest_when_all_have_settled_and_records_stay_the_same(rest):
     for number, course in enumerate(expected):
         returns = [x for which, found in episodes if which == number for x in found]
         np.testing.assert_array_equal(returns, course.episodes["return"])
+
+
+def test_the_program_at_rest_is_compiled_before_agents_settle_and_used_after(monkeypatch):
+    monkeypatch.setattr(lanes_module, "SOON", 0.2)
+    plans = [plan(seed=0, beta_decay=0.3), plan(seed=1, beta_decay=0.7)]
+    lanes = Lanes(Settler(), TASK.env, plans, 2, CHUNK, rest=True, ahead=True)
+    asked, at_rest, done = [], [], 0.0
+    ahead = lanes.programs.ahead
+
+    def watched(function, agent, *arguments, **named):
+        asked.append((done, agent.resting))
+        begun = ahead(function, agent, *arguments, **named)
+        begun.result()
+        return begun
+
+    monkeypatch.setattr(lanes.programs, "ahead", watched)
+    while reports := lanes.advance():
+        at_rest.append((done, {report.metrics["loss"] for report in reports} == {-1.0}))
+        done = min(report.progress for report in reports)
+        for report in reports:
+            if report.finished:
+                lanes.release(report.plan)
+    assert [resting for _, resting in asked] == [True]
+    assert 0.5 <= asked[0][0] < 0.7
+    assert [resting for _, resting in at_rest] == [done >= 0.7 for done, _ in at_rest]
 
 
 def test_a_run_added_later_is_the_run_it_would_have_been():

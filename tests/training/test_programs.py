@@ -1,4 +1,6 @@
-"""Fewer lanes: when half of them are idle, and when there is no memory for more."""
+"""Fewer lanes: when enough of them are idle, and when there is no memory for more."""
+
+from concurrent.futures import Future
 
 import jax
 import numpy as np
@@ -7,13 +9,14 @@ import pytest
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.experiments.config import configure
-from winkel.training import device, lanes, programs
+from winkel.training import ahead, device, lanes, programs
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
 TASK = make("deep_sea:size=3")
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 4, "capacity": 16}
 AGENT, HYPER = configure("qr_dqn", TINY, TASK)[1:]
+OTHER = configure("qr_dqn", TINY | {"num_atoms": 4}, TASK)[1]
 CHUNK = 6
 
 
@@ -21,11 +24,12 @@ def plan(seed, episodes, **others):
     return Plan(TASK.params, HYPER, Horizon(episodes=episodes), seed, **others)
 
 
-def finished(machine):
+def finished(machine, after_chunk=lambda counts: None):
     """Records by run, all chunks joined, and how many lanes there were at each chunk."""
     records, counts = {}, []
     while reports := machine.advance():
         counts.append(machine.num_lanes)
+        after_chunk(counts)
         assert set(machine.running.values()) <= set(range(machine.num_lanes))
         for report in reports:
             assert report.failure is None
@@ -138,7 +142,7 @@ def test_idle_lanes_are_left_out(whole, monkeypatch):
     for number, table in whole.items():
         np.testing.assert_array_equal(records[number]["length"], table["length"])
     assert counts[0] == 6
-    assert set(counts) == {6, 4, 2}
+    assert set(counts) == {6, 2}  # not 4, where only a third would be idle
     assert counts == sorted(counts, reverse=True)
     ends = {i: -(-max(p.horizon.episodes * 3 - 4, 1) // CHUNK) for i, p in enumerate(PLANS)}
     running = [sum(end > chunk for end in ends.values()) for chunk in range(len(counts))]
@@ -222,22 +226,77 @@ def test_what_is_prepared_is_not_compiled_again(compiled):
     assert len(compiled) >= 1
 
 
-def test_lanes_go_on_until_the_program_of_fewer_is_ready(whole):
+@pytest.mark.parametrize(
+    ("num_lanes", "running", "unit", "at_once", "fewer"),
+    [
+        (186, 163, 8, False, 186),  # 168 would leave out less than an eighth
+        (186, 160, 8, False, 160),
+        (186, 93, 8, True, 186),  # 96 is more than half
+        (186, 88, 8, True, 88),
+        (24, 17, 8, False, 24),
+        (24, 16, 8, False, 16),
+        (8, 1, 8, False, 8),
+        (20, 1, 8, True, 8),
+        (4, 1, 1, True, 1),
+    ],
+)
+def test_how_many_lanes_runs_need(num_lanes, running, unit, at_once, fewer):
+    assert ahead.fewer_lanes(num_lanes, running, unit, at_once) == fewer
+
+
+class Later(Future):
+    """A program that is compiled when it is told so."""
+
+    compiled = False
+
+    def done(self):
+        return self.compiled
+
+
+@pytest.fixture
+def slow():
+    """A compiler, and the programs that it was asked for, by number of lanes."""
+    asked = {}
+
+    class Compiler(programs.Programs):
+        def ahead(self, function, agent, env, jobs, lanes, *_, **__):
+            return asked.setdefault(jax.tree.leaves(lanes)[0].shape[0], Later())
+
+    return Compiler(), asked
+
+
+def test_one_program_of_fewer_lanes_is_compiled_at_a_time(slow):
+    compiler, asked = slow
+    programs_ahead = ahead.Ahead(compiler, None, CHUNK, None, in_background=True)
+    state = np.zeros((100, 3)), np.zeros((100, 5))
+
+    def fewest(wanted, running, num_lanes=100):
+        return programs_ahead.fewest(AGENT, wanted, running, num_lanes, state)
+
+    assert fewest(80, 75) is None
+    assert fewest(72, 70) is None
+    assert list(asked) == [80]
+    asked[80].compiled = True
+    assert fewest(72, 70) == 80
+    assert fewest(64, 60, num_lanes=80) is None
+    assert list(asked) == [80, 72]
+    asked[72].compiled = True
+    assert fewest(64, 60, num_lanes=80) == 72
+    assert fewest(64, 73, num_lanes=80) is None  # no room for all
+    assert programs_ahead.fewest(OTHER, 64, 60, 80, state) is None  # programs of another agent
+
+
+def test_lanes_go_on_until_the_program_of_fewer_is_ready(whole, slow):
     machine = Lanes(AGENT, TASK.env, PLANS, 4, CHUNK, shrink=1, ahead=True)
-    ready = []
+    machine._ahead.programs, asked = slow
 
-    class Slow:
-        """Ready when it is asked for the third time."""
+    def compile_it(counts):
+        for program in asked.values():
+            program.compiled = len(counts) >= 6
 
-        def done(self):
-            ready.append(machine.num_lanes)
-            return len(ready) % 3 == 0
-
-    machine.programs.ahead = lambda *_, **__: Slow()
-    records, counts = finished(machine)
-    assert ready[:3] == [4, 4, 4]
-    assert counts.index(2) >= 2
-    assert counts[-1] < 4
+    records, counts = finished(machine, compile_it)
+    assert counts[:6] == [4] * 6  # though at most two runs were under way after the fourth
+    assert counts[6] == max(asked) < 4
     for number, expected in whole.items():
         for name, column in expected.items():
             np.testing.assert_allclose(records[number][name], column, rtol=1e-5)

@@ -9,7 +9,7 @@ import tyro
 
 from winkel.commands.terminal import say
 from winkel.experiments.export import export_bsuite
-from winkel.experiments.score import score_runs, score_tags
+from winkel.experiments.score import score_runs, score_tags, shortfalls
 from winkel.io.runs import find_runs, load_run
 
 
@@ -22,11 +22,13 @@ class Score:
 
     def run(self) -> None:
         """Print the scores of all experiments found, and of the capabilities they count towards."""
-        scored = score_runs(load_run(folder) for folder in find_runs(self.runs))
-        for (agent, seed), scores in scored.items():
+        runs = [load_run(folder) for folder in find_runs(self.runs)]
+        lacking = shortfalls(runs)
+        for (agent, seed), scores in score_runs(runs).items():
             say(f"{agent}, seed {seed}")
             for name, value in scores.items():
-                say(f"  {name:24} {value:.4f}")
+                lacks = lacking.get((agent, seed), {}).get(name)
+                say(f"  {name:24} {value:.4f}" + (f"  ({lacks})" if lacks else ""))
             for tag, value in score_tags(scores).items():
                 if not math.isnan(value):  # no experiment of this tag has been run
                     say(f"  tag {tag:20} {value:.4f}")

@@ -46,8 +46,8 @@ PAPER: dict[str, dict[str, Any]] = {
     "statistics": {"agents": STATISTICS, "seeds": 30, "sizes": (50,), "episodes": 10_000},
 }
 """Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
-LEAST_LANES = 8
-"""To which a program shrinks on an accelerator; fewer are hardly faster."""
+LANE_UNIT = 8
+"""Lanes that a program shrinks by on an accelerator; fewer than that are hardly faster."""
 CHUNK_ON_ACCELERATOR = 200
 """Steps between two looks at the lanes, during which the accelerator has nothing to do."""
 CHUNKS_LOGGED = 5
@@ -93,8 +93,8 @@ class SweepCommand:
     no_pack: Flag = False
     """Only settings of one experiment share a program; the default on a CPU."""
     shrink: Flag = False
-    """When half of the lanes are idle, go on in a program of half as many; the default on an
-    accelerator, but for --deterministic."""
+    """When enough lanes are idle, go on in a program of fewer; the default on an accelerator, but
+    for --deterministic."""
     no_shrink: Flag = False
     """Leave idle lanes as they are; the default on a CPU, where runs are then the same bit by bit
     alone and in company."""
@@ -232,7 +232,7 @@ class SweepCommand:
             checkpoint_seconds=self.checkpoint_seconds,
             chunk_steps=CHUNK_ON_ACCELERATOR if accelerated else 100,
             log_every=CHUNKS_LOGGED if accelerated else 1,
-            shrink=LEAST_LANES if shrinks else None,
+            shrink=LANE_UNIT if shrinks else None,
             rest=rests,
             ahead=accelerated,
             devices=devices,

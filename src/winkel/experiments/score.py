@@ -104,6 +104,28 @@ def score_runs(runs: Iterable[Run]) -> dict[tuple[str, int], dict[str, float]]:
     }
 
 
+def shortfalls(runs: Iterable[Run]) -> dict[tuple[str, int], dict[str, str]]:
+    """What scores lack of what bsuite makes them from: by agent and seed, then by experiment."""
+    lengths: dict[tuple[str, int], dict[str, list[int]]] = {}
+    for config, episodes in runs:
+        experiment = OFFICIAL_IDS.get(config["env"])
+        if experiment is not None:
+            found = lengths.setdefault((config["agent"], config["seed"]), {})
+            found.setdefault(experiment, []).append(len(episodes["return"]))
+    told: dict[tuple[str, int], dict[str, str]] = {}
+    for key, found in lengths.items():
+        for name, numbers in found.items():
+            whole, fewest = EXPERIMENTS[name], min(numbers)
+            parts = []
+            if len(numbers) < len(whole.settings):
+                parts.append(f"{len(numbers)} of {len(whole.settings)} settings")
+            if fewest < whole.num_episodes:
+                parts.append(f"from {fewest:,} of {whole.num_episodes:,} episodes")
+            if parts:
+                told.setdefault(key, {})[name] = ", ".join(parts)
+    return told
+
+
 def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:
     """All logs after one another, with the number of the id and its setting beside each row."""
     no_episodes = {fact: np.zeros(0) for fact in ("return", "length", *FACTS[experiment.family])}

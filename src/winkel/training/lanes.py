@@ -17,7 +17,9 @@ import numpy as np
 from winkel.agents.base import Agent, Settling
 from winkel.errors import InputError
 from winkel.training import device
+from winkel.training.ahead import WORTH_COMPILING, WORTH_MOVING, Ahead, fewer_lanes
 from winkel.training.device import Job, Lane, Trace
+from winkel.training.jobs import jobs_of
 from winkel.training.mesh import copied, described, mesh_of, shared_out
 from winkel.training.programs import Programs, lane_bytes, out_of_memory
 from winkel.training.reports import (
@@ -30,15 +32,12 @@ from winkel.training.reports import (
     reached,
     reports_of,
 )
-from winkel.training.steps import Horizon
 from winkel.types import Clock
 
 __all__ = ["Arrays", "Lanes", "Plan", "Report"]
 
-WORTH_COMPILING = 50_000
-"""Steps that the longest run must still have for a program of fewer lanes to be worth its time."""
-WORTH_MOVING = 10_000
-"""The same where it is compiled in the background, while lanes go on as they are."""
+SOON = 0.02
+"""Share of a run before agents have settled in which their program at rest is compiled."""
 
 
 @dataclass
@@ -58,8 +57,8 @@ class Lanes:
         plans: the runs; they begin in this order.
         num_lanes: how many there are now.
         chunk_steps: steps that all move between two reports.
-        shrink: when nothing waits and half of the lanes are idle, the others move into a program of
-            half as many, in steps of this many and not below it; None: never.
+        shrink: when nothing waits and enough lanes are idle (`fewer_lanes`), the others move into a
+            program of fewer, in steps of this many; None: never.
         rest: when all agents have settled (`Settling`), leave out what they need not learn.
         ahead: compile programs of fewer lanes and of agents at rest in the background, and change
             to them when they are ready; else at once, while all wait.
@@ -85,7 +84,7 @@ class Lanes:
     _plan_of: list[int | None] = field(init=False)
     _queue: deque[int] = field(init=False)
     _saved: dict[int, Lane] = field(init=False)
-    _compiling: dict[tuple[Agent, int], Future[None]] = field(init=False, default_factory=dict)
+    _ahead: Ahead = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.plans:
@@ -101,6 +100,7 @@ class Lanes:
         if self.shrink is not None:
             self.shrink = self._for_all_devices(self.shrink)
         self.env = copied(jax.tree.map(jnp.asarray, self.env), self._mesh)  # travels once
+        self._ahead = Ahead(self.programs, self.env, self.chunk_steps, self._mesh, self.ahead)
         self._plan_of = [None] * self.num_lanes
         self._queue = deque(range(len(self.plans)))
         self._saved = {i: plan.saved for i, plan in enumerate(self.plans) if plan.saved is not None}
@@ -155,36 +155,26 @@ class Lanes:
         return self._reports(burnt_in, trace, lanes, clock)
 
     def _agent_now(self) -> Agent:
-        """The agent, at rest where that changes nothing in any lane."""
+        """The agent, at rest where that changes nothing in any lane and its program is ready."""
+        rested = self._at_rest(within=SOON)
+        if rested is None or not self._ahead.is_ready(rested, self.num_lanes, self._state):
+            return self.agent
+        return self._at_rest() or self.agent
+
+    def _at_rest(self, within: float = 0.0) -> Agent | None:
+        """The agent at rest, if all have settled, or will within a share of their runs."""
         agent = self.agent
         if not self.rest or not isinstance(agent, Settling):
-            return agent
+            return None
         settled = all(
-            agent.settled(float(self._clock.progress[lane]), self.plans[plan].hyper)
+            agent.settled(float(self._clock.progress[lane]) + within, self.plans[plan].hyper)
             for plan, lane in self.running.items()
         )
-        rested = agent.at_rest() if settled else agent
-        return rested if not settled or self._is_ready(rested, self.num_lanes) else agent
+        return agent.at_rest() if settled else None
 
-    def _is_ready(self, agent: Agent, num_lanes: int) -> bool:
-        """Whether lanes can move without waiting; where not, compiling has begun."""
-        if not self.ahead:
-            return True
-        if (agent, num_lanes) not in self._compiling:
-            states = jax.tree.map(
-                lambda x: described((num_lanes, *x.shape[1:]), x.dtype, self._mesh),
-                (self._jobs, self._lanes),
-            )
-            self._compiling[agent, num_lanes] = self.programs.ahead(
-                device.advance,
-                agent,
-                self.env,
-                *states,
-                self.chunk_steps,
-                learning=True,
-                **self._on,
-            )
-        return self._compiling[agent, num_lanes].done()
+    @property
+    def _state(self) -> tuple[Any, Any]:
+        return self._jobs, self._lanes
 
     def prepare(self) -> list[Future[None]]:
         """Compile what the first chunks need, in the background."""
@@ -313,24 +303,8 @@ class Lanes:
         self._jobs = self._jobs_of([spare if plan is None else plan for plan in self._plan_of])
 
     def _jobs_of(self, chosen: list[int]) -> Job:
-        plans = [self.plans[plan] for plan in chosen]
         masked = any(plan.available is not None for plan in self.plans)
-        everything = self.agent.spec.num_actions
-        available = np.array([plan.available or everything for plan in plans], np.int32)
-        jobs = Job(
-            params=_stacked([plan.params for plan in plans]),
-            hyper=_stacked([plan.hyper for plan in plans]),
-            horizon=Horizon(
-                episodes=jnp.array([plan.horizon.episodes for plan in plans], jnp.int32),
-                steps=jnp.array([plan.horizon.steps for plan in plans], jnp.int32),
-            ),
-            key=jax.vmap(_key)(
-                np.array([plan.seed for plan in plans], np.uint32),
-                np.array([plan.copy for plan in plans], np.uint32),
-            ),
-            fan_in=jnp.array([plan.fan_in or self.agent.spec.inputs for plan in plans], float),
-            available=jnp.asarray(available) if masked else None,
-        )
+        jobs = jobs_of([self.plans[plan] for plan in chosen], self.agent.spec, masked)
         return shared_out(jobs, self._mesh)
 
     def _reports(
@@ -369,14 +343,14 @@ class Lanes:
         running = self.running
         if self.shrink is None or self._queue or not running:
             return
-        fewer = self.num_lanes
-        while (half := max(-(-fewer // 2 // self.shrink) * self.shrink, self.shrink)) < fewer:
-            if len(running) > half:
-                break
-            fewer = half
+        count = self.num_lanes
+        wanted = fewer_lanes(count, len(running), self.shrink, at_once=not self.ahead)
         left = max(self._steps_left(plan, lane) for plan, lane in running.items())
-        worth = WORTH_MOVING if self.ahead else WORTH_COMPILING
-        if fewer == self.num_lanes or left < worth or not self._is_ready(self._agent_now(), fewer):
+        if wanted == count or left < (WORTH_MOVING if self.ahead else WORTH_COMPILING):
+            return
+        agent = self._at_rest() or self.agent
+        fewer = self._ahead.fewest(agent, wanted, len(running), count, self._state)
+        if fewer is None:
             return
         which = [*running.values()] + [next(iter(running.values()))] * (fewer - len(running))
         self._lanes = shared_out(device.gathered(self._lanes, np.array(which)), self._mesh)
@@ -413,14 +387,3 @@ class Lanes:
             f"out of memory with {before} lanes of about {need:,.0f} MiB each: "
             f"going on with {self.num_lanes}"
         )
-
-
-def _key(seed: Any, copy: Any) -> Any:
-    """That of the seed; copies are far from what a run folds into its key itself."""
-    key = jax.random.key(seed)
-    return jax.lax.select(copy == 0, key, jax.random.fold_in(key, 1_000_000 + copy))
-
-
-def _stacked(trees: list[Any]) -> Any:
-    """On the host first: one transfer for each leaf, not one for each leaf of each tree."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)

@@ -4,10 +4,8 @@ What a lane costs goes by outputs (actions × atoms), then by inputs; how long a
 its longest run, however few lanes are left; and every program costs half a minute to compile. So
 settings are together that are as wide and as long as each other:
 
-- `cars`: at most 6 inputs and 3 actions; runs of up to a million steps, which explore only at
-  their beginning, while episodes are short: PE-DQN's bonus soon rests in all of them.
-- `long`: at most 23 inputs and 3 actions; as long, but exploring for a third of their steps, and
-  the chains that start beside them and make room early.
+- `long`: at most 23 inputs and 3 actions; runs of up to a million steps, and the chains that start
+  beside them and make room early.
 - `short`: 42 to 103 inputs, 3 actions, at most 200,000 steps.
 - `bandits`: 1 input, 11 actions, 10,000 steps.
 - `chains`: 2 inputs, 5 actions, 100,000 steps. Padded to 11 actions, they took longer than it takes
@@ -51,14 +49,14 @@ def _with_noise_and_scale(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}{kind}" for name in names for kind in ("", "_noise", "_scale"))
 
 
+_CARS = _with_noise_and_scale("cartpole", "mountain_car")
 _SEAS = ("deep_sea", "deep_sea_stochastic")
 
 PACKS: Mapping[str, Pack] = MappingProxyType(
     {
         pack.name: pack
         for pack in (
-            Pack("cars", _with_noise_and_scale("cartpole", "mountain_car")),
-            Pack("long", ("cartpole_swingup", "memory_len", "umbrella_length")),
+            Pack("long", (*_CARS, "cartpole_swingup", "memory_len", "umbrella_length")),
             Pack("short", (*_with_noise_and_scale("catch"), "memory_size", "umbrella_distract")),
             Pack("bandits", _with_noise_and_scale("bandit")),
             Pack("chains", ("discounting_chain",)),
