@@ -4,11 +4,11 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
+
+from process_helpers import PATIENCE, finish, kept_programs, start_winkel, wait_for
 
 # Chunks of 16 steps after 8 end in the middle of episodes of 5; there is a checkpoint after each.
 LENGTH, CHUNK, BURN_IN = 5, 16, 8
@@ -16,7 +16,6 @@ RECORDS = ("config.json", "episodes.npz", "evaluations.npz", "metrics.jsonl", "s
 RUN = "deep_sea/pe_dqn/size=5/seed-0"
 CHECKPOINT = re.compile(r"(\d{12})\.ckpt")
 TEMPORARY = re.compile(r"\.\d{12}\.ckpt\..+")
-PATIENCE = 120.0
 TRAIN = [
     *("train", "deep_sea:size=5", "--hidden", "16", "--num-atoms", "5", "--batch-size", "8"),
     *("--burn-in", str(BURN_IN), "--capacity", "64", "--chunk-steps", str(CHUNK)),
@@ -26,32 +25,14 @@ TRAIN = [
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Programs are compiled once, quickly, and then read from a folder."""
-    return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
-    }
+    return os.environ | kept_programs(tmp_path_factory.mktemp("programs"))
 
 
 def winkel(environment, out, chunks, *options, before=""):
     """A process that trains for so many chunks."""
     episodes = (BURN_IN + CHUNK * chunks) // LENGTH
-    program = f"{before}\nfrom winkel.cli import main\nmain()"
-    arguments = [*TRAIN, "--episodes", str(episodes), "--out", str(out), *options]
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process):
-    output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    return output
+    arguments = [*TRAIN, "--episodes", episodes, "--out", out, *options]
+    return start_winkel(arguments, environment, before=before)
 
 
 def newest(folder):
@@ -86,14 +67,6 @@ def kill_in_the_middle_of_writing(process, folder, rng):
             return
         process.send_signal(signal.SIGCONT)
     pytest.fail("never met it writing")
-
-
-def wait_for(condition, process, poll=0.001):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert process.poll() is None, f"ended before it was killed: {process.communicate()}"
-        assert time.monotonic() < deadline, "waited for too long"
-        time.sleep(poll)
 
 
 def kill_and_resume(environment, root, chunks, kills):
@@ -173,19 +146,22 @@ SWEEP = [
 
 
 def sweeping(environment, out, *options):
-    program = "from winkel.cli import main\nmain()"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *SWEEP, "--out", str(out), *options],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return start_winkel([*SWEEP, "--out", out, *options], environment)
 
 
 def episodes(out):
     paths = sorted(out.glob("*/*/*/seed-*/episodes.npz"))
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
+def wait_for_another_checkpoint(out, process):
+    """Or for the end of a sweep that needs none any more."""
+
+    def count():
+        return len(list(out.glob("*/*/*/seed-*/checkpoint/*.ckpt")))
+
+    begun = count()
+    wait_for(lambda: count() > begun or process.poll() is not None, poll=0.02)
 
 
 @pytest.mark.parametrize(
@@ -203,13 +179,7 @@ def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(environment, tmp_path
     for _ in range(2):
         process = sweeping(environment, out, *options)
         options = ["--resume"]
-        begun = len(list(out.glob("*/*/*/seed-*/checkpoint/*.ckpt")))
-        deadline = time.monotonic() + PATIENCE
-        while len(list(out.glob("*/*/*/seed-*/checkpoint/*.ckpt"))) <= begun:
-            assert time.monotonic() < deadline
-            if process.poll() is not None:
-                break
-            time.sleep(0.02)
+        wait_for_another_checkpoint(out, process)
         time.sleep(chance.uniform(0.0, 1.0))
         process.send_signal(how)
         process.communicate(timeout=PATIENCE)

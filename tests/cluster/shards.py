@@ -7,6 +7,7 @@ TINY = {
     "hidden": (8,), "num_atoms": 5, "num_members": 2, "batch_size": 4, "burn_in": 8,
     "capacity": 32,
 }  # fmt: skip
+SMALL = ("--hidden", "8", "--batch-size", "4", "--burn-in", "8", "--capacity", "32")
 OPTIONS = Options(chunk_steps=20, checkpoint_seconds=0.0, snapshots=2)
 RECORDS = ("config.json", "episodes.npz", "metrics.jsonl", "snapshots.npz")
 

@@ -7,26 +7,16 @@ import threading
 
 import pytest
 
-from cluster.shards import records
+from cluster.shards import SMALL, records
+from terminal_helpers import refused
 from winkel import cli
 from winkel.cluster import on_ray
 from winkel.cluster.locks import Lock
 
 SWEEP = [
     *("sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--seeds", "3", "--lanes", "2"),
-    *("--episodes", "8", "--hidden", "8", "--batch-size", "4", "--burn-in", "8"),
-    *("--capacity", "32",),
-]  # fmt: skip
-
-
-def refused(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(argument) for argument in arguments])
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("winkel: error: ")
-    assert message.count("\n") == 1
-    return message
+    *("--episodes", "8", *SMALL),
+]
 
 
 def test_a_plan_says_what_it_holds_and_its_shards_are_the_sweep(tmp_path, capsys):

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from process_helpers import wait_for
 from winkel.cluster import locks
 from winkel.cluster.locks import STALE, Lock
 from winkel.errors import InputError
@@ -90,9 +91,7 @@ def test_a_holder_who_lost_its_lock_hears_of_it(path, monkeypatch):
     with Lock(path, "slow") as lock:
         lock.check()
         rewrite(path, token="of another", what="quick")
-        deadline = time.monotonic() + 30.0
-        while not lock._lost and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: lock._lost)
         with pytest.raises(InputError, match="taken over by quick"):
             lock.check()
     assert locks.read(path).what == "quick"

@@ -1,44 +1,44 @@
 """Shards on a real Ray cluster, from which workers and nodes are taken away."""
 
+import contextlib
 import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
+from pathlib import Path
 
 import pytest
 
-from cluster.shards import records
+from cluster.shards import SMALL, records
+from process_helpers import PATIENCE, kept_programs, start, wait_for
+from terminal_helpers import refused
 from winkel import cli
 from winkel.cluster import locks
 from winkel.cluster.manifest import read
 from winkel.cluster.on_ray import NotSharedError, Resources, connected, run_on_ray
-from winkel.cluster.progress import lock_path
+from winkel.cluster.progress import lock_path, told
+from winkel.io.runs import run_folder
 
 pytestmark = pytest.mark.cluster
-PATIENCE = 300.0
 SWEEP = [
     *("sweep", "deep-sea", "--sizes", "4", "5", "--agents", "dqn", "--seeds", "8", "--lanes", "2"),
-    *("--episodes", "2000", "--hidden", "8", "--batch-size", "4", "--burn-in", "8"),
-    *("--capacity", "32", "--checkpoint-seconds", "0"),
+    *("--episodes", "2000", "--checkpoint-seconds", "0", *SMALL),
 ]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _programs_are_compiled_once(tmp_path_factory):
-    """All processes, those of Ray too, read them from a folder."""
+def _environment(tmp_path_factory):
+    """Of Ray's processes too: they read compiled programs, and step back for nobody."""
     settings = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        **kept_programs(tmp_path_factory.mktemp("programs")),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # or on a busy machine they get next to no time
     }
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    yield
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -69,29 +69,87 @@ def finished_runs(out):
     return sum(row["runs"]["finished"] for row in rows)
 
 
-def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, plain, tmp_path):
+def process_entries(pid):
+    """What the system tells of a process, beginning with its state and its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["gone", ""]
+
+
+@pytest.fixture
+def in_the_middle():
+    """Finds a node's worker in the middle of a shard, and has it stand still there."""
+    stopped = []
+
+    def is_under_way(out, shard, holder):
+        lock, runs = lock_path(out, shard), [run_folder(out, *run) for run in shard.runs]
+        return (
+            (locks.read(lock) == holder and locks.is_held(lock))
+            and any(status.updates for status in told(out, shard))
+            and not any((run / "config.json").exists() for run in runs)
+        )
+
+    def find(out, shards, node):
+        """Number and worker of a shard of which there are updates, and no run has ended."""
+        raylet = node.all_processes["raylet"][0].process.pid
+        for number, shard in shards.items():
+            holder = locks.read(lock_path(out, shard))
+            if holder is None or process_entries(holder.pid)[1] != str(raylet):
+                continue
+            if is_under_way(out, shard, holder):
+                stopped.append(holder.pid)
+                os.kill(holder.pid, signal.SIGSTOP)
+                wait_for(lambda pid=holder.pid: process_entries(pid)[0] == "T")
+                if is_under_way(out, shard, holder):
+                    return number, holder.pid
+                os.kill(holder.pid, signal.SIGCONT)
+        return None
+
+    yield find
+    for pid in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle, plain, tmp_path):
+    """Both nodes are in the middle of a shard when a worker is killed, and one when it is lost."""
     cluster, second = two_nodes
     manifest = planned(tmp_path)
-    assert len(manifest.shards) == 8
-    happened = []
+    shards = dict(enumerate(manifest.shards))
+    assert len(shards) == 8
+    held, happened = {}, []
+
+    def both_are_held():
+        for node in {cluster.head_node, second} - held.keys():
+            if found := in_the_middle(tmp_path, shards, node):
+                held[node] = found
+        return len(held) == 2
 
     def disturb(ended, told):
-        holders = {k: locks.read(lock_path(tmp_path, manifest.shards[k])) for k in told}
-        begun = [k for k in told if told[k] and told[k][0].updates and holders[k]]
-        if not happened and begun:
-            os.kill(holders[begun[0]].pid, signal.SIGKILL)
-            happened.append(("killed", begun[0], holders[begun[0]].pid))
-        elif len(happened) == 1 and ended and begun:
+        if not happened:
+            wait_for(both_are_held)
+            number, worker = held[cluster.head_node]
+            os.kill(worker, signal.SIGKILL)
+            os.kill(held[second][1], signal.SIGCONT)
+            happened.append(("killed", number, len(ended)))
+            del shards[number]
+        elif len(happened) == 1 and ended:
+            number, worker = wait_for(lambda: in_the_middle(tmp_path, shards, second))
             cluster.remove_node(second, allow_graceful=False)
-            happened.append(("removed", tuple(begun), len(ended)))
+            os.kill(worker, signal.SIGKILL)
+            happened.append(("lost", number, len(ended)))
+
+    def living():
+        return len([node for node in ray.nodes() if node["Alive"]])
 
     with connected(cluster.address) as ray:
-        assert len([node for node in ray.nodes() if node["Alive"]]) == 2
+        assert living() == 2
         ended = run_on_ray(ray, manifest, tmp_path, Resources(cpus=1.0), disturb)
-        assert len([node for node in ray.nodes() if node["Alive"]]) == 1
-    assert [what[0] for what in happened] == ["killed", "removed"]
-    assert happened[1][2] < 8
-    assert sum(shard.finished for shard in ended.values()) == 16
+        wait_for(lambda: living() == 1, poll=0.1)  # Ray gives a silent node some 15 s
+    assert [what for what, *_ in happened] == ["killed", "lost"]
+    assert 0 < happened[1][2] < 8
+    assert [shard.finished for shard in ended.values()] == [2] * 8
     assert finished_runs(tmp_path) == 16
     assert len(plain) == 16 * 4
     assert records(tmp_path) == plain
@@ -99,21 +157,12 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, plain, tmp_pat
 
 
 def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain, tmp_path):
-    def start(*options):
-        arguments = [*SWEEP, "--out", str(tmp_path), "--cluster", "ray", *options]
-        return subprocess.Popen(
-            [sys.executable, "-m", "winkel", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def sweep(*options):
+        arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", *options]
+        return start([sys.executable, "-m", "winkel", *arguments], start_new_session=True)
 
-    process, deadline = start(), time.monotonic() + PATIENCE
-    while not list(tmp_path.glob("*/*/*/seed-*/config.json")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = sweep()
+    wait_for(lambda: list(tmp_path.glob("*/*/*/seed-*/config.json")), process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, errors
@@ -123,7 +172,7 @@ def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain,
     assert 0 < len([name for name in done if name.endswith("config.json")]) < 16
     assert not list((tmp_path / "shards").glob("*.lock"))
     assert not list((tmp_path / "shards").glob("token-*"))
-    output, errors = start("--resume").communicate(timeout=PATIENCE)
+    output, errors = sweep("--resume").communicate(timeout=PATIENCE)
     found = int(re.search(r"found finished (\d+);", output)[1])
     assert f"finished {16 - found}, failed 0" in output, errors
     assert records(tmp_path) == plain
@@ -146,6 +195,5 @@ def test_a_folder_that_is_not_shared_is_told_by_node_and_name(tmp_path):
 
 
 def test_what_no_node_has_is_refused_at_once(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        cli.main([*SWEEP, "--out", str(tmp_path), "--cluster", "ray", "--gpus-per-shard", "64"])
-    assert "need a node with 1 CPUs and 64 GPUs for a shard" in capsys.readouterr().err
+    arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", "--gpus-per-shard", "64"]
+    assert "need a node with 1 CPUs and 64 GPUs for a shard" in refused(arguments, capsys)

@@ -5,18 +5,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from cluster.shards import records
+from cluster.shards import SMALL, records
+from process_helpers import PATIENCE, finish, kept_programs, start, wait_for
+from terminal_helpers import refused
 from winkel import cli
 
-PATIENCE = 120.0
 SWEEP = [
     *("sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--seeds", "6", "--lanes", "2"),
-    *("--episodes", "2000", "--hidden", "8", "--batch-size", "4", "--burn-in", "8"),
-    *("--capacity", "32", "--checkpoint-seconds", "0"),
+    *("--episodes", "2000", "--checkpoint-seconds", "0", *SMALL),
 ]
 
 
@@ -27,38 +26,21 @@ def environment(tmp_path_factory):
     (tools / "scontrol").write_text(f'#!/bin/bash\necho "$@" >> {tools}/told\n')
     (tools / "scontrol").chmod(0o755)
     return os.environ | {
+        **kept_programs(tmp_path_factory.mktemp("programs")),
         "PATH": f"{tools}:{os.environ['PATH']}",
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "SLURM_JOB_ID": "1234",
         "TOLD": str(tools / "told"),
     }
 
 
-def start(environment, script, number):
-    return subprocess.Popen(
-        ["bash", str(script)],
-        env=environment | {"SLURM_ARRAY_TASK_ID": str(number)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process):
-    output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    return output
+def job(environment, script, number):
+    return start(["bash", script], environment | {"SLURM_ARRAY_TASK_ID": str(number)})
 
 
 def stop(process, out, seeds, which):
     """Send a signal to the script once the shard has made a checkpoint; how it ended."""
     folders = [out / f"deep_sea/dqn/size=4/seed-{seed}/checkpoint" for seed in seeds]
-    deadline = time.monotonic() + PATIENCE
-    while not all(any(folder.glob("*.ckpt")) for folder in folders):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "waited for too long"
-        time.sleep(0.001)
+    wait_for(lambda: all(any(f.glob("*.ckpt")) for f in folders), process)
     process.send_signal(which)
     _, errors = process.communicate(timeout=PATIENCE)
     assert "Traceback" not in errors
@@ -81,16 +63,16 @@ def test_a_job_array_stopped_and_requeued_makes_the_records_of_a_plain_sweep(
     logs = re.search(r"--output=(.*)/slurm-%A_%a.log", text)[1]
     assert os.path.isdir(logs)
 
-    code, errors = stop(start(environment, script, 1), out, (2, 3), signal.SIGTERM)
+    code, errors = stop(job(environment, script, 1), out, (2, 3), signal.SIGTERM)
     assert (code, "stopped by SIGTERM" in errors) == (75, True)
     assert not os.path.exists(environment["TOLD"])
-    code, errors = stop(start(environment, script, 2), out, (4, 5), signal.SIGUSR1)
+    code, errors = stop(job(environment, script, 2), out, (4, 5), signal.SIGUSR1)
     assert (code, "stopped by SIGUSR1" in errors) == (0, True)
     with open(environment["TOLD"]) as told:
         assert told.read() == "requeue 1234\n"
 
     for number in range(3):
-        assert "finished 2, failed 0, found ended 0" in finish(start(environment, script, number))
+        assert "finished 2, failed 0, found ended 0" in finish(job(environment, script, number))
     assert len(records(plain)) == 24
     assert records(out) == records(plain)
 
@@ -98,9 +80,8 @@ def test_a_job_array_stopped_and_requeued_makes_the_records_of_a_plain_sweep(
 def test_the_script_is_of_whole_gpus_and_names_the_interpreter(tmp_path, capsys):
     out, script = tmp_path / "out with a space", tmp_path / "a.sbatch"
     arguments = [*SWEEP, "--out", str(out), "--cluster", "slurm", "--script", str(script)]
-    with pytest.raises(SystemExit):
-        cli.main([*arguments, "--gpus-per-shard", "0.5"])
-    assert "--gpus-per-shard to be a whole number for SLURM, got 0.5" in capsys.readouterr().err
+    message = refused([*arguments, "--gpus-per-shard", "0.5"], capsys)
+    assert "--gpus-per-shard to be a whole number for SLURM, got 0.5" in message
     cli.main([*arguments, "--gpus-per-shard", "2", "--resume"])
     text = script.read_text()
     assert "#SBATCH --gpus-per-task=2\n" in text

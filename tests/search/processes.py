@@ -1,13 +1,11 @@
 """Searches as processes of their own."""
 
 import os
-import subprocess
 import sys
-import time
 
+from process_helpers import kept_programs, start
 from search.tiny import FIELDS
 
-PATIENCE = 120.0
 TRIALS, EPISODES, CHUNK = 8, 400, 50
 SPACE = f"""
 [[environments]]
@@ -30,12 +28,7 @@ main()
 
 
 def environment(folder):
-    """Programs are compiled once, quickly, and then read from a folder."""
-    return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(folder),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
-    }
+    return os.environ | kept_programs(folder)
 
 
 def searching(environment, out, gate, *options):
@@ -50,25 +43,4 @@ def searching(environment, out, gate, *options):
         *("search", "--trials", str(TRIALS), "--space", str(out / "space.toml"), *fields),
         *("--chunk-steps", str(CHUNK), "--lanes", "2", "--out", str(out), "--resume", *options),
     ]
-    return subprocess.Popen(
-        [sys.executable, "-c", WAITING, str(gate), *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process):
-    output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    return output
-
-
-def wait_for(condition, *processes):
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        for process in processes:
-            assert process.poll() is None, f"ended before: {process.communicate()}"
-        assert time.monotonic() < deadline, "waited for too long"
-        time.sleep(0.005)
+    return start([sys.executable, "-c", WAITING, gate, *arguments], environment)

@@ -5,6 +5,7 @@ import re
 import pytest
 from optuna.trial import TrialState
 
+from terminal_helpers import refused
 from winkel import cli
 from winkel.commands import terminal
 from winkel.experiments.train import train
@@ -41,15 +42,7 @@ def found(study):
     return summarise(load_study(study))
 
 
-def refused(arguments, capsys):
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        cli.main([str(argument) for argument in arguments])
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert message.startswith("winkel: error: ")
-    assert message.count("\n") == 1
-    return message
+of_bdqn = pytest.mark.parametrize("study", ["bdqn"], indirect=True)
 
 
 def test_the_best_of_twelve_trials_beats_the_worst_by_the_margin(found):
@@ -61,15 +54,13 @@ def test_the_best_of_twelve_trials_beats_the_worst_by_the_margin(found):
     assert all(configurations.count(one) == 1 for one in configurations)
 
 
-def test_what_a_trial_reports_is_what_training_alone_sees(study, found, monkeypatch):
+@of_bdqn
+def test_what_a_trial_reports_is_what_training_alone_sees(found, monkeypatch):
     """The winner trained by itself, with the tuning seed that `winkel train` refuses."""
-    if found.agent != "bdqn":
-        pytest.skip("once is enough")
     monkeypatch.setattr("winkel.experiments.train.MAX_SEED", FIRST_SEED)
-    space = {name: value for name, value in found.complete[0].values.items()}
-    fixed = {"hidden": (16,), "batch_size": 16, "burn_in": 12, "capacity": 256}
-    fixed |= {"num_atoms": 11} if found.agent == "pe_dqn" else {"num_members": 5}
-    alone = train("deep_sea:size=6", found.agent, seeds=[FIRST_SEED], episodes=60, **fixed, **space)
+    fixed = {"hidden": (16,), "batch_size": 16, "burn_in": 12, "capacity": 256, "num_members": 5}
+    fields = fixed | found.complete[0].values
+    alone = train("deep_sea:size=6", "bdqn", seeds=[FIRST_SEED], episodes=60, **fields)
     seen = alone.runs[0].episodes["seen"]
     looks = found.looks[found.complete[0].number]
     assert [looks[step] for step in range(1, 6)] == [seen[at - 1] for at in (12, 24, 36, 48, 60)]
@@ -116,9 +107,8 @@ def test_the_winner_becomes_a_preset_that_training_reads(study, found, tmp_path,
         assert "need a name of" in refused(["search", "apply", study, "--name", name], capsys)
 
 
-def test_a_search_goes_on_for_more_trials(study, found, capsys):
-    if found.agent != "bdqn":
-        pytest.skip("once is enough")
+@of_bdqn
+def test_a_search_goes_on_for_more_trials(study, capsys):
     agent = ["--agent", "bdqn", *SIZES["bdqn"]]
     command = ["search", *agent, *SEA, *TINY, "--out", str(study)]
     assert "--resume" in refused([*command, "--trials", "12"], capsys)

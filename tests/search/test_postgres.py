@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from search.processes import TRIALS, environment, finish, searching, wait_for
+from process_helpers import finish, wait_for
+from search.processes import TRIALS, environment, searching
 from winkel.search import claims
 from winkel.search.storage import load_study
 
