@@ -1,9 +1,10 @@
 """How long packs of bsuite's settings take, from how long their runs were.
 
-A program's step costs `a + b · lanes`, less when all agents rest; runs end, lanes are left out
-(`fewer_lanes`) some steps later, when their program is compiled. The constants are measured, the
-lengths of runs are read from a sweep's folder; a run that is not there has its greatest length, or
-what `--length EXPERIMENT=STEPS` says. Prints the seconds of each way to pack.
+A program's step costs `a + b · lanes`, less when all its agents rest; runs end, lanes are left
+out or move (`training/regrouping.py`) some steps later, when their program is compiled. The
+constants are measured; the lengths of runs are read from a sweep's folder, and a run that is not
+there has its greatest length, or what `--length EXPERIMENT=STEPS` says. Prints the seconds of each
+way to pack.
 
     python benchmarks/packs.py RUNS --length cartpole_swingup=575000
 """
@@ -17,13 +18,16 @@ from winkel.envs.bsuite.packs import PACKS
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.envs.registry import longest_episode
 from winkel.io.results import load_all
-from winkel.training.ahead import fewer_lanes
+from winkel.training.ahead import rounded_up
+from winkel.training.regrouping import fewer_lanes
 
 CARS = tuple(
     f"{car}{kind}" for car in ("cartpole", "mountain_car") for kind in ("", "_noise", "_scale")
 )
 LONG = tuple(name for name in PACKS["long"].experiments if name not in CARS)
-TICK = 1_000
+TICK, UNIT = 1_000, 8
+Cost = tuple[float, float]
+"""Milliseconds of a step: of the program, and of each lane."""
 
 
 def main(arguments: list[str] | None = None) -> dict[str, float]:
@@ -38,7 +42,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     options = parser.parse_args(arguments)
     given = {name: int(steps) for name, _, steps in (one.partition("=") for one in options.length)}
 
-    def seconds(experiments: tuple[str, ...], halves: bool) -> float:
+    def seconds(experiments: tuple[str, ...], way: str) -> float:
         lengths = np.array(
             [
                 length(options.runs, name, i, given)
@@ -46,16 +50,18 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
                 for i in range(len(EXPERIMENTS[name].settings))
             ]
         )
-        return duration(lengths, options.exploring, options.resting, options.compiling, halves)
+        return duration(lengths, (options.exploring, options.resting), options.compiling, way)
 
     found = {
-        "cars and long apart, lanes halved": seconds(CARS, True) + seconds(LONG, True),
-        "cars and long apart, an eighth left out": seconds(CARS, False) + seconds(LONG, False),
-        "one pack, lanes halved": seconds(CARS + LONG, True),
-        "one pack, an eighth left out": seconds(CARS + LONG, False),
+        "two packs, lanes halved": seconds(CARS, "halved") + seconds(LONG, "halved"),
+        "one pack, lanes halved": seconds(CARS + LONG, "halved"),
+        "two packs, an eighth left out": seconds(CARS, "eighths") + seconds(LONG, "eighths"),
+        "one pack, an eighth left out": seconds(CARS + LONG, "eighths"),
+        "two packs, rows at rest too": seconds(CARS, "parted") + seconds(LONG, "parted"),
+        "one pack, rows at rest too": seconds(CARS + LONG, "parted"),
     }
     for name, value in found.items():
-        print(f"{name:42} {value:7,.0f} s")
+        print(f"{name:32} {value:7,.0f} s")
     return found
 
 
@@ -70,25 +76,40 @@ def length(runs: Path, experiment: str, index: int, given: dict[str, int]) -> tu
     return steps, steps // 3
 
 
-def duration(
-    lengths: np.ndarray,
-    exploring: tuple[float, float],
-    resting: tuple[float, float],
-    compiling: int,
-    halves: bool,
-) -> float:
-    """Seconds of one program after the other, until the last run has ended."""
-    lanes, milliseconds, ready, fewer = len(lengths), 0.0, None, len(lengths)
+def duration(lengths: np.ndarray, costs: tuple[Cost, Cost], compiling: int, way: str) -> float:
+    """Seconds until the last run has ended, programs changing one at a time.
+
+    Ways: `halved`, programs of fewer lanes when half of them are idle; `eighths`, when an eighth
+    is; `parted`, those at rest moreover in a row of their own, by the eighth.
+    """
+    exploring, resting = costs
+    explorers, settled = lengths, lengths[:0]
+    rows, ready, milliseconds = [len(lengths), 0], None, 0.0
     for step in range(0, int(lengths[:, 0].max()), TICK):
-        running = lengths[lengths[:, 0] > step]
+        explorers, settled = (part[part[:, 0] > step] for part in (explorers, settled))
+        rests = explorers[:, 1] <= step
         if ready is not None and step >= ready:
-            lanes, ready = fewer, None
+            if way == "parted":
+                settled = np.concatenate([settled, explorers[rests]])
+                explorers, rests = explorers[~rests], rests[:0]
+            rows, ready = wanted(rows, explorers, settled, way), None
         if ready is None:
-            fewer = fewer_lanes(lanes, len(running), 8, at_once=halves)
-            ready = step + compiling if fewer < lanes else None
-        fixed, each = exploring if (running[:, 1] > step).any() else resting
-        milliseconds += TICK * (fixed + each * lanes)
+            apart = way == "parted" and rests.sum() >= max(UNIT, len(explorers) / 8)
+            after = (explorers[~rests], np.concatenate([settled, explorers[rests]]))
+            if apart or wanted(rows, *(after if apart else (explorers, settled)), way) != rows:
+                ready = step + compiling
+        fixed, each = resting if rests.all() else exploring
+        milliseconds += TICK * (fixed + each * rows[0]) if len(explorers) else 0.0
+        milliseconds += TICK * (resting[0] + resting[1] * rows[1]) if len(settled) else 0.0
     return milliseconds / 1000
+
+
+def wanted(rows: list[int], explorers: np.ndarray, settled: np.ndarray, way: str) -> list[int]:
+    """Lanes of the row that explores and of the one at rest, which alone can grow."""
+    fewer = fewer_lanes(rows[0], len(explorers), UNIT, at_once=way == "halved")
+    if len(settled) > rows[1]:
+        return [fewer, rounded_up(len(settled), UNIT)]
+    return [fewer, fewer_lanes(rows[1], len(settled), UNIT, at_once=False)]
 
 
 if __name__ == "__main__":

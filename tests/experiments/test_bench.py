@@ -53,7 +53,7 @@ def lanes():
 
 
 def test_learning_alone_makes_every_update(lanes):
-    run, hyper = lanes._lanes.run, lanes._jobs.hyper
+    run, hyper = lanes.rows[0].lanes.run, lanes.rows[0].jobs.hyper
     learner, clock, losses = bench.learn_alone(lanes.agent, hyper, run, 5)
     assert clock.updates.tolist() == (run.clock.updates + 5).tolist()
     assert clock.env_steps.tolist() == run.clock.env_steps.tolist()
@@ -113,7 +113,9 @@ def inside_loops(compiled):
 
 def test_the_work_of_both_parts_is_inside_their_loops(lanes):
     """Neither moved out of the loop nor folded away: products and random bits are in its body."""
-    learning = bench.learn_alone.lower(lanes.agent, lanes._jobs.hyper, lanes._lanes.run, 5)
+    learning = bench.learn_alone.lower(
+        lanes.agent, lanes.rows[0].jobs.hyper, lanes.rows[0].lanes.run, 5
+    )
     assert re.search(r"\bdot\(", inside_loops(learning.compile()))
     task = make("cartpole_noise/0")
     params = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * 2), task.params)

@@ -24,7 +24,7 @@ def plans(task, configured):
 
 
 def learners(lanes):
-    return [np.asarray(x) for x in jax.tree.leaves(lanes._lanes.run.learner)]
+    return [np.asarray(x) for x in jax.tree.leaves(lanes.rows[0].lanes.run.learner)]
 
 
 def whole(task, configured, num_lanes, devices):
@@ -38,7 +38,7 @@ def whole(task, configured, num_lanes, devices):
         if early is None:
             early = learners(lanes)
             looks = [lanes.evaluate([0, 1], 1, 2), lanes.survey([0, 1])]
-            spread = lanes._lanes.run.clock.updates.sharding
+            spread = lanes.rows[0].lanes.run.clock.updates.sharding
         for report in reports:
             episodes[report.plan].append(report.episodes)
             if report.finished:

@@ -1,89 +1,16 @@
 """Runs side by side: what a run does depends on nothing but itself."""
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.envs.registry import make
+from training.chance import AGENT, BURN_IN, CHUNK, LENGTH, TASK, Course, Dice, courses, plan
 from winkel.errors import InputError
-from winkel.experiments.config import configure
 from winkel.training import device
-from winkel.training import lanes as lanes_module
-from winkel.training.lanes import Arrays, Lanes, Plan, Report
+from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon
-from winkel.types import Atoms, Decision, Estimates, Update
 
-# Chunks of 16 steps after 8 end in the middle of episodes of 5.
-TASK = make("deep_sea:size=5")
-TINY = {"hidden": (16,), "num_atoms": 5, "batch_size": 8, "burn_in": 8, "capacity": 64}
-AGENT, HYPER = configure("pe_dqn", TINY, TASK)[1:]
-CHUNK, LENGTH, BURN_IN = 16, 5, 8
 PROGRAMS = ("begin", "advance", "evaluate", "survey")
-
-
-class Course(NamedTuple):
-    """One run from its first chunk to its last."""
-
-    reports: list[Report]
-    states: list[Any]
-
-    @property
-    def episodes(self) -> Arrays:
-        parts = [report.episodes for report in self.reports if report.episodes]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def plan(seed=0, episodes=24, saved=None, stop=None, steps=None, **hyper):
-    limits = {"episodes": episodes, "steps": steps}
-    horizon = Horizon(**{name: limit for name, limit in limits.items() if limit is not None})
-    changed = HYPER._replace(**hyper)
-    return Plan(TASK.params, changed, horizon, seed, stop=stop, saved=saved)
-
-
-@dataclass(frozen=True)
-class Dice:
-    """An agent of nothing but chance, which shows its draws."""
-
-    config: Any = AGENT.config
-    spec: Any = AGENT.spec
-
-    def init(self, key, hyper):
-        return jax.random.uniform(key)
-
-    def init_actor(self, key):
-        return jax.random.uniform(key)
-
-    def act(self, learner, actor, obs, first, clock, hyper, key):
-        return Decision(action=jax.random.randint(key, (), 0, 2)), jax.random.uniform(key)
-
-    def update(self, learner, batch, clock, hyper, key):
-        draw = jax.random.uniform(key)
-        metrics = {"loss": draw, "index": jnp.mean(batch.indices.astype(jnp.float32))}
-        return draw, Update(priorities=jnp.zeros(len(batch.indices)), metrics=metrics)
-
-    def estimates(self, learner, obs, hyper):
-        zero = jnp.zeros(2)
-        atoms = Atoms(locations=jnp.zeros((1, 2, 1)), probs=jnp.ones((1, 2, 1)))
-        return Estimates(value=zero, members=atoms, disagreement=zero, bonus=zero)
-
-    def member_names(self):
-        return ("chance",)
-
-
-def courses(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK):
-    lanes = Lanes(agent, TASK.env, plans, num_lanes, chunk_steps)
-    made = [Course([], []) for _ in plans]
-    while reports := lanes.advance():
-        for report in reports:
-            made[report.plan].reports.append(report)
-            made[report.plan].states.append(lanes.state(lanes.running[report.plan]))
-            if report.finished or report.failure:
-                lanes.release(report.plan)
-    return made
 
 
 def alone(one, num_lanes=3):
@@ -441,72 +368,6 @@ def test_an_evaluation_is_what_the_greedy_policy_earns(company):
 def test_impossible_lanes_are_refused(plans, num_lanes, chunk_steps, shown):
     with pytest.raises(InputError, match=shown):
         Lanes(AGENT, TASK.env, [plan()] * plans, num_lanes, chunk_steps)
-
-
-@dataclass(frozen=True)
-class Settler(Dice):
-    """Settles after a share of the horizon that its hyperparameters give; loses −1 at rest."""
-
-    resting: bool = False
-
-    def update(self, learner, batch, clock, hyper, key):
-        learner, update = super().update(learner, batch, clock, hyper, key)
-        loss = jnp.asarray(-1.0) if self.resting else update.metrics["loss"]
-        return learner, update._replace(metrics={"loss": loss})
-
-    def settled(self, progress, hyper):
-        return progress >= hyper.beta_decay
-
-    def at_rest(self):
-        return replace(self, resting=True)
-
-
-@pytest.mark.parametrize("rest", [True, False])
-def test_agents_rest_when_all_have_settled_and_records_stay_the_same(rest):
-    plans = [plan(seed=0, beta_decay=0.3), plan(seed=1, beta_decay=0.7)]
-    lanes = Lanes(Settler(), TASK.env, plans, 2, CHUNK, rest=rest)
-    episodes, at_rest = [], []
-    settled = False
-    while reports := lanes.advance():
-        losses = {report.metrics["loss"] for report in reports}
-        at_rest.append(losses == {-1.0})
-        assert at_rest[-1] == (rest and settled)
-        settled = all(r.progress >= plans[r.plan].hyper.beta_decay for r in reports)
-        episodes += [(r.plan, r.episodes.get("return", np.zeros(0)).tolist()) for r in reports]
-        for report in reports:
-            if report.finished:
-                lanes.release(report.plan)
-    assert any(at_rest) == rest
-    assert not at_rest[0]
-    expected = courses(plans, 2, agent=Settler())
-    for number, course in enumerate(expected):
-        returns = [x for which, found in episodes if which == number for x in found]
-        np.testing.assert_array_equal(returns, course.episodes["return"])
-
-
-def test_the_program_at_rest_is_compiled_before_agents_settle_and_used_after(monkeypatch):
-    monkeypatch.setattr(lanes_module, "SOON", 0.2)
-    plans = [plan(seed=0, beta_decay=0.3), plan(seed=1, beta_decay=0.7)]
-    lanes = Lanes(Settler(), TASK.env, plans, 2, CHUNK, rest=True, ahead=True)
-    asked, at_rest, done = [], [], 0.0
-    ahead = lanes.programs.ahead
-
-    def watched(function, agent, *arguments, **named):
-        asked.append((done, agent.resting))
-        begun = ahead(function, agent, *arguments, **named)
-        begun.result()
-        return begun
-
-    monkeypatch.setattr(lanes.programs, "ahead", watched)
-    while reports := lanes.advance():
-        at_rest.append((done, {report.metrics["loss"] for report in reports} == {-1.0}))
-        done = min(report.progress for report in reports)
-        for report in reports:
-            if report.finished:
-                lanes.release(report.plan)
-    assert [resting for _, resting in asked] == [True]
-    assert 0.5 <= asked[0][0] < 0.7
-    assert [resting for _, resting in at_rest] == [done >= 0.7 for done, _ in at_rest]
 
 
 def test_a_run_added_later_is_the_run_it_would_have_been():

@@ -9,7 +9,7 @@ import pytest
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.experiments.config import configure
-from winkel.training import ahead, device, lanes, programs
+from winkel.training import ahead, device, programs, regrouping
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -136,7 +136,7 @@ def test_looks_without_memory_are_made_one_by_one(monkeypatch, look):
 
 
 def test_idle_lanes_are_left_out(whole, monkeypatch):
-    monkeypatch.setattr(lanes, "WORTH_COMPILING", 0)
+    monkeypatch.setattr(regrouping, "WORTH_COMPILING", 0)
     machine = Lanes(AGENT, TASK.env, PLANS, 6, CHUNK, shrink=2)
     records, counts = finished(machine)
     for number, table in whole.items():
@@ -241,7 +241,7 @@ def test_what_is_prepared_is_not_compiled_again(compiled):
     ],
 )
 def test_how_many_lanes_runs_need(num_lanes, running, unit, at_once, fewer):
-    assert ahead.fewer_lanes(num_lanes, running, unit, at_once) == fewer
+    assert regrouping.fewer_lanes(num_lanes, running, unit, at_once) == fewer
 
 
 class Later(Future):
@@ -288,7 +288,7 @@ def test_one_program_of_fewer_lanes_is_compiled_at_a_time(slow):
 
 def test_lanes_go_on_until_the_program_of_fewer_is_ready(whole, slow):
     machine = Lanes(AGENT, TASK.env, PLANS, 4, CHUNK, shrink=1, ahead=True)
-    machine._ahead.programs, asked = slow
+    machine._regrouping.ahead.programs, asked = slow
 
     def compile_it(counts):
         for program in asked.values():

@@ -278,16 +278,15 @@ def _advance(lanes: Lanes) -> None:
     for report in lanes.advance():
         if report.failure is not None:
             raise FloatingPointError(report.failure)
-    jax.block_until_ready(lanes._lanes)
+    jax.block_until_ready(lanes.rows[0].lanes)
 
 
 def _learning(lanes: Lanes, num_steps: int) -> float:
     """Seconds of as many updates as a chunk has steps, from what the loop has stored."""
+    jobs, states = lanes.rows[0].state
 
     def chunk() -> None:
-        jax.block_until_ready(
-            learn_alone(lanes.agent, lanes._jobs.hyper, lanes._lanes.run, num_steps)
-        )
+        jax.block_until_ready(learn_alone(lanes.agent, jobs.hyper, states.run, num_steps))
 
     chunk()
     return _timed(chunk).median
@@ -307,10 +306,10 @@ def _environment(
             random.integers(task.env.num_actions, size=(number, num_steps)), jnp.int32
         )
 
+        jobs = lanes.rows[0].jobs
+
         def chunk() -> None:
-            jax.block_until_ready(
-                step_alone(lanes.env, lanes._jobs.params, lanes._jobs.key, actions)
-            )
+            jax.block_until_ready(step_alone(lanes.env, jobs.params, jobs.key, actions))
 
         chunk()
         known[task.id, number] = _timed(chunk).median

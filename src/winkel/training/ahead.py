@@ -15,19 +15,13 @@ from winkel.training import device
 from winkel.training.mesh import described
 from winkel.training.programs import Programs
 
-WORTH_COMPILING = 50_000
-"""Steps that the longest run must still have for a program of fewer lanes to be worth its time."""
-WORTH_MOVING = 10_000
-"""The same where it is compiled in the background, while lanes go on as they are."""
+MOST = 1_000_000
+"""Lanes that no program has."""
 
 
-def fewer_lanes(num_lanes: int, running: int, unit: int, at_once: bool) -> int:
-    """Lanes for the runs under way, in steps of `unit`; as many as there are if too few are idle.
-
-    Half of them must be where all wait for the compilation, an eighth where nobody does.
-    """
-    needed = -(-running // unit) * unit
-    return needed if num_lanes - needed >= num_lanes / (2 if at_once else 8) else num_lanes
+def rounded_up(count: int, unit: int) -> int:
+    """The next multiple."""
+    return -(-count // unit) * unit
 
 
 @dataclass
@@ -83,12 +77,26 @@ class Ahead:
         """
         if not self.in_background:
             return wanted
-        fitting = {
-            count: begun
-            for (whose, count), begun in self._begun.items()
-            if whose == agent and running <= count < num_lanes
-        }
-        ready = [count for count, begun in fitting.items() if begun.done()]
-        if wanted not in fitting and len(ready) == len(fitting):
-            self.is_ready(agent, wanted, state)
+        ready = self._ready(agent, wanted, range(running, num_lanes), state)
         return min(ready, default=None)
+
+    def roomiest(self, agent: Agent, wanted: int, least: int, state: Any) -> int | None:
+        """Lanes of the smallest program that is ready and has the lanes wanted, if any.
+
+        Or of the largest with `least` or more. Another is begun only when none is being compiled.
+        """
+        ready = self._ready(agent, wanted, range(least, MOST), state)
+        fitting = [count for count in ready if count >= wanted]
+        return min(fitting) if fitting else max(ready, default=None)
+
+    def _ready(self, agent: Agent, wanted: int, counts: range, state: Any) -> list[int]:
+        """Those numbers of lanes for which there is a program; begins one that is wanted."""
+        begun = {
+            count: future
+            for (whose, count), future in self._begun.items()
+            if whose == agent and count in counts
+        }
+        ready = [count for count, future in begun.items() if future.done()]
+        if wanted not in begun and len(ready) == len(begun):
+            self.is_ready(agent, wanted, state)
+        return ready

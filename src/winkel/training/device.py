@@ -322,6 +322,12 @@ def gathered(lanes: Any, which: Int[Array, "N"]) -> Any:
 
 
 @jax.jit
+def gathered_of(rows: list[Any], which: Int[Array, "N"]) -> Any:
+    """Some of the lanes of several rows, counted through, in this order."""
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[which], *rows)
+
+
+@jax.jit
 def placed(lanes: Any, lane: Int[Array, ""] | int, one: Any) -> Any:
     """Many lanes, with another one in its place."""
     return jax.tree.map(lambda stacked, x: stacked.at[lane].set(x), lanes, one)

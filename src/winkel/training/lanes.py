@@ -4,40 +4,39 @@ The host's side of the loop on the accelerator. Nothing here touches a disk or a
 tells after every chunk of steps what happened, and hands out or takes in the state of a lane.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from winkel.agents.base import Agent, Settling
+from winkel.agents.base import Agent
 from winkel.errors import InputError
 from winkel.training import device
-from winkel.training.ahead import WORTH_COMPILING, WORTH_MOVING, Ahead, fewer_lanes
+from winkel.training.ahead import Ahead, rounded_up
 from winkel.training.device import Job, Lane, Trace
 from winkel.training.jobs import jobs_of
 from winkel.training.mesh import copied, described, mesh_of, shared_out
 from winkel.training.programs import Programs, lane_bytes, out_of_memory
+from winkel.training.regrouping import Regrouping
 from winkel.training.reports import (
     Arrays,
     Moved,
     Plan,
     Report,
     only,
-    progress,
     reached,
     reports_of,
 )
+from winkel.training.rows import Row
 from winkel.types import Clock
 
 __all__ = ["Arrays", "Lanes", "Plan", "Report"]
-
-SOON = 0.02
-"""Share of a run before agents have settled in which their program at rest is compiled."""
 
 
 @dataclass
@@ -55,11 +54,12 @@ class Lanes:
         agent: the algorithm.
         env: the environment's functions.
         plans: the runs; they begin in this order.
-        num_lanes: how many there are now.
+        num_lanes: how many there are now, in all rows.
         chunk_steps: steps that all move between two reports.
         shrink: when nothing waits and enough lanes are idle (`fewer_lanes`), the others move into a
             program of fewer, in steps of this many; None: never.
-        rest: when all agents have settled (`Settling`), leave out what they need not learn.
+        rest: when agents have settled (`Settling`), leave out what they need not learn: with
+            `shrink` and `ahead` in a row of their own, else when all of them have.
         ahead: compile programs of fewer lanes and of agents at rest in the background, and change
             to them when they are ready; else at once, while all wait.
         notice: gets a sentence when memory did not suffice.
@@ -78,13 +78,11 @@ class Lanes:
     notice: Callable[[str], None] = lambda _: None
     programs: Programs = field(default_factory=Programs)
     devices: int = 1
-    _jobs: Any = field(init=False, default=None)
-    _lanes: Any = field(init=False, default=None)
-    _clock: Any = field(init=False, default=None)
-    _plan_of: list[int | None] = field(init=False)
+    rows: list[Row] = field(init=False)
+    """Lanes by program: those that explore, and those at rest."""
     _queue: deque[int] = field(init=False)
     _saved: dict[int, Lane] = field(init=False)
-    _ahead: Ahead = field(init=False)
+    _regrouping: Regrouping = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.plans:
@@ -100,19 +98,25 @@ class Lanes:
         if self.shrink is not None:
             self.shrink = self._for_all_devices(self.shrink)
         self.env = copied(jax.tree.map(jnp.asarray, self.env), self._mesh)  # travels once
-        self._ahead = Ahead(self.programs, self.env, self.chunk_steps, self._mesh, self.ahead)
-        self._plan_of = [None] * self.num_lanes
+        ahead = Ahead(self.programs, self.env, self.chunk_steps, self._mesh, self.ahead)
+        self._regrouping = Regrouping(self.agent, ahead, self.shrink, self.rest)
+        self.rows = [Row(self.agent, [None] * self.num_lanes)]
         self._queue = deque(range(len(self.plans)))
         self._saved = {i: plan.saved for i, plan in enumerate(self.plans) if plan.saved is not None}
 
     def _for_all_devices(self, count: int) -> int:
         """So many, or a few more: a multiple of the devices."""
-        return -(-count // self.devices) * self.devices
+        return rounded_up(count, self.devices)
 
     @property
     def running(self) -> dict[int, int]:
-        """Lane of each run under way."""
-        return {plan: lane for lane, plan in enumerate(self._plan_of) if plan is not None}
+        """Lane of each run under way, counted through all rows."""
+        offsets = itertools.accumulate((row.num_lanes for row in self.rows), initial=0)
+        return {
+            plan: offset + lane
+            for offset, row in zip(offsets, self.rows, strict=False)
+            for plan, lane in row.running.items()
+        }
 
     def advance(self) -> list[Report]:
         """Fill idle lanes from the queue, then move all by a chunk. Empty when all is done.
@@ -122,59 +126,43 @@ class Lanes:
         suffice, all is as it was before the chunk, in half as many lanes, and tried again.
         """
         while True:
-            self._shrink()
-            plan_of, queue, saved = list(self._plan_of), deque(self._queue), dict(self._saved)
-            before = self._jobs, self._lanes, self._clock
+            self._regroup()
+            queue, saved = deque(self._queue), dict(self._saved)
+            rows = [replace(row, plan_of=list(row.plan_of)) for row in self.rows]
             try:
                 return self._advance()
             except jax.errors.JaxRuntimeError as error:
                 if not out_of_memory(error):
                     raise
-            self._plan_of, self._queue, self._saved = plan_of, queue, saved
-            self._jobs, self._lanes, self._clock = before
-            del before  # or it would keep the memory that is wanting
+            self.rows, self._queue, self._saved = rows, queue, saved
+            del rows  # or it would keep the memory that is wanting
             self._halve()
 
     def _advance(self) -> list[Report]:
         burnt_in = self._fill()
         if not self.running:
             return []
-        if burnt_in is not None and self._all_reached():
-            return self._reports(burnt_in, None, self._lanes, self._clock)
-        lanes, trace = self.programs.call(
-            device.advance,
-            self._agent_now(),
-            self.env,
-            self._jobs,
-            self._lanes,
-            self.chunk_steps,
-            learning=True,
-            **self._on,
-        )
-        trace, clock = self.programs.fetch((trace, lanes.run.clock))
-        return self._reports(burnt_in, trace, lanes, clock)
-
-    def _agent_now(self) -> Agent:
-        """The agent, at rest where that changes nothing in any lane and its program is ready."""
-        rested = self._at_rest(within=SOON)
-        if rested is None or not self._ahead.is_ready(rested, self.num_lanes, self._state):
-            return self.agent
-        return self._at_rest() or self.agent
-
-    def _at_rest(self, within: float = 0.0) -> Agent | None:
-        """The agent at rest, if all have settled, or will within a share of their runs."""
-        agent = self.agent
-        if not self.rest or not isinstance(agent, Settling):
-            return None
-        settled = all(
-            agent.settled(float(self._clock.progress[lane]) + within, self.plans[plan].hyper)
-            for plan, lane in self.running.items()
-        )
-        return agent.at_rest() if settled else None
-
-    @property
-    def _state(self) -> tuple[Any, Any]:
-        return self._jobs, self._lanes
+        first = self.rows[0]
+        if burnt_in is not None and self._all_reached(first):
+            return self._reports(first, burnt_in, None, first.lanes, first.clock)
+        moved = [
+            self.programs.call(
+                device.advance,
+                row.agent,
+                self.env,
+                row.jobs,
+                row.lanes,
+                self.chunk_steps,
+                learning=True,
+                **self._on,
+            )
+            for row in self.rows
+        ]
+        reports = []
+        for row, (lanes, trace) in zip(self.rows, moved, strict=True):
+            seen, clock = self.programs.fetch((trace, lanes.run.clock))
+            reports += self._reports(row, burnt_in if row is first else None, seen, lanes, clock)
+        return sorted(reports, key=lambda report: report.plan)
 
     def prepare(self) -> list[Future[None]]:
         """Compile what the first chunks need, in the background."""
@@ -199,11 +187,9 @@ class Lanes:
         ]
         return [first, *moves]
 
-    def _all_reached(self) -> bool:
+    def _all_reached(self, row: Row) -> bool:
         """Whether all runs ended within their burn-in, so that there is nothing to learn for."""
-        return all(
-            reached(self.plans[p].end, self._clock, lane) for p, lane in self.running.items()
-        )
+        return all(reached(self.plans[p].end, row.clock, lane) for p, lane in row.running.items())
 
     def add(self, plan: Plan) -> int:
         """Queue one run more, also while others run; its number among the plans."""
@@ -220,11 +206,16 @@ class Lanes:
             self._queue.remove(plan)
             self._saved.pop(plan, None)
         else:
-            self._plan_of[self.running[plan]] = None
+            row = next(row for row in self.rows if plan in row.running)
+            row.plan_of[row.running[plan]] = None
 
     def state(self, lane: int) -> Lane:
         """Everything of one lane, on the host (keys stay JAX's)."""
-        return jax.device_get(device.picked(self._lanes, lane))
+        for row in self.rows:
+            if lane < row.num_lanes:
+                return jax.device_get(device.picked(row.lanes, lane))
+            lane -= row.num_lanes
+        raise IndexError(lane)
 
     def evaluate(self, lanes: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
         """Returns `[lanes, num_episodes]` of greedy episodes; `index` makes their randomness."""
@@ -250,57 +241,73 @@ class Lanes:
 
     def _seen(self, look: Callable[[Job, Lane], Any], lanes: Sequence[int]) -> list[Any]:
         """What a look at all lanes shows of some; at one after the other where memory is short."""
+        shown, first = dict[int, Any](), 0
+        for row in self.rows:
+            some = [lane - first for lane in lanes if first <= lane < first + row.num_lanes]
+            found = self._seen_of(row, look, some)
+            shown |= {first + lane: one for lane, one in zip(some, found, strict=True)}
+            first += row.num_lanes
+        return [shown[lane] for lane in lanes]
+
+    def _seen_of(
+        self, row: Row, look: Callable[[Job, Lane], Any], lanes: Sequence[int]
+    ) -> list[Any]:
+        if not lanes:
+            return []
         try:
-            found = self.programs.fetch(look(self._jobs, self._lanes))
+            found = self.programs.fetch(look(row.jobs, row.lanes))
             return [jax.tree.map(lambda x, lane=lane: x[lane], found) for lane in lanes]
         except jax.errors.JaxRuntimeError as error:
             if not out_of_memory(error):
                 raise
         shown = []
         for lane in lanes:
-            one = device.gathered((self._jobs, self._lanes), np.array([lane] * self.devices))
+            one = device.gathered(row.state, np.array([lane] * self.devices))
             jobs, states = shared_out(one, self._mesh)
             shown.append(jax.tree.map(lambda x: x[0], self.programs.fetch(look(jobs, states))))
         return shown
 
     def _fill(self) -> Trace | None:
-        """Start queued runs in idle lanes; the trace of their burn-in."""
+        """Start queued runs in idle lanes of the first row; the trace of their burn-in."""
+        if not self._queue:
+            return None
+        row = self.rows[0]
         fresh: list[int] = []
         restored: list[int] = []
-        for lane, plan in enumerate(self._plan_of):
+        for lane, plan in enumerate(row.plan_of):
             if plan is None and self._queue:
-                plan = self._plan_of[lane] = self._queue.popleft()
+                plan = row.plan_of[lane] = self._queue.popleft()
                 (restored if plan in self._saved else fresh).append(lane)
         if not fresh and not restored:
             return None
-        self._place_jobs()
-        begun = self.programs.call(device.begin, self.agent, self.env, self._jobs, **self._on)
+        row.agent = self.agent  # what begins has not settled
+        self._place_jobs(row)
+        begun = self.programs.call(device.begin, self.agent, self.env, row.jobs, **self._on)
         burnt_in = None
         if fresh:
             begun, trace = self.programs.call(
                 device.advance,
                 self.agent,
                 self.env,
-                self._jobs,
+                row.jobs,
                 begun,
                 self.agent.config.burn_in,
                 learning=False,
                 **self._on,
             )
             burnt_in = only(self.programs.fetch(trace), fresh)
-        if self._lanes is not None:
-            begun = device.chosen(np.isin(np.arange(self.num_lanes), fresh), begun, self._lanes)
-        for plan, lane in self.running.items():
+        if row.lanes is not None:
+            begun = device.chosen(np.isin(np.arange(row.num_lanes), fresh), begun, row.lanes)
+        for plan, lane in row.running.items():
             if lane in restored:
                 begun = device.placed(begun, lane, self._saved.pop(plan))
-        self._lanes = shared_out(begun, self._mesh)
-        self._clock = self.programs.fetch(begun.run.clock)
+        row.lanes = shared_out(begun, self._mesh)
+        row.clock = self.programs.fetch(begun.run.clock)
         return burnt_in
 
-    def _place_jobs(self) -> None:
-        """The jobs of all lanes; an idle lane repeats another's, and nobody looks."""
-        spare = next(plan for plan in self._plan_of if plan is not None)
-        self._jobs = self._jobs_of([spare if plan is None else plan for plan in self._plan_of])
+    def _place_jobs(self, row: Row) -> None:
+        spare = next(plan for plan in row.plan_of if plan is not None)
+        row.jobs = self._jobs_of([spare if plan is None else plan for plan in row.plan_of])
 
     def _jobs_of(self, chosen: list[int]) -> Job:
         masked = any(plan.available is not None for plan in self.plans)
@@ -308,23 +315,23 @@ class Lanes:
         return shared_out(jobs, self._mesh)
 
     def _reports(
-        self, burnt_in: Trace | None, trace: Trace | None, lanes: Lane, clock: Clock
+        self, row: Row, burnt_in: Trace | None, trace: Trace | None, lanes: Lane, clock: Clock
     ) -> list[Report]:
         """What burn-in and chunk brought; without a trace there was no chunk.
 
         A lane whose loss was not finite, or whose run had ended in its burn-in, stays as it was
         before the chunk.
         """
-        running = self.running
-        losses = np.zeros((self.num_lanes, 1)) if trace is None else trace.metrics["loss"]
+        running = row.running
+        losses = np.zeros((row.num_lanes, 1)) if trace is None else trace.metrics["loss"]
         sound: np.ndarray = np.isfinite(np.asarray(losses)).all(axis=1)
-        early = {lane for p, lane in running.items() if self._ended_early(p, lane)}
+        early = {lane for p, lane in running.items() if self._ended_early(row, p, lane)}
         broken = {lane for lane in running.values() if not sound[lane]} - early
         if (early or broken) and trace is not None:
-            kept = np.isin(np.arange(self.num_lanes), [*early, *broken])
-            lanes = shared_out(device.chosen(kept, self._lanes, lanes), self._mesh)
-            clock = jax.tree.map(lambda old, new: np.where(kept, old, new), self._clock, clock)
-        self._lanes, self._clock = lanes, clock
+            kept = np.isin(np.arange(row.num_lanes), [*early, *broken])
+            lanes = shared_out(device.chosen(kept, row.lanes, lanes), self._mesh)
+            clock = jax.tree.map(lambda old, new: np.where(kept, old, new), row.clock, clock)
+        row.lanes, row.clock = lanes, clock
         moved = Moved(
             running=running,
             clock=clock,
@@ -335,34 +342,19 @@ class Lanes:
         )
         return reports_of(self.plans, moved, countable=lanes.visits.shape[1] > 0)
 
-    def _ended_early(self, plan: int, lane: int) -> bool:
-        return reached(self.plans[plan].end, self._clock, lane)
+    def _ended_early(self, row: Row, plan: int, lane: int) -> bool:
+        return reached(self.plans[plan].end, row.clock, lane)
 
-    def _shrink(self) -> None:
-        """Leave out idle lanes, where nothing waits and what is left is worth another program."""
-        running = self.running
-        if self.shrink is None or self._queue or not running:
+    def _regroup(self) -> None:
+        """Where nothing waits: settled agents rest, and idle lanes are left out."""
+        if self._queue or not self.running:
             return
-        count = self.num_lanes
-        wanted = fewer_lanes(count, len(running), self.shrink, at_once=not self.ahead)
-        left = max(self._steps_left(plan, lane) for plan, lane in running.items())
-        if wanted == count or left < (WORTH_MOVING if self.ahead else WORTH_COMPILING):
-            return
-        agent = self._at_rest() or self.agent
-        fewer = self._ahead.fewest(agent, wanted, len(running), count, self._state)
-        if fewer is None:
-            return
-        which = [*running.values()] + [next(iter(running.values()))] * (fewer - len(running))
-        self._lanes = shared_out(device.gathered(self._lanes, np.array(which)), self._mesh)
-        self._clock = jax.tree.map(lambda part: part[which], self._clock)
-        self._plan_of = [*running] + [None] * (fewer - len(running))
-        self.num_lanes = fewer
-        self._place_jobs()
-
-    def _steps_left(self, plan: int, lane: int) -> float:
-        most = self.plans[plan].most_steps
-        done = progress(self.plans[plan].end, self._clock, lane)
-        return np.inf if most is None else most * (1.0 - done)
+        self.rows = self._regrouping.regrouped(self.rows, self.plans)
+        self.num_lanes = sum(row.num_lanes for row in self.rows)
+        for row in self.rows:
+            if row.jobs is None:
+                row.lanes = shared_out(row.lanes, self._mesh)
+                self._place_jobs(row)
 
     def _halve(self) -> None:
         """Go on in half as many lanes, runs that had one first: from the host, where they wait."""
@@ -373,16 +365,16 @@ class Lanes:
                 f"out of memory: a single lane needs about {need:,.0f} MiB; "
                 "need a smaller batch_size, capacity, num_atoms or hidden"
             )
-        running = self.running
-        if running:
-            state = jax.device_get(self._lanes)
-            for plan, lane in running.items():
-                self._saved[plan] = jax.tree.map(lambda x, lane=lane: x[lane], state)
+        running = list(self.running)
+        for row in self.rows:
+            if row.running:
+                state = jax.device_get(row.lanes)
+                for plan, lane in row.running.items():
+                    self._saved[plan] = jax.tree.map(lambda x, lane=lane: x[lane], state)
         self._queue.extendleft(reversed(running))
-        before, fewer = self.num_lanes, self.num_lanes // self.devices // 2 * self.devices
-        self.num_lanes = fewer
-        self._jobs = self._lanes = self._clock = None
-        self._plan_of = [None] * self.num_lanes
+        before = self.num_lanes
+        self.num_lanes = before // self.devices // 2 * self.devices
+        self.rows = [Row(self.agent, [None] * self.num_lanes)]
         self.notice(
             f"out of memory with {before} lanes of about {need:,.0f} MiB each: "
             f"going on with {self.num_lanes}"
