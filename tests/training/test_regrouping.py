@@ -1,11 +1,13 @@
 """Agents that rest: all of a row at once, or in a row of their own beside those that explore."""
 
+import threading
+
 import jax
 import numpy as np
 import pytest
 
 from training.chance import CHUNK, TASK, Settler, courses, plan
-from winkel.training import regrouping
+from winkel.training import device, regrouping
 from winkel.training.lanes import Lanes
 
 
@@ -39,9 +41,10 @@ def test_the_program_at_rest_is_compiled_before_agents_settle_and_used_after(mon
     asked, at_rest, done = [], [], 0.0
     ahead = lanes.programs.ahead
 
-    def watched(function, agent, *arguments, **named):
-        asked.append((done, agent.resting))
-        begun = ahead(function, agent, *arguments, **named)
+    def watched(function, *arguments, **named):
+        if function is device.advance:
+            asked.append((done, arguments[0].resting))
+        begun = ahead(function, *arguments, **named)
         begun.result()
         return begun
 
@@ -64,10 +67,11 @@ PLANS = [
 ]
 
 
-@pytest.fixture
-def parted():
-    """Lanes of six runs that wait for what is compiled in the background."""
-    lanes = Lanes(Settler(), TASK.env, PLANS, 6, CHUNK, shrink=1, rest=True, ahead=True)
+def waiting_lanes(plans, chunk_steps):
+    """A lane for each run, all of which wait for what is compiled in the background."""
+    lanes = Lanes(
+        Settler(), TASK.env, plans, len(plans), chunk_steps, shrink=1, rest=True, ahead=True
+    )
     ahead = lanes.programs.ahead
 
     def at_once(*arguments, **named):
@@ -77,6 +81,11 @@ def parted():
 
     lanes.programs.ahead = at_once
     return lanes
+
+
+@pytest.fixture
+def parted():
+    return waiting_lanes(PLANS, CHUNK)
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +157,23 @@ def test_rows_without_memory_become_one_of_half_as_many_lanes(parted, expected, 
     assert any(at_rest)
     for found, right in zip(returns, expected, strict=True):
         np.testing.assert_array_equal(found, right)
+
+
+def test_rows_change_without_a_compilation_that_all_wait_for():
+    lanes = waiting_lanes([*PLANS, plan(seed=7, episodes=50, beta_decay=0.2)], CHUNK + 3)
+    lanes.advance()
+    compiled, waited_for = [], []
+
+    def listen(event, duration, **_):
+        if event.endswith("backend_compile_duration"):
+            here = threading.current_thread() is threading.main_thread()
+            (waited_for if here else compiled).append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    finished(lanes)
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert len(compiled) > 4
+    assert waited_for == []
 
 
 def test_few_settled_runs_stay_where_they_are(expected):

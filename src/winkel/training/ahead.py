@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import numpy as np
 
 from winkel.agents.base import Agent
 from winkel.training import device
@@ -42,9 +43,12 @@ class Ahead:
     mesh: Any
     in_background: bool
     _begun: dict[tuple[Agent, int], Future[None]] = field(init=False, default_factory=dict)
+    _gathers: dict[tuple[tuple[int, ...], int], Future[None]] = field(
+        init=False, default_factory=dict
+    )
 
     def is_ready(self, agent: Agent, num_lanes: int, state: Any) -> bool:
-        """Whether lanes can move without waiting; where not, compiling has begun.
+        """Whether lanes can go on so without waiting; where not, compiling has begun.
 
         Args:
             agent: as it will be.
@@ -67,6 +71,22 @@ class Ahead:
                 **({} if self.mesh is None else {"mesh": self.mesh}),
             )
         return self._begun[agent, num_lanes].done()
+
+    def can_gather(self, states: list[Any], num_lanes: int) -> bool:
+        """Whether so many lanes can be taken out of rows without waiting; else it is compiled.
+
+        Args:
+            states: jobs and lanes of each row.
+            num_lanes: that there will be.
+        """
+        if not self.in_background:
+            return True
+        counts = tuple(len(jax.tree.leaves(state)[0]) for state in states)
+        if (counts, num_lanes) not in self._gathers:
+            self._gathers[counts, num_lanes] = self.programs.ahead(
+                device.gathered_of, states, np.zeros(num_lanes, np.int32)
+            )
+        return self._gathers[counts, num_lanes].done()
 
     def fewest(
         self, agent: Agent, wanted: int, running: int, num_lanes: int, state: Any

@@ -351,10 +351,6 @@ class Lanes:
             return
         self.rows = self._regrouping.regrouped(self.rows, self.plans)
         self.num_lanes = sum(row.num_lanes for row in self.rows)
-        for row in self.rows:
-            if row.jobs is None:
-                row.lanes = shared_out(row.lanes, self._mesh)
-                self._place_jobs(row)
 
     def _halve(self) -> None:
         """Go on in half as many lanes, runs that had one first: from the host, where they wait."""

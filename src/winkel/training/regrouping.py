@@ -48,14 +48,12 @@ class Regrouping:
     rest: bool
 
     def regrouped(self, rows: list[Row], plans: Sequence[Plan]) -> list[Row]:
-        """Rows of the same runs: explorers first, then those at rest. New ones have no jobs yet."""
+        """Rows of the same runs: explorers first, then those at rest."""
         rows = [row for row in rows if row.running]
         if self.rest:
             rows = self._parted(rows, plans)
         unit = self.unit
-        if unit is None:
-            return rows
-        return [row if row.jobs is None else self._with_fewer(row, plans, unit) for row in rows]
+        return rows if unit is None else [self._with_fewer(row, plans, unit) for row in rows]
 
     def _parted(self, rows: list[Row], plans: Sequence[Plan]) -> list[Row]:
         """Settled runs in a row of agents at rest: all, or enough of them and what they join."""
@@ -82,11 +80,11 @@ class Regrouping:
             self.ahead.is_ready(agent, left, row.state)
         wanted = rounded_up(there + len(settled), unit)
         count = self.ahead.roomiest(rested, wanted, there + unit, row.state)
-        if count is None:
+        chosen = settled[: (count or 0) - there]
+        joined = self._gathered(rested, [*resting, (row, chosen)], count)
+        if joined is None:
             return rows
-        chosen = settled[: count - there]
         exploring = row.without(chosen)
-        joined = gathered(rested, [*resting, (row, chosen)], count)
         return [exploring, joined] if exploring.running else [joined]
 
     def _settled(self, row: Row, plans: Sequence[Plan], within: float = 0.0) -> list[int]:
@@ -116,7 +114,16 @@ class Regrouping:
         if self.rest and isinstance(agent, Settling) and self._settled(row, plans) == runs:
             agent = agent.at_rest()
         fewer = self.ahead.fewest(agent, wanted, len(runs), row.num_lanes, row.state)
-        return row if fewer is None else gathered(agent, [(row, runs)], fewer)
+        return self._gathered(agent, [(row, runs)], fewer) or row
+
+    def _gathered(
+        self, agent: Agent, parts: list[tuple[Row, list[int]]], num_lanes: int | None
+    ) -> Row | None:
+        """The row that these runs make, None while it would have to be waited for."""
+        states = [row.state for row, _ in parts]
+        if num_lanes is None or not self.ahead.can_gather(states, num_lanes):
+            return None
+        return gathered(agent, parts, num_lanes, self.ahead.mesh)
 
 
 def _steps_left(row: Row, runs: list[int], plans: Sequence[Plan]) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from winkel.agents.base import Agent
 from winkel.training import device
+from winkel.training.mesh import shared_out
 
 
 @dataclass
@@ -49,13 +50,16 @@ class Row:
         return Row(self.agent, left, self.jobs, self.lanes, self.clock)
 
 
-def gathered(agent: Agent, parts: list[tuple[Row, list[int]]], num_lanes: int) -> Row:
-    """A row of some runs out of others, in order; lanes beyond them are idle. It has no jobs yet.
+def gathered(
+    agent: Agent, parts: list[tuple[Row, list[int]]], num_lanes: int, mesh: Any = None
+) -> Row:
+    """A row of some runs out of others, in order; lanes beyond them are idle.
 
     Args:
         agent: that moves them from now on.
         parts: rows, and which of their runs.
         num_lanes: at least as many as runs.
+        mesh: of the devices, None for one.
     """
     offsets = np.cumsum([0, *(row.num_lanes for row, _ in parts)])
     which = [
@@ -65,11 +69,14 @@ def gathered(agent: Agent, parts: list[tuple[Row, list[int]]], num_lanes: int) -
     ]
     plan_of: list[int | None] = [plan for _, plans in parts for plan in plans]
     idle = num_lanes - len(plan_of)
-    indices = np.array([*which, *which[:1] * idle])
+    indices = np.array([*which, *which[:1] * idle], np.int32)
+    state = device.gathered_of([row.state for row, _ in parts], indices)
+    jobs, lanes = shared_out(state, mesh)
     return Row(
         agent=agent,
         plan_of=[*plan_of, *[None] * idle],
-        lanes=device.gathered_of([row.lanes for row, _ in parts], indices),
+        jobs=jobs,
+        lanes=lanes,
         clock=jax.tree.map(
             lambda *columns: np.concatenate(columns)[indices], *(row.clock for row, _ in parts)
         ),
