@@ -35,7 +35,7 @@ def main() -> None:
     lanes = Lanes(configured.agent, task.env, plans, options.lanes, chunk_steps=options.steps)
     lanes.advance()
     if options.hlo:
-        arguments = (lanes.agent, lanes.env, lanes._jobs, lanes._lanes, options.steps)
+        arguments = (lanes.agent, lanes.env, *lanes.rows[0].state, options.steps)
         compiled = device.advance.lower(*arguments, learning=True).compile()
         options.hlo.write_text(compiled.as_text())
     with tempfile.TemporaryDirectory() as folder:

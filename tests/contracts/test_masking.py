@@ -162,7 +162,7 @@ def test_lanes_of_one_program_have_their_own_actions(name):
         ]
         lanes = Lanes(configured.agent, task.env, plans, 2, 30)
         lanes.advance()
-        actions = np.asarray(lanes._lanes.run.replay.items.action)[:, :38]
+        actions = np.asarray(lanes.rows[0].lanes.run.replay.items.action)[:, :38]
         return actions, lanes.evaluate([0, 1], 1, 3)
 
     actions, returns = played([2, None])
