@@ -67,10 +67,10 @@ PLANS = [
 ]
 
 
-def waiting_lanes(plans, chunk_steps):
+def waiting_lanes(plans, chunk_steps, unit=1):
     """A lane for each run, all of which wait for what is compiled in the background."""
     lanes = Lanes(
-        Settler(), TASK.env, plans, len(plans), chunk_steps, shrink=1, rest=True, ahead=True
+        Settler(), TASK.env, plans, len(plans), chunk_steps, shrink=unit, rest=True, ahead=True
     )
     ahead = lanes.programs.ahead
 
@@ -124,6 +124,27 @@ def test_settled_runs_rest_in_a_row_of_their_own(parted, expected):
     assert {0, 2, 4} in at_rest
     assert at_rest[0] == set()
     assert at_rest[-1] == {1} or at_rest[-1] == {1, 4}
+    for found, right in zip(returns, expected, strict=True):
+        np.testing.assert_array_equal(found, right)
+
+
+def test_the_last_explorers_join_those_at_rest_however_few_they_are(expected):
+    """Five of six rest in a row of eight; the sixth finds room there, where rows go by four."""
+    plans = [
+        p._replace(hyper=p.hyper._replace(beta_decay=0.5 if i == 1 else 0.2))
+        for i, p in enumerate(PLANS)
+    ]
+    lanes = waiting_lanes(plans, CHUNK, unit=4)
+    rows = []
+
+    def look(_):
+        rows.append([(row.agent.resting, row.num_lanes, sorted(row.running)) for row in lanes.rows])
+
+    returns, at_rest = finished(lanes, look)
+    assert max(map(len, rows)) == 2
+    joined = [chunk for chunk in rows if len(chunk) == 1 and chunk[0][0] and 1 in chunk[0][2]]
+    assert joined
+    assert any(1 in chunk and len(chunk) > 1 for chunk in at_rest)
     for found, right in zip(returns, expected, strict=True):
         np.testing.assert_array_equal(found, right)
 

@@ -16,9 +16,6 @@ from winkel.training import device
 from winkel.training.mesh import described
 from winkel.training.programs import Programs
 
-MOST = 1_000_000
-"""Lanes that no program has."""
-
 
 def rounded_up(count: int, unit: int) -> int:
     """The next multiple."""
@@ -100,12 +97,13 @@ class Ahead:
         ready = self._ready(agent, wanted, range(running, num_lanes), state)
         return min(ready, default=None)
 
-    def roomiest(self, agent: Agent, wanted: int, least: int, state: Any) -> int | None:
+    def roomiest(self, agent: Agent, wanted: int, counts: range, state: Any) -> int | None:
         """Lanes of the smallest program that is ready and has the lanes wanted, if any.
 
-        Or of the largest with `least` or more. Another is begun only when none is being compiled.
+        Or of the largest with fewer. Others than `counts` are none; another is begun only when
+        none of them is being compiled.
         """
-        ready = self._ready(agent, wanted, range(least, MOST), state)
+        ready = self._ready(agent, wanted, counts, state)
         fitting = [count for count in ready if count >= wanted]
         return min(fitting) if fitting else max(ready, default=None)
 

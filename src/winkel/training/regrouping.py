@@ -66,12 +66,8 @@ class Regrouping:
             ready = self.ahead.is_ready(rested, row.num_lanes, row.state)
             row.agent = rested if ready and len(settled) == len(row.running) else agent
             return rows
-        unit = self.unit
-        if (
-            unit is None
-            or not self.ahead.in_background
-            or not self._pays(row, settled, plans, unit)
-        ):
+        unit = self.unit if self.ahead.in_background else None
+        if unit is None or not self._pays(row, settled, plans, unit):
             return rows
         resting = [(one, [*one.running]) for one in rows if one.agent == rested]
         there = sum(len(runs) for _, runs in resting)
@@ -79,7 +75,9 @@ class Regrouping:
         if 0 < left < row.num_lanes:
             self.ahead.is_ready(agent, left, row.state)
         wanted = rounded_up(there + len(settled), unit)
-        count = self.ahead.roomiest(rested, wanted, there + unit, row.state)
+        at_most = wanted * 8 // 7  # more would leave an eighth idle
+        counts = range(min(there + unit, wanted), at_most + 1)
+        count = self.ahead.roomiest(rested, wanted, counts, row.state)
         chosen = settled[: (count or 0) - there]
         joined = self._gathered(rested, [*resting, (row, chosen)], count)
         if joined is None:
