@@ -129,7 +129,7 @@ def test_settled_runs_rest_in_a_row_of_their_own(parted, expected):
 
 
 def test_the_last_explorers_join_those_at_rest_however_few_they_are(expected):
-    """Five of six rest in a row of eight; the sixth finds room there, where rows go by four."""
+    """Two, where rows go by four."""
     plans = [
         p._replace(hyper=p.hyper._replace(beta_decay=0.5 if i == 1 else 0.2))
         for i, p in enumerate(PLANS)
@@ -141,10 +141,9 @@ def test_the_last_explorers_join_those_at_rest_however_few_they_are(expected):
         rows.append([(row.agent.resting, row.num_lanes, sorted(row.running)) for row in lanes.rows])
 
     returns, at_rest = finished(lanes, look)
-    assert max(map(len, rows)) == 2
-    joined = [chunk for chunk in rows if len(chunk) == 1 and chunk[0][0] and 1 in chunk[0][2]]
-    assert joined
-    assert any(1 in chunk and len(chunk) > 1 for chunk in at_rest)
+    assert [(False, 4, [1, 4]), (True, 4, [0, 2, 3])] in rows
+    assert [(True, 4, [0, 1, 2, 4])] in rows
+    assert at_rest[-1] == {1, 4}
     for found, right in zip(returns, expected, strict=True):
         np.testing.assert_array_equal(found, right)
 
