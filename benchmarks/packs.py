@@ -21,10 +21,8 @@ from winkel.io.results import load_all
 from winkel.training.ahead import rounded_up
 from winkel.training.regrouping import fewer_lanes
 
-CARS = tuple(
-    f"{car}{kind}" for car in ("cartpole", "mountain_car") for kind in ("", "_noise", "_scale")
-)
-LONG = tuple(name for name in PACKS["long"].experiments if name not in CARS)
+LONG = ("cartpole_swingup", "memory_len", "umbrella_length")
+CARS = tuple(name for name in PACKS["long"].experiments if name not in LONG)
 TICK, UNIT = 1_000, 8
 Cost = tuple[float, float]
 """Milliseconds of a step: of the program, and of each lane."""

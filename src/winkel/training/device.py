@@ -316,12 +316,6 @@ def picked(lanes: Any, lane: Int[Array, ""] | int) -> Any:
 
 
 @jax.jit
-def gathered(lanes: Any, which: Int[Array, "N"]) -> Any:
-    """Some of many lanes, in this order."""
-    return jax.tree.map(lambda x: x[which], lanes)
-
-
-@jax.jit
 def gathered_of(rows: list[Any], which: Int[Array, "N"]) -> Any:
     """Some of the lanes of several rows, counted through, in this order."""
     return jax.tree.map(lambda *parts: jnp.concatenate(parts)[which], *rows)

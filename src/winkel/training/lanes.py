@@ -262,7 +262,7 @@ class Lanes:
                 raise
         shown = []
         for lane in lanes:
-            one = device.gathered(row.state, np.array([lane] * self.devices))
+            one = device.gathered_of([row.state], np.array([lane] * self.devices, np.int32))
             jobs, states = shared_out(one, self._mesh)
             shown.append(jax.tree.map(lambda x: x[0], self.programs.fetch(look(jobs, states))))
         return shown
