@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import jax
@@ -257,22 +258,56 @@ def test_bad_input_is_one_line(env, settings, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_resumed_lane_sees_new_episodes_and_nothing_leads_there():
+def host_lanes(saved=None, chunk_steps=3):
     task = make_host(CART, num_envs=2, workers=0)
     _, agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
-    plan = Plan((), hyper, Horizon(steps=10_000), seed=4)
+    plan = Plan((), hyper, Horizon(steps=10_000), seed=4, saved=saved)
+    return HostLanes(agent, lambda seeds: task.pool(seeds, print), [plan], 2, chunk_steps)
 
-    def lanes(plan):
-        return HostLanes(agent, lambda seeds: task.pool(seeds, print), [plan], 2, chunk_steps=3)
 
-    before = lanes(plan)
+def test_simulators_are_sent_off_while_learning_is_asked_for(monkeypatch):
+    lanes = host_lanes(chunk_steps=8)
+    lanes.advance()
+    sent, met, learn, send = threading.Event(), [], lanes._learn, lanes.pool.step_async
+
+    def slow_to_ask():
+        met.append(sent.wait(timeout=5))
+        sent.clear()
+        learn()
+
+    def told(actions):
+        send(actions)
+        sent.set()
+
+    monkeypatch.setattr(lanes, "_learn", slow_to_ask)
+    monkeypatch.setattr(lanes.pool, "step_async", told)
+    report = lanes.advance()[0]
+    lanes.close()
+    assert met == [True] * 8
+    assert report.updates == 8
+
+
+def test_what_goes_wrong_in_sending_is_told(monkeypatch):
+    lanes = host_lanes()
+
+    def refuse(actions):
+        raise InputError("need another pool")
+
+    monkeypatch.setattr(lanes.pool, "step_async", refuse)
+    with pytest.raises(InputError, match="need another pool"):
+        lanes.advance()
+    lanes.close()
+
+
+def test_a_resumed_lane_sees_new_episodes_and_nothing_leads_there():
+    before = host_lanes()
     before.advance()
     saved = before.state(0)
     assert (saved.run.replay.age == 3).all()
-    after = lanes(plan._replace(saved=saved))
+    after = host_lanes(saved=saved)
     after._begin()
     run = jax.device_get(after._lanes.run)
-    with task.pool(seeds_of(4, 2), print) as pool:
+    with after.make_pool(seeds_of(4, 2)) as pool:
         np.testing.assert_array_equal(run.obs[0], pool.reset())
     assert run.first.all()
     assert (run.replay.age == 0).all()

@@ -1,7 +1,8 @@
 """The parts of a step whose world is outside the accelerator: decide, learn, observe.
 
 The same algorithm as in `device`, with several environments for each lane. The order is decide →
-send the actions → learn → receive → observe, so that simulators run while the accelerator learns.
+learn → observe; actions are sent when they are there, so that simulators run while the accelerator
+learns.
 Observing and the next decision are one program, as nothing comes between them.
 With one environment a lane does what it does in `device`, random numbers included.
 """
@@ -17,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Shaped
 from winkel.agents.base import Agent
 from winkel.replay.base import Replay
 from winkel.training import steps
+from winkel.training.launches import Program
 from winkel.training.replays import add_kept, replay_of
 from winkel.training.steps import Horizon
 from winkel.types import AnyArray, Clock, Decision, Image, Observation, RunState, Transition
@@ -197,7 +199,7 @@ def decide(agent: Agent, jobs: HostJob, runs: RunState) -> tuple[Decision, Any]:
     return jax.vmap(lambda job, run: _decide(agent, run, job.hyper, _use(run, 0)))(jobs, runs)
 
 
-@partial(jax.jit, static_argnames=("agent", "num_envs"), donate_argnames=("lanes", "told"))
+@partial(Program, static_argnames=("agent", "num_envs"), donate_argnames=("lanes", "told"))
 def learn(
     agent: Agent, jobs: HostJob, lanes: HostLane, told: Told, num_envs: int
 ) -> tuple[HostLane, Told]:
@@ -233,7 +235,7 @@ def nothing_told(agent: Agent, jobs: HostJob, lanes: HostLane, num_envs: int, ro
     return {name: jnp.zeros((*one.shape, room), one.dtype) for name, one in metrics.items()}
 
 
-@partial(jax.jit, static_argnames="agent", donate_argnames="runs")
+@partial(Program, static_argnames="agent", donate_argnames="runs")
 def observe(
     agent: Agent,
     jobs: HostJob,

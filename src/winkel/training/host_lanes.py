@@ -1,6 +1,7 @@
 """Runs whose worlds are simulators: the host's side of the loop, with the face of `Lanes`."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +55,11 @@ class HostLanes:
     _decided: Any = field(init=False, default=None)
     _told: Any = field(init=False, default=None)
     _steps: int = field(init=False, default=0)
+    _sender: ThreadPoolExecutor = field(
+        init=False,
+        repr=False,
+        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="sending"),
+    )
 
     def __post_init__(self) -> None:
         self.running = {plan: plan for plan in range(len(self.plans))}
@@ -64,6 +70,7 @@ class HostLanes:
 
     def close(self) -> None:
         """End all simulators."""
+        self._sender.shutdown()
         self.pool.close()
 
     def advance(self) -> list[Report]:
@@ -138,13 +145,17 @@ class HostLanes:
     def _step(self, learning: bool) -> None:
         """One move of every environment, while the accelerator learns.
 
-        Learning is asked for before the actions are, so that it follows at once when these are
-        there, and the accelerator does not wait for the host.
+        Learning is asked for as soon as deciding has been, so that the accelerator need not wait
+        for the host. To ask takes the host as long as simulators take for their part of a move:
+        so another thread waits for the actions and sends them.
         """
         decision, actors = self._decided
-        if learning:
-            self._learn()
-        self.pool.step_async(self.programs.fetch(decision.action).reshape(-1))
+        sent = self._sender.submit(self._send, decision.action)
+        try:
+            if learning:
+                self._learn()
+        finally:
+            self.programs.wait(sent)
         moves = self.pool.step_wait()
         seen = Seen.of(
             next_obs=self._split(moves.obs_next),
@@ -163,6 +174,10 @@ class HostLanes:
         self.tallies.add(moves, self._steps)
         if self.watch is not None:
             self.watch(moves, self._steps)
+
+    def _send(self, actions: jax.Array) -> None:
+        """Give simulators their actions when the accelerator has chosen them."""
+        self.pool.step_async(jax.device_get(actions).reshape(-1))
 
     def _learn(self) -> None:
         of = self.agent, self._jobs, self._lanes

@@ -79,6 +79,13 @@ class Programs:
         self.running += time.perf_counter() - begin
         return fetched
 
+    def wait(self, doing: Future[Any]) -> Any:
+        """What another thread gets from a device, as soon as it is there."""
+        begin = time.perf_counter()
+        got = doing.result()
+        self.running += time.perf_counter() - begin
+        return got
+
 
 def lane_bytes(agent: Agent, env: Any, params: Any, hyper: Any) -> int:
     """Memory that one lane needs while it learns.
