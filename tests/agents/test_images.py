@@ -75,7 +75,7 @@ def near_leading(rng, body):
     """The body with spectra that a step of power iteration can improve on."""
 
     def spectrum(weight):
-        left, _, right = np.linalg.svd(np.asarray(weight).reshape(-1, weight.shape[-1]).T)
+        left, _, right = np.linalg.svd(np.asarray(weight).reshape(len(weight), -1))
         ends = (x + 0.05 * rng.normal(size=x.shape) for x in (left[:, 0], right[0]))
         return Spectrum(*(jnp.asarray(x, jnp.float32) for x in ends))
 
@@ -196,7 +196,7 @@ def test_agents_made_of_the_same_parts_take_images_too(name):
         lambda *of: agent.update(*of, start_clock(), hyper, KEY), learner, batch
     )
     assert jax.tree.structure(after) == jax.tree.structure(learner)
-    assert after.shared.body.torso.residual_weights[0].shape == (4, 3, 3, 2, 2)
+    assert after.shared.body.torso.residual_weights[0].shape == (4, 2, 3, 3, 2)
     found = jax.eval_shape(lambda *of: agent.estimates(*of, hyper), learner, IMAGE_SHAPE)
     assert found.value.shape == (3,)
 

@@ -42,11 +42,11 @@ def normal(seed, *shape):
 
 def slow_convolution(x, weight, bias):
     count, height, width, _ = x.shape
-    made = np.zeros((count, height, width, weight.shape[-1])) + bias
+    made = np.zeros((count, height, width, len(weight))) + bias
     for row, column, down, right in np.ndindex(height, width, 3, 3):
         at = row + down - 1, column + right - 1
         if 0 <= at[0] < height and 0 <= at[1] < width:
-            made[:, row, column] += x[:, at[0], at[1]] @ weight[down, right]
+            made[:, row, column] += x[:, at[0], at[1]] @ weight[:, down, right].T
     return made
 
 
@@ -158,7 +158,7 @@ def test_gradients_of_maxima_go_to_where_they_are():
 
 
 def plain(x, weight):
-    numbers = ("NHWC", "HWIO", "NHWC")
+    numbers = ("NHWC", "OHWI", "NHWC")
     return jax.lax.conv_general_dilated(x, weight, (1, 1), "SAME", dimension_numbers=numbers)
 
 
@@ -179,7 +179,7 @@ WAYS = [
 @pytest.mark.parametrize("platform", ["cpu", "default"])
 def test_convolutions_and_their_gradients_under_vmap_are_a_loop(axes, platform, monkeypatch):
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *of, **ways: ways[platform](*of))
-    parts = [normal(0, 3, 2, 5, 6, 4), normal(1, 3, 3, 3, 4, 2), normal(2, 3, 2, 5, 6, 2)]
+    parts = [normal(0, 3, 2, 5, 6, 4), normal(1, 3, 2, 3, 3, 4), normal(2, 3, 2, 5, 6, 2)]
     given_ = [jnp.asarray(x if axis == 0 else x[0]) for x, axis in zip(parts, axes, strict=True)]
     batched = jax.jit(jax.vmap(lambda *of: with_gradients(convolve, *of), axes))
     for i, found in enumerate(zip(*batched(*given_), strict=True)):
@@ -190,7 +190,7 @@ def test_convolutions_and_their_gradients_under_vmap_are_a_loop(axes, platform, 
 
 def test_lanes_of_pictures_one_at_a_time():
     """As in acting: lanes with weights of their own, in each several environments."""
-    x, weight = jnp.asarray(normal(0, 2, 3, 5, 5, 2)), jnp.asarray(normal(1, 2, 3, 3, 2, 4))
+    x, weight = jnp.asarray(normal(0, 2, 3, 5, 5, 2)), jnp.asarray(normal(1, 2, 4, 3, 3, 2))
     one = jax.vmap(lambda picture, w: convolve(picture[None], w)[0], in_axes=(0, None))
     found = jax.jit(jax.vmap(one))(x, weight)
     for lane in range(2):
@@ -212,7 +212,7 @@ def convolutions(jaxpr):
 
 def test_no_convolution_is_made_of_groups():
     """Neither over a batch nor over lanes, forward or backward."""
-    x, weight = jnp.zeros((2, 3, 5, 5, 2)), jnp.zeros((2, 3, 3, 2, 4))
+    x, weight = jnp.zeros((2, 3, 5, 5, 2)), jnp.zeros((2, 4, 3, 3, 2))
     slopes = jnp.zeros((2, 3, 5, 5, 4))
     lanes = jax.make_jaxpr(jax.vmap(lambda *of: with_gradients(convolve, *of)))
     found = list(convolutions(lanes(x, weight, slopes).jaxpr))
@@ -225,7 +225,7 @@ def test_no_convolution_is_made_of_groups():
 
 
 def test_a_bias_is_added_everywhere():
-    conv = Conv(weight=jnp.zeros((3, 3, 2, 3)), bias=jnp.array([1.0, 2.0, 3.0]))
+    conv = Conv(weight=jnp.zeros((3, 3, 3, 2)), bias=jnp.array([1.0, 2.0, 3.0]))
     np.testing.assert_array_equal(conv(jnp.ones((1, 2, 2, 2)))[0, 1, 0], [1.0, 2.0, 3.0])
 
 
@@ -244,7 +244,7 @@ def test_weights_are_hes_uniform():
     assert_he_uniform(he_uniform(KEY, (100, 200), 37, slope=5.0**0.5), 6 * 37)
     torso = Impala.init(KEY, Image((8, 8, 3), 2), 1)
     first, second = torso.blocks[0], torso.blocks[1]
-    assert first.conv.weight.shape == (3, 3, 6, 16)
+    assert first.conv.weight.shape == (16, 3, 3, 6)
     assert_he_uniform(first.conv.weight, 9 * 6)
     assert_he_uniform(first.units.weight[1], 9 * 16)
     assert_he_uniform(second.units.weight[2], 9 * 32)

@@ -12,7 +12,7 @@ from winkel.networks.spectral import Spectrum
 from winkel.types import Image
 
 KEY = jax.random.key(2)
-SHAPES = pytest.mark.parametrize("shape", [(3, 3, 4, 4), (3, 3, 2, 7), (5, 3)], ids=str)
+SHAPES = pytest.mark.parametrize("shape", [(4, 3, 3, 4), (7, 3, 3, 2), (3, 5)], ids=str)
 
 
 def weight_of(shape, seed=0):
@@ -20,7 +20,7 @@ def weight_of(shape, seed=0):
 
 
 def matrix(weight):
-    return np.asarray(weight, np.float64).reshape(-1, weight.shape[-1]).T
+    return np.asarray(weight, np.float64).reshape(len(weight), -1)
 
 
 @SHAPES
@@ -58,7 +58,7 @@ def test_a_step_is_one_of_power_iteration(shape):
 
 def test_fresh_estimates_are_near():
     """Else the weights would be far too large before the first update."""
-    weight = weight_of((3, 3, 16, 16))
+    weight = weight_of((16, 3, 3, 16))
     norm = spectral.norm(weight, jax.jit(spectral.fresh)(KEY, weight))
     largest = np.linalg.svd(matrix(weight))[1][0]
     assert 0.9 * largest < norm <= 1.0001 * largest
@@ -66,7 +66,7 @@ def test_fresh_estimates_are_near():
 
 def test_the_gradient_flows_through_weights_and_not_through_vectors():
     """∇ of Σ C ⊙ W/σ is C/σ − (Σ C ⊙ W)/σ² · u vᵀ, with u and v as they are."""
-    shape = (3, 3, 2, 3)
+    shape = (3, 3, 3, 2)
     weight, slopes = weight_of(shape), weight_of(shape, seed=3)
     rng = np.random.default_rng(4)
     spectrum = Spectrum(*(jnp.asarray(rng.normal(size=n), jnp.float32) for n in (3, 18)))
@@ -90,7 +90,7 @@ def test_the_gradient_flows_through_weights_and_not_through_vectors():
 
 
 def test_a_zero_weight_has_no_nan_in_its_vectors():
-    after = spectral.sharpened(jnp.zeros((3, 2)), Spectrum(jnp.ones(2), jnp.ones(3)))
+    after = spectral.sharpened(jnp.zeros((2, 3)), Spectrum(jnp.ones(2), jnp.ones(3)))
     for x in after:
         assert np.isfinite(x).all()
 

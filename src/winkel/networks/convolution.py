@@ -24,15 +24,19 @@ def he_uniform(
 
 
 class Conv(eqx.Module):
-    """A 3 × 3 convolution that keeps the size of pictures, the bias starting at 0."""
+    """A 3 × 3 convolution that keeps the size of pictures, the bias starting at 0.
 
-    weight: Float[Array, "*S 3 3 I O"]
+    Weights lie as a GPU's convolutions take them and give their gradient, so that optimiser and
+    target copies need not turn them around.
+    """
+
+    weight: Float[Array, "*S O 3 3 I"]
     bias: Float[Array, "*S O"]
 
     @classmethod
     def init(cls, key: PRNGKeyArray, inputs: int, outputs: int, slope: float = 0.0) -> "Conv":
         """He's uniform weights."""
-        shape = (SIDE, SIDE, inputs, outputs)
+        shape = (outputs, SIDE, SIDE, inputs)
         return cls(he_uniform(key, shape, SIDE**2 * inputs, slope), jnp.zeros(outputs))
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B H W O"]:
@@ -49,7 +53,7 @@ class Conv(eqx.Module):
 
 
 @jax.custom_vjp
-def convolve(x: Float[Array, "B H W I"], weight: Float[Array, "3 3 I O"]) -> Array:
+def convolve(x: Float[Array, "B H W I"], weight: Float[Array, "O 3 3 I"]) -> Array:
     """Every place's 3 × 3 neighbourhood times the weights, with zeros around the picture.
 
     Under `vmap` over pictures they become one larger batch. Under `vmap` over weights every lane
@@ -60,7 +64,12 @@ def convolve(x: Float[Array, "B H W I"], weight: Float[Array, "3 3 I O"]) -> Arr
 
 
 def _plain(x: Array, weight: Array) -> Array:
-    numbers, padding = ("NHWC", "HWIO", "NHWC"), ((1, 1), (1, 1))
+    return _formed(x, weight, "OHWI")
+
+
+def _formed(x: Array, weight: Array, form: str) -> Array:
+    """With weights whose axes are in this order: outputs, inputs and the sides of pictures."""
+    numbers, padding = ("NHWC", form, "NHWC"), ((1, 1), (1, 1))
     return jax.lax.conv_general_dilated(x, weight, (1, 1), padding, dimension_numbers=numbers)
 
 
@@ -72,15 +81,16 @@ def _plain_gradients(x: Array, weight: Array, slopes: Array) -> tuple[Array, Arr
     """
 
     def as_plain(x: Array, slopes: Array) -> Array:
-        made = _plain(jnp.transpose(x, (3, 1, 2, 0)), jnp.transpose(slopes, (1, 2, 0, 3)))
-        return jnp.transpose(made, (1, 2, 0, 3))
+        pictures, weights = jnp.transpose(x, (3, 1, 2, 0)), jnp.transpose(slopes, (1, 2, 0, 3))
+        made = _formed(pictures, weights, "HWIO")
+        return jnp.transpose(made, (3, 1, 2, 0))
 
     def as_transpose(x: Array, slopes: Array) -> Array:
         (made,) = jax.linear_transpose(lambda w: _plain(x, w), weight)(slopes)
         return made
 
     in_weight = jax.lax.platform_dependent(x, slopes, cpu=as_plain, default=as_transpose)
-    return _plain(slopes, jnp.swapaxes(weight[::-1, ::-1], 2, 3)), in_weight
+    return _formed(slopes, weight[:, ::-1, ::-1], "IHWO"), in_weight
 
 
 _forward = custom_vmap(_plain)

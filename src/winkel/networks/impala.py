@@ -86,7 +86,7 @@ class Impala(eqx.Module):
 
     @property
     def residual_weights(self) -> list[Any]:
-        """Of the convolutions in the units, [convolutions, 3, 3, C, C] for each block."""
+        """Of the convolutions in the units, [convolutions, C, 3, 3, C] for each block."""
         return [block.units.weight for block in self.blocks]
 
     def with_residual_weights(self, weights: list[Any]) -> "Impala":

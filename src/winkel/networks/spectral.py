@@ -24,7 +24,7 @@ class Spectrum(NamedTuple):
     right: Float[Array, "*S I"]
 
 
-def fresh(key: PRNGKeyArray, weight: Float[Array, "... O"]) -> Spectrum:
+def fresh(key: PRNGKeyArray, weight: Float[Array, "O ..."]) -> Spectrum:
     """From random vectors by several steps."""
     left, right = (
         _unit(jax.random.normal(jax.random.fold_in(key, use), (length,)))
@@ -37,26 +37,26 @@ def fresh(key: PRNGKeyArray, weight: Float[Array, "... O"]) -> Spectrum:
     return jax.lax.fori_loop(0, FIRST_STEPS, step, Spectrum(left=left, right=right))
 
 
-def sharpened(weight: Float[Array, "... O"], spectrum: Spectrum) -> Spectrum:
+def sharpened(weight: Float[Array, "O ..."], spectrum: Spectrum) -> Spectrum:
     """One step of power iteration: v ← Wᵀu, u ← Wv, both of length one."""
     matrix = jax.lax.stop_gradient(_matrix(weight))
     right = _unit(spectrum.left @ matrix)
     return Spectrum(left=_unit(matrix @ right), right=right)
 
 
-def norm(weight: Float[Array, "... O"], spectrum: Spectrum) -> Float[Array, ""]:
+def norm(weight: Float[Array, "O ..."], spectrum: Spectrum) -> Float[Array, ""]:
     """σ."""
     left, right = jax.lax.stop_gradient(spectrum)
     return left @ (_matrix(weight) @ right)
 
 
-def normalised(weight: Float[Array, "... O"], spectrum: Spectrum) -> Float[Array, "... O"]:
+def normalised(weight: Float[Array, "O ..."], spectrum: Spectrum) -> Float[Array, "O ..."]:
     """W / σ."""
     return weight / norm(weight, spectrum)
 
 
-def _matrix(weight: Float[Array, "... O"]) -> Float[Array, "O I"]:
-    return weight.reshape(-1, weight.shape[-1]).T
+def _matrix(weight: Float[Array, "O ..."]) -> Float[Array, "O I"]:
+    return weight.reshape(len(weight), -1)
 
 
 def _unit(vector: Float[Array, " N"]) -> Float[Array, " N"]:
