@@ -5,7 +5,8 @@
 Frames a second of simulation alone (random actions), of learning alone (updates one after the other
 from a replay that is filled, times the frames of an update), and of the whole loop; the last as a
 share of the slower of the first two. Settings of the agent are the preset's, with those given here:
---set batch_size=64 capacity=10000.
+--set batch_size=64 capacity=10000. With --orders, the loop in the orders that the host could work
+in, and the ratio of each to the first.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import numpy as np
 
 from winkel.experiments.config import configure
 from winkel.experiments.train import preset_fields, task_of
+from winkel.simulators import Moves
 from winkel.training.host_lanes import HostLanes
 from winkel.training.reports import Plan
 from winkel.training.steps import Horizon
@@ -28,6 +30,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=32)
     parser.add_argument("--workers", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--orders", action="store_true")
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE")
     options = parser.parse_args()
     fields = preset_fields(options.env, options.agent, None) | dict(map(setting, options.set))
@@ -44,6 +47,9 @@ def main() -> None:
         while not lanes.advance()[0].updates:
             pass
         print(f"burn-in and compilation: {time.perf_counter() - begin:.1f} s")
+        if options.orders:
+            compare_orders(lanes, options)
+            return
         whole = rate(lambda: lanes.advance(), lanes.chunk_steps, options)
         learning = rate(lambda: learned(lanes), 1, options)
         simulation = rate(lambda: simulated(lanes), 1, options)
@@ -82,6 +88,32 @@ def rate(step, moves: int, options: argparse.Namespace) -> float:
 def learned(lanes: HostLanes) -> None:
     lanes._learn()
     jax.block_until_ready(lanes._told)
+
+
+def compare_orders(lanes: HostLanes, options: argparse.Namespace) -> None:
+    """Learning asked for after the actions are sent, before they are fetched, or beside that."""
+    moved = lanes._moved
+
+    def after(learning: bool) -> Moves:
+        lanes._send(lanes._decided[0].action)
+        if learning:
+            lanes._learn()
+        return lanes.pool.step_wait()
+
+    def before(learning: bool) -> Moves:
+        if learning:
+            lanes._learn()
+        lanes._send(lanes._decided[0].action)
+        return lanes.pool.step_wait()
+
+    base = None
+    for _ in range(2):
+        for name, order in (("after", after), ("before", before), ("beside", moved)):
+            lanes._moved = order
+            found = rate(lambda: lanes.advance(), lanes.chunk_steps, options)
+            base = base or found
+            milliseconds = 1e3 * options.num_envs / found
+            print(f"{name:8s}{milliseconds:7.2f} ms a move, ratio {found / base:.2f}", flush=True)
 
 
 def simulated(lanes: HostLanes) -> None:

@@ -144,14 +144,33 @@ def test_six_by_six_is_enlarged_by_repetition():
     np.testing.assert_array_equal(enlarged[0, :, 0, 0], [0, 1, 2, 2, 3, 4, 5, 5])
 
 
-def test_gradients_of_maxima_go_to_where_they_are():
-    x = jnp.asarray(normal(3, 1, 7, 7, 1))
-    for pooled in (pooling.halved, lambda y: pooling.resized(y, 3)):
-        gradient = jax.jit(jax.grad(lambda y, pooled=pooled: jnp.sum(pooled(y))))(x)
-        wanted = np.zeros_like(x)
-        for value in np.asarray(pooled(x)).ravel():
-            wanted += np.asarray(x) == value
-        np.testing.assert_array_equal(gradient, wanted)
+def slow_gradient(pooled, x, slopes):
+    """Each number of `slopes` added where its maximum is; all of `x` differ."""
+    wanted = np.zeros_like(x)
+    for value, slope in zip(
+        np.asarray(pooled(jnp.asarray(x))).ravel(), slopes.ravel(), strict=True
+    ):
+        wanted += np.where(x == value, slope, 0)
+    return wanted
+
+
+@settings(max_examples=7)
+@given(height=st.integers(1, 12), width=st.integers(1, 12), side=st.integers(1, 9))
+def test_gradients_of_maxima_go_to_where_they_are(height, width, side):
+    x = normal(height + 20 * width, 2, height, width, 2)
+    for pooled in (pooling.halved, functools.partial(pooling.resized, side=side)):
+        made, pull = jax.vjp(pooled, jnp.asarray(x))
+        slopes = normal(side, *made.shape)
+        (found,) = jax.jit(pull)(jnp.asarray(slopes))
+        np.testing.assert_allclose(found, slow_gradient(pooled, x, slopes), rtol=1e-5, atol=1e-5)
+
+
+def test_of_equal_numbers_one_gets_the_gradient():
+    for pooled in (pooling.halved, functools.partial(pooling.resized, side=3)):
+        made, pull = jax.vjp(pooled, jnp.ones((1, 7, 8, 1)))
+        (found,) = pull(jnp.ones_like(made))
+        np.testing.assert_array_equal(found, np.round(found))
+        assert found.sum() == made.size
 
 
 # Convolutions

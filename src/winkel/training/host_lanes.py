@@ -143,20 +143,8 @@ class HostLanes:
         self._decided = self.programs.call(host.decide, self.agent, self._jobs, acting)
 
     def _step(self, learning: bool) -> None:
-        """One move of every environment, while the accelerator learns.
-
-        Learning is asked for as soon as deciding has been, so that the accelerator need not wait
-        for the host. To ask takes the host as long as simulators take for their part of a move:
-        so another thread waits for the actions and sends them.
-        """
-        decision, actors = self._decided
-        sent = self._sender.submit(self._send, decision.action)
-        try:
-            if learning:
-                self._learn()
-        finally:
-            self.programs.wait(sent)
-        moves = self.pool.step_wait()
+        """One move of every environment, while the accelerator learns."""
+        moves, (decision, actors) = self._moved(learning), self._decided
         seen = Seen.of(
             next_obs=self._split(moves.obs_next),
             obs=self._split(moves.obs),
@@ -174,6 +162,21 @@ class HostLanes:
         self.tallies.add(moves, self._steps)
         if self.watch is not None:
             self.watch(moves, self._steps)
+
+    def _moved(self, learning: bool) -> Moves:
+        """What simulators bring for the actions decided on.
+
+        Learning is asked for as soon as deciding has been, so that the accelerator need not wait
+        for the host. To ask takes the host as long as simulators take for their part of a move:
+        so another thread waits for the actions and sends them.
+        """
+        sent = self._sender.submit(self._send, self._decided[0].action)
+        try:
+            if learning:
+                self._learn()
+        finally:
+            self.programs.wait(sent)
+        return self.pool.step_wait()
 
     def _send(self, actions: jax.Array) -> None:
         """Give simulators their actions when the accelerator has chosen them."""
