@@ -47,6 +47,12 @@ def small_torso():
 
 
 @pytest.fixture
+def wide(monkeypatch):
+    """A terminal in which no line is wrapped."""
+    monkeypatch.setattr("winkel.commands.terminal.console._width", 200)
+
+
+@pytest.fixture
 def rng():
     return np.random.default_rng(0)
 

@@ -8,20 +8,15 @@ import pytest
 from terminal_helpers import refused
 from winkel import cli
 from winkel.commands import bench as command
-from winkel.commands import terminal
 from winkel.experiments import bench_rows
 from winkel.experiments.bench_rows import Bench, Call, Row
+
+pytestmark = pytest.mark.usefixtures("wide")
 
 SEA = "deep_sea:size=4"
 TINY = ["--hidden", "8", "--num-atoms", "3", "--batch-size=2", "--burn-in=4", "--capacity", "32"]
 SMALL = ["bench", "--agents", "pe_dqn", "--envs", SEA, "--lanes", "1", "2", "--steps", "4"]
 CALL = Call("2026-11-15T12:00:00+00:00", "winkel bench", "here", "0.10.2", "0.1.0")
-
-
-@pytest.fixture(autouse=True)
-def wide(monkeypatch):
-    """Tables are not wrapped."""
-    monkeypatch.setattr(terminal.console, "_width", 200)
 
 
 def row(lanes=1, ms_step=2.0, **others):

@@ -10,7 +10,6 @@ import winkel
 from experiments.play_worlds import LENGTH, OPTIONS, PLAIN, ROOM, TINY, made_run, room_task
 from terminal_helpers import refused
 from winkel import cli
-from winkel.commands import terminal
 from winkel.experiments import visits
 from winkel.experiments.play import load_one, play, seen_after
 from winkel.experiments.visits import Visits
@@ -18,13 +17,7 @@ from winkel.experiments.worlds import world_of
 from winkel.io import video
 from winkel.training.steps import Horizon
 
-pytestmark = pytest.mark.usefixtures("small_torso")
-
-
-@pytest.fixture(autouse=True)
-def wide(monkeypatch):
-    """Lines are not wrapped."""
-    monkeypatch.setattr(terminal.console, "_width", 200)
+pytestmark = pytest.mark.usefixtures("small_torso", "wide")
 
 
 @pytest.fixture(scope="module")

@@ -10,21 +10,16 @@ import pytest
 import winkel
 from terminal_helpers import refused
 from winkel import cli
-from winkel.commands import terminal
 from winkel.commands.inspect import observation_at
 from winkel.envs.registry import make
+
+pytestmark = pytest.mark.usefixtures("wide")
 
 # Chunks of 16 steps after 8 end in the middle of episodes of 5; 20 episodes are 6 chunks.
 SEED_0 = "deep_sea/pe_dqn/size=5/seed-0"
 TINY = ["--hidden", "16", "--num-atoms", "5", "--batch-size=8", "--burn-in=8", "--capacity", "64"]
 TRAIN = ["train", "deep_sea:size=5", *TINY, "--chunk-steps", "16", "--episodes", "20"]
 ONE_LANE = ["--seeds", "2", "--lanes", "1"]
-
-
-@pytest.fixture(autouse=True)
-def wide(monkeypatch):
-    """Tables are not wrapped."""
-    monkeypatch.setattr(terminal.console, "_width", 200)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from optuna.trial import TrialState
 
 from terminal_helpers import refused
 from winkel import cli
-from winkel.commands import terminal
 from winkel.experiments.train import train
 from winkel.search.problem import FIRST_SEED
 from winkel.search.storage import load_study
@@ -24,8 +23,7 @@ SIZES = {"pe_dqn": ["--num-atoms", "11"], "bdqn": ["--num-members", "5"]}
 
 
 @pytest.fixture(autouse=True)
-def wide(monkeypatch, tmp_path):
-    monkeypatch.setattr(terminal.console, "_width", 200)
+def own_presets(monkeypatch, tmp_path, wide):
     monkeypatch.setenv("WINKEL_PRESETS", str(tmp_path / "presets"))
 
 
