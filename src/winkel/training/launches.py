@@ -52,4 +52,14 @@ def wanted() -> bool:
         and "cuda" in jax.devices()[0].client.platform_version.lower()
         and "command_buffer" not in os.environ.get("XLA_FLAGS", "")
         and not getattr(jax.config, "jax_compilation_cache_dir", None)
+        and known()
     )
+
+
+def known() -> bool:
+    """Whether this XLA has the options, whose names may change with its versions."""
+    try:
+        jax.jit(lambda: 0, compiler_options=GRAPHS).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
