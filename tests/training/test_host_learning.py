@@ -6,8 +6,9 @@ import winkel
 from winkel.experiments.session import Options
 
 SETTINGS = {
-    "steps": 20_000, "workers": 0, "hidden": (128, 128), "num_atoms": 51, "batch_size": 64,
-    "burn_in": 1_000, "capacity": 20_000, "target_period": 50, "learning_rate": 1e-3, "n_step": 10,
+    "steps": 160_000, "num_envs": 8, "workers": 0, "hidden": (128, 128), "num_atoms": 51,
+    "batch_size": 64, "burn_in": 1_000, "capacity": 50_000, "target_period": 50,
+    "learning_rate": 5e-4, "n_step": 10,
 }  # fmt: skip
 OWN = {
     "pe_dqn": {"huber_width": 1.0, "prior_scale": 1.0, "beta": 0.5},
@@ -19,11 +20,11 @@ OWN = {
 @pytest.mark.long
 @pytest.mark.parametrize("agent", OWN)
 def test_cartpole_is_solved(agent):
-    """Mean greedy return of 100 episodes: at least 475 at one of the evaluations.
+    """Mean greedy return of 100 episodes, at least 475 in the end.
 
-    Seen after 20,000 steps: pe_dqn 500, c51 500, qr_dqn 480.
+    Seen: 500 of each agent, for seeds 0, 1 and 2; docs/simulators.md has the table.
     """
-    options = Options(evaluate_every=5_000, evaluation_episodes=100, checkpoint_seconds=1e9)
+    options = Options(evaluate_every=80_000, evaluation_episodes=100, checkpoint_seconds=1e9)
     settings = SETTINGS | OWN[agent]
     run = winkel.train("gym:CartPole-v1", agent, options=options, **settings).runs[0]
-    assert run.evaluations["returns"].mean(axis=1).max() >= 475
+    assert run.evaluations["returns"].mean(axis=1)[-1] >= 475
