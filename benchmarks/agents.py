@@ -83,7 +83,11 @@ def ours(env, agent, steps, **fields):
 def theirs(env_id, steps):
     """The same of bsuite's bootstrapped DQN with its 20 members."""
     import bsuite
-    from bsuite.baselines.jax.boot_dqn import agent as boot_dqn
+
+    try:
+        from bsuite.baselines.jax.boot_dqn import agent as boot_dqn
+    except ImportError as error:
+        raise SystemExit(f"need pip install 'winkel[bench]' for bsuite's agent: {error}") from None
 
     env = bsuite.load_from_id(env_id)
     agent = boot_dqn.default_agent(env.observation_spec(), env.action_spec(), seed=0)

@@ -13,13 +13,16 @@ from winkel.search.storage import load_study
 from winkel.search.summary import summarise
 
 TINY = [
-    *("--hidden", "16", "--batch-size", "16", "--burn-in", "12", "--capacity", "256"),
+    *("--batch-size", "16", "--burn-in", "12", "--capacity", "256"),
     *("--chunk-steps", "36", "--lanes", "4"),
 ]
 SEA = ["--envs", "deep_sea:size=6@60"]
 MARGIN = 1.25
 """The best trial sees so many times the state-actions that the worst complete one does."""
-SIZES = {"pe_dqn": ["--num-atoms", "11"], "bdqn": ["--num-members", "5"]}
+SIZES = {
+    "pe_dqn": ["--num-atoms", "11", "--hidden", "64"],
+    "bdqn": ["--num-members", "5", "--hidden", "16"],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +95,7 @@ def test_the_winner_becomes_a_preset_that_training_reads(study, found, tmp_path,
     settings = {**run.config["config"], **run.config["hyper"]}
     for name, value in found.complete[0].values.items():
         assert settings[name] == value
-    assert settings["hidden"] == [16]
+    assert settings["hidden"] == [int(SIZES[found.agent][-1])]
     message = refused(["search", "apply", study, "--name", "mine"], capsys)
     assert "mine.toml exists" in message
     other = {"pe_dqn": "bdqn", "bdqn": "pe_dqn"}[found.agent]
