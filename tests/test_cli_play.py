@@ -14,6 +14,7 @@ from winkel.experiments import visits
 from winkel.experiments.play import load_one, play, seen_after
 from winkel.experiments.visits import Visits
 from winkel.experiments.worlds import world_of
+from winkel.figures import playback
 from winkel.io import video
 from winkel.training.steps import Horizon
 
@@ -57,7 +58,7 @@ def test_a_film_is_written_and_its_episodes_are_told(runs, tmp_path, capsys):
         assert f"episode {episode}: return {total:.4g}, length {LENGTH}\n" in printed
     assert f"wrote {out}" in printed
     count, size = frames(out)
-    assert size[0] == 480
+    assert size[0] == playback.WIDTH
     assert 2 * LENGTH <= count <= 2 * LENGTH + 2  # equal ones are one
 
 

@@ -13,6 +13,7 @@ from winkel.agents.intrinsic import MEMORY, Moments
 from winkel.agents.pe_dqn import PEDQN, Config, Hyper
 from winkel.agents.presets import PRESETS, preset
 from winkel.errors import InputError
+from winkel.experiments.train import preset_fields
 from winkel.exploration import falling
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Dense, Image, Transition
@@ -369,6 +370,12 @@ def test_the_slope_of_hes_bound_reaches_body_heads_and_priors(monkeypatch):
 
     for a, b in zip(*map(jax.tree.leaves, begun()), strict=True):
         np.testing.assert_allclose(a, b * 8**0.5, rtol=1e-4, atol=1e-6)
+
+
+def test_vizdoom_has_settings_of_its_own_by_default():
+    own = preset_fields("doom:my-way-home/dense", "pe_dqn", None)
+    assert own == preset("vizdoom-official", "pe_dqn") != preset("vizdoom", "pe_dqn")
+    assert preset_fields("gym:CartPole-v1", "pe_dqn", None) == {}
 
 
 @pytest.mark.parametrize(("name", "agent"), [("atari", "pe_dqn"), ("vizdoom", "ppo")])

@@ -386,7 +386,9 @@ def visits_of(folder):
     np.savez(folder / visits.VISITS, **count.arrays())
 
 
-CONFIG = {"horizon": {"steps": 2_000_000, "episodes": None}, "until": None}
+CONFIG = {
+    "horizon": {"steps": 2_000_000, "episodes": None}, "until": None, "status": "finished"
+}  # fmt: skip
 
 
 def test_a_map_of_vizdoom_has_walls_starts_and_the_goal(tmp_path, monkeypatch):
@@ -415,8 +417,17 @@ def test_panels_are_named_by_steps_or_by_shares(tmp_path):
         ({"steps": None, "episodes": 50}, None, "0–20 % of training"),
         ({"steps": 10_000_000, "episodes": None}, 5, "0–20 % of training"),
     ):
-        _, arrays = map_arrays(tmp_path, {"horizon": horizon, "until": until}, None)
+        config = {"horizon": horizon, "until": until, "status": "finished"}
+        _, arrays = map_arrays(tmp_path, config, None)
         assert arrays["titles"][0] == first
+
+
+@pytest.mark.parametrize("status", [{}, {"status": "failed"}])
+def test_the_last_panel_of_a_run_that_did_not_end_has_its_last_step(tmp_path, status):
+    visits_of(tmp_path)  # three panels of four steps
+    config = {"horizon": {"steps": 25, "episodes": None}, "until": None, **status}
+    _, arrays = map_arrays(tmp_path, config, None)
+    assert arrays["titles"].tolist() == ["0–5 steps", "5–10 steps", "10–12 steps"]
 
 
 def test_damaged_visits_are_told_and_begun_anew(tmp_path):

@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 
 import winkel
+from winkel.cli import main
 from winkel.errors import InputError
 from winkel.experiments.recording import Recorder, check_same_run
+from winkel.experiments.results import read_results
 from winkel.experiments.session import Options, Session
 from winkel.io.checkpoint import load_checkpoint, save_checkpoint
 from winkel.io.log import read_metrics
@@ -113,6 +115,43 @@ def test_an_unfinished_run_comes_back_as_its_checkpoint_has_it(half, whole):
     np.testing.assert_array_equal(loaded.episodes["return"], whole[2].episodes["return"][:count])
     assert "status" not in loaded.of(0).config
     assert np.isfinite(loaded.estimates(0).value).all()
+
+
+def test_an_unfinished_run_is_a_result_only_if_asked_for(half, whole):
+    with pytest.raises(InputError, match=r"no finished runs in .*seed-0: unfinished"):
+        read_results(half)
+    (record,), problems, _ = read_results(half, unfinished=True)
+    count = (8 + 3 * 16) // LENGTH
+    np.testing.assert_array_equal(record.episodes["return"], whole[2].episodes["return"][:count])
+    assert problems == (f"{SEED_0}: unfinished, its first {count} episodes",)
+    loaded = winkel.load(half / SEED_0).of(0)
+    np.testing.assert_equal(record.evaluations(), loaded.evaluations)
+    np.testing.assert_equal(record.snapshots(), loaded.snapshots)
+    assert len(loaded.snapshots["episodes"])
+    (ended,), problems, _ = read_results(whole[0], unfinished=True)
+    assert ended.finished
+    assert not problems
+    assert not record.finished
+
+
+def test_a_figure_shows_an_unfinished_run_and_says_so(half, tmp_path, capsys):
+    arguments = ["--out", str(tmp_path / "out"), "--formats", "png"]
+    with pytest.raises(SystemExit) as end:
+        main(["figure", "learning-curves", str(half), *arguments])
+    assert end.value.code == 2
+    with pytest.raises(SystemExit):
+        main(["figure", "learning-curves", *arguments, "--unfinished"])
+    assert "need a folder of runs for --unfinished" in capsys.readouterr().err
+    main(["figure", "learning-curves", str(half), *arguments, "--unfinished"])
+    assert f"note: {SEED_0}: unfinished, its first 11 episodes" in capsys.readouterr().out
+    assert (tmp_path / "out/learning-curves.png").is_file()
+
+
+def test_an_unfinished_run_without_a_readable_checkpoint_is_a_problem(half):
+    for checkpoint in (half / SEED_0 / "checkpoint").glob("*.ckpt"):
+        checkpoint.write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"no finished runs.*need a readable checkpoint"):
+        read_results(half, unfinished=True)
 
 
 def test_a_policy_takes_an_index_or_a_grid(whole):

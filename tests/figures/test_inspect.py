@@ -105,15 +105,24 @@ def test_titles_hold_the_numbers_and_the_best_actions(rng):
     figure = draw(results)
     assert words(panels(figure)[1]) == "action 1 value −0.25, bonus 0.125\ndisagreement 0.2"
     marks = [axes.get_title("right") for axes in panels(figure)]
-    assert marks == ["best value", "", "best with bonus"]
-    same = draw(results | {"bonus": np.zeros(3)})
-    assert [axes.get_title("right") for axes in panels(same)] == ["best value", "", ""]
+    assert marks == ["highest value", "", "largest bonus"]
+    for bonus, mark in (([0, 0, 0], "highest value"), ([2, 0, 1], "highest value and bonus")):
+        figure = draw(results | {"bonus": np.array(bonus, float)})
+        assert [axes.get_title("right") for axes in panels(figure)] == [mark, "", ""]
+
+
+def test_actions_have_their_names_where_they_are_known(rng):
+    results = prediction(rng, 2, 3)
+    figure = draw(results | {"actions": np.array(["up", "down", "wait"])})
+    assert [axes.get_title("left") for axes in panels(figure)] == ["up", "down", "wait"]
+    with pytest.raises(InputError, match="need 3 names in actions, got 2"):
+        draw(results | {"actions": np.array(["up", "down"])})
 
 
 def test_without_a_bonus_none_is_mentioned(rng):
     figure = draw(prediction(rng, 2, 3, bonus=False))
     marks = [axes.get_title("right") for axes in panels(figure)]
-    assert sorted(marks) == ["", "", "best value"]
+    assert sorted(marks) == ["", "", "highest value"]
     assert not any("bonus" in words(axes) or "nan" in words(axes) for axes in panels(figure))
 
 

@@ -56,7 +56,7 @@ def strips(frame):
 def test_frames_are_even_and_the_last_one_stays_for_a_second(rng):
     frames = drawn(episode(rng))
     assert len(frames) == 9 + FPS == playback.count(episode(rng), FPS)
-    assert frames.shape[2:] == (480, 3)
+    assert frames.shape[2:] == (540, 3)
     assert frames.shape[1] % 2 == 0
     assert (frames[-FPS:] == frames[-1]).all()
     assert (frames[:9] != frames[1:10]).any(axis=(1, 2, 3)).all()
@@ -108,7 +108,7 @@ def test_bars_are_as_long_as_their_numbers_and_the_chosen_ones_are_full(rng, act
                 colour = (FULL if action == results["action"][moment] else TINTS)[name]
                 line = coloured(frame[y, 262:], colour)
                 length = sum(end - begin for begin, end in runs_of(line))
-                expected = results[key][moment, action] / most * 51
+                expected = results[key][moment, action] / most * 81
                 assert abs(length - expected) <= 1.5, (name, moment, action)
                 longest = max(longest, length)
         assert longest >= 50
@@ -177,7 +177,7 @@ def test_scales_stay_while_episodes_pass(rng):
 def test_the_end_is_told_and_shows_no_bars(rng):
     results = episode(rng)
     ended, cut = (drawn(results | {"state": results["state"] * state})[-1] for state in (1, 2))
-    panel = slice(playback._HEADER, playback._HEADER + 216), slice(240, 480)
+    panel = slice(playback._HEADER, playback._HEADER + 216), slice(240, 540)
     for frame in (ended, cut):
         assert not coloured(frame[panel], FULL["VALUE"]).any()
         assert (frame[panel] < 100).any()
@@ -205,11 +205,25 @@ def test_the_return_and_the_title_are_written(rng):
     results = episode(rng)
     other = results | {"return": results["return"] + 1}
     one, two = drawn(results), drawn(other)
-    assert (one[0, :46, 360:] != two[0, :46, 360:]).any()
+    assert (one[0, :46, 420:] != two[0, :46, 420:]).any()
     np.testing.assert_array_equal(one[0, 46:], two[0, 46:])
     long = drawn(results, title="w" * 200)[0]
-    assert (long[:26, 470:] == 255).all()
-    assert (long[4:24, 400:468] < 100).any()
+    assert (long[:26, 530:] == 255).all()
+    assert (long[4:24, 460:528] < 100).any()
+
+
+def test_actions_have_their_names_where_they_are_known(rng):
+    results = episode(rng, length=1)
+    numbered = drawn(results)[0]
+    ink, chosen = [], results["action"][0]
+    for others in ([str(i) for i in range(3)], ["up", "down", "wait"], ["w" * 99] * 3):
+        frame = drawn(results | {"actions": np.array(others)})[0]
+        np.testing.assert_array_equal(frame[:, :240], numbered[:, :240])
+        top = playback._HEADER + 18 + 44 * chosen
+        ink.append((frame[top : top + 40, 240:310] < 60).all(axis=-1).sum())
+    assert 0 < ink[0] < ink[1] < ink[2]
+    with pytest.raises(InputError, match="need 3 names in actions, got 2"):
+        drawn(results | {"actions": np.array(["up", "down"])})
 
 
 @pytest.mark.parametrize("shape", [(42, 42), (40, 40, 3)])

@@ -81,6 +81,8 @@ class Figure:
     """Folder for the pictures and the arrays behind them (NAME.npz)."""
     data: Path | None = None
     """Draw from this .npz file of an earlier call instead of computing or reading runs."""
+    unfinished: bool = False
+    """Also show runs that have not ended, up to their newest checkpoint; the figure says so."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
 
@@ -88,7 +90,12 @@ class Figure:
         """Write the files and name them."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
-        for path in make_figure(self.name, self.out, self.data, self.formats, self.runs):
+        if self.unfinished and self.runs is None:
+            raise InputError(f"need a folder of runs for --unfinished, got none for {self.name}")
+        written = make_figure(
+            self.name, self.out, self.data, self.formats, self.runs, unfinished=self.unfinished
+        )
+        for path in written:
             say(f"wrote {path}")
 
 
@@ -98,6 +105,8 @@ def make_figure(
     data: Path | None,
     formats: tuple[Format, ...],
     runs: Path | None = None,
+    *,
+    unfinished: bool = False,
 ) -> list[Path]:
     """Compute, collect or load, then save and draw one figure; the files written."""
     figure = FIGURES.get(name) or RUN_FIGURES[name]
@@ -105,7 +114,7 @@ def make_figure(
     ensure_folder(out)
     written = []
     if data is None:
-        results = _results(name, runs)
+        results = _results(name, runs, unfinished)
         written.append(out / f"{name}.npz")
         save_arrays(written[0], results)
     else:
@@ -126,11 +135,11 @@ def _check_source(name: str, data: Path | None, runs: Path | None) -> None:
         raise InputError(f"need a folder of runs: winkel figure {name} RUNS")
 
 
-def _results(name: str, runs: Path | None) -> dict[str, np.ndarray]:
+def _results(name: str, runs: Path | None, unfinished: bool) -> dict[str, np.ndarray]:
     if runs is None:
         with progress_bar() as progress:
             return COMPUTE[name](progress)
-    found = read_results(runs)
+    found = read_results(runs, unfinished=unfinished)
     try:
         return COLLECTORS[name](found)
     except InputError as error:

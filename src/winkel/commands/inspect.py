@@ -17,7 +17,7 @@ from winkel.experiments.looks import newest
 from winkel.experiments.play import load_one, seen_after
 from winkel.experiments.trained import Trained
 from winkel.experiments.visits import map_arrays
-from winkel.experiments.worlds import task_of, world_of
+from winkel.experiments.worlds import action_names, task_of, world_of
 from winkel.figures import MAPS, RUN_FIGURES, style
 from winkel.io.results import ensure_folder, save_arrays
 from winkel.types import Estimates, OneHot
@@ -54,7 +54,7 @@ class Inspect:
         else:
             obs = observation_at(task, self.at)
         estimates = trained.estimates(obs)
-        arrays = distribution_arrays(trained, estimates, obs)
+        arrays = distribution_arrays(trained, estimates, obs) | action_names(task)
         for path in draw("inspect", arrays, out, self.formats):
             say(f"wrote {path}")
         if isinstance(task, HostTask):
@@ -63,7 +63,7 @@ class Inspect:
             been = ("heatmaps", heatmap_arrays(trained, task)) if has_heatmaps(trained) else None
         for path in draw(*been, out, self.formats) if been is not None else ():
             say(f"wrote {path}")
-        _print_estimates(estimates)
+        _print_estimates(estimates, arrays)
 
 
 def draw(name: str, arrays: dict[str, np.ndarray], out: Path, formats: tuple[Format, ...]) -> Any:
@@ -137,9 +137,10 @@ def heatmap_arrays(trained: Trained, task: Task) -> dict[str, np.ndarray]:
     }
 
 
-def _print_estimates(estimates: Estimates) -> None:
+def _print_estimates(estimates: Estimates, arrays: dict[str, np.ndarray]) -> None:
     for action, value in enumerate(estimates.value):
+        name = arrays["actions"][action] if "actions" in arrays else f"action {action}"
         say(
-            f"action {action}: value {value:.3f}, disagreement "
+            f"{name}: value {value:.3f}, disagreement "
             f"{estimates.disagreement[action]:.3f}, bonus {estimates.bonus[action]:.3f}"
         )

@@ -51,8 +51,8 @@ class Train:
     workers: int | None = None
     """Processes that simulators run in; by the number of CPUs by default, 0: none."""
     preset: str | None = None
-    """Settings by name: vizdoom, vizdoom-official, or one that `winkel search apply` wrote; in
-    VizDoom its own by default."""
+    """Settings by name: vizdoom, vizdoom-official (the default in VizDoom), or one that `winkel
+    search apply` wrote."""
     until: int | None = None
     """Stop after so many episodes, although schedules (such as of β) go by the horizon."""
     out: Path = Path("runs")

@@ -103,6 +103,11 @@ class HostTask:
         return int(np.prod(self.env.observation.shape))
 
     @property
+    def action_names(self) -> tuple[str, ...]:
+        """Of all actions, where the simulator's maker has them; else none."""
+        return tuple(getattr(self.maker, "action_names", ()))
+
+    @property
     def shows(self) -> tuple[tuple[int, ...], str]:
         """Shape and type of what simulators emit: of one frame where there are images."""
         observation = self.env.observation

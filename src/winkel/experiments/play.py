@@ -18,7 +18,7 @@ from winkel.errors import InputError, require_integer
 from winkel.experiments.looks import Look
 from winkel.experiments.recording import CHECKPOINTS
 from winkel.experiments.trained import Arrays, Trained, encoded, load
-from winkel.experiments.worlds import World
+from winkel.experiments.worlds import World, action_names
 from winkel.io.checkpoint import load_checkpoint
 from winkel.io.runs import CONFIG, find_runs
 from winkel.types import Clock
@@ -92,7 +92,8 @@ def play(
     Returns:
         `value` and `bonus` [moments, actions] (NaN at last ones), `action` (-1 at last ones),
         `return` so far, `episode` from 1, `step` from 0, `state` (`RUNNING`, `ENDED` or `CUT`);
-        `shown`, the moments that have a picture, and those as `pictures` or `numbers`.
+        `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
+        their names, where the world has some.
     """
     for name, count in (("episodes", episodes), ("every", every), ("most_steps", most_steps)):
         require_integer(name, count, at_least=1)
@@ -117,7 +118,7 @@ def play(
         film.add(seen, nothing, nothing, -1, total, episode, step, state)
         if state == CUT and episode < episodes:
             obs = world.reset()
-    return film.arrays()
+    return film.arrays() | action_names(task)
 
 
 @dataclasses.dataclass

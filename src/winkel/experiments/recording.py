@@ -129,6 +129,12 @@ def conclude(folder: Path, config: dict[str, Any]) -> None:
         recorder.finish(outcome)
 
 
+def table_so_far(folder: Path, table: str) -> tuple[Arrays, dict[str, Any]]:
+    """A table of a run that has not ended, and its config, as its newest checkpoint has them."""
+    saved = load_checkpoint(folder / CHECKPOINTS, only=f"{table}/")
+    return _named(saved, f"{table}/"), saved.meta.get("run", {})
+
+
 def is_complete(folder: Path, config: dict[str, Any]) -> bool:
     """Whether a folder holds this very run, ended. Another run there is an error."""
     if not (folder / CONFIG).is_file():

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS
+from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS, table_so_far
 from winkel.io.log import read_metrics
 from winkel.io.results import load_all
-from winkel.io.runs import CONFIG, load_run
+from winkel.io.runs import CONFIG, Run, check_run, load_run
 
 Arrays = dict[str, np.ndarray]
 
@@ -23,17 +23,19 @@ SWEEPS = "sweeps.jsonl"
 
 
 class Record(NamedTuple):
-    """One run that has ended well.
+    """One run that has ended well, or one that goes on, where those were asked for.
 
     Attributes:
         folder: where it is.
         config: its settings; 'env', 'agent' and 'seed' at least.
         episodes: arrays over episodes: 'return', 'length', facts.
+        finished: whether it has ended; else all is as its newest checkpoint has it.
     """
 
     folder: Path
     config: dict[str, Any]
     episodes: Arrays
+    finished: bool = True
 
     @property
     def experiment(self) -> str:
@@ -42,18 +44,24 @@ class Record(NamedTuple):
 
     def evaluations(self) -> Arrays:
         """Greedy evaluations, empty where none were made."""
-        return _optional(self.folder / EVALUATIONS)
+        return self._table("evaluations", EVALUATIONS)
 
     def snapshots(self) -> Arrays:
         """Looks at all countable observations, empty where none were made."""
-        return _optional(self.folder / SNAPSHOTS)
+        return self._table("snapshots", SNAPSHOTS)
+
+    def _table(self, name: str, file: str) -> Arrays:
+        if not self.finished:
+            return table_so_far(self.folder, name)[0]
+        path = self.folder / file
+        return load_all(path) if path.is_file() else {}
 
 
 class Results(NamedTuple):
     """Runs, and one line for everything that a reader of their averages should know.
 
     Attributes:
-        records: runs that have ended well, sorted by environment, agent and seed.
+        records: runs by environment, agent and seed.
         problems: unfinished, failed and damaged runs, mixed versions, unequal seeds.
         sweeps: the calls of `winkel sweep` that made them: what was run, on what, how long.
     """
@@ -71,30 +79,38 @@ class Results(NamedTuple):
         return sorted({record.config["agent"] for record in self.records})
 
 
-def read_results(root: Path) -> Results:
-    """Everything under a folder of runs. Raises only where there is no run at all."""
+def read_results(root: Path, *, unfinished: bool = False) -> Results:
+    """Everything under a folder of runs. Raises only where there is no run at all.
+
+    Runs that have not ended are named among the problems, and with `unfinished` they are records
+    too, up to their newest checkpoint.
+    """
     if not root.is_dir():
         raise InputError(f"no such folder: {root}")
     folders = sorted(path for path in root.glob("*/*/*/seed-*") if path.is_dir())
     records, problems = [], []
     for folder in folders:
-        if not (folder / CONFIG).is_file():
-            begun = (folder / CHECKPOINTS).is_dir()
-            problems.append(f"{folder.relative_to(root)}: {'unfinished' if begun else 'empty'}")
+        name, finished = folder.relative_to(root), (folder / CONFIG).is_file()
+        begun = (folder / CHECKPOINTS).is_dir()
+        if not finished and not (unfinished and begun):
+            problems.append(f"{name}: {'unfinished' if begun else 'empty'}")
             continue
         try:
-            run = load_run(folder)
+            run = load_run(folder) if finished else _so_far(folder)
         except InputError as error:
-            problems.append(f"{folder.relative_to(root)}: {error}")
+            problems.append(f"{name}: {error}")
             continue
+        if not finished:
+            count = len(run.episodes["return"])
+            problems.append(f"{name}: unfinished, its first {count:,} episodes")
         foreign = [k for k in _OBJECTS if not isinstance(run.config.get(k, {}), dict)]
         if foreign:
-            problems.append(f"{folder.relative_to(root)}: {foreign[0]} of its config is no object")
+            problems.append(f"{name}: {foreign[0]} of its config is no object")
             continue
         if run.config.get("status") == "failed":
-            problems.append(f"{folder.relative_to(root)}: failed, {run.config.get('reason')}")
+            problems.append(f"{name}: failed, {run.config.get('reason')}")
             continue
-        records.append(Record(folder=folder, config=run.config, episodes=run.episodes))
+        records.append(Record(folder, run.config, run.episodes, finished))
     if not records:
         raise InputError(
             f"no finished runs in {root}" + (f" ({'; '.join(problems[:3])})" if problems else "")
@@ -110,6 +126,14 @@ def read_results(root: Path) -> Results:
         problems=(*problems, *_versions(records), *_unequal(records), *_mixed(records)),
         sweeps=tuple(sweeps),
     )
+
+
+def _so_far(folder: Path) -> Run:
+    """A run that has not ended; its newest checkpoint may be damaged, or be of something else."""
+    episodes, config = table_so_far(folder, "episodes")
+    run = Run(config=config, episodes=episodes)
+    check_run(run, str(folder))
+    return run
 
 
 def _versions(records: Iterable[Record]) -> list[str]:
@@ -142,7 +166,3 @@ def _mixed(records: Iterable[Record]) -> list[str]:
         for (env, agent), found in settings.items()
         if len(found) > 1
     ]
-
-
-def _optional(path: Path) -> Arrays:
-    return load_all(path) if path.is_file() else {}

@@ -27,6 +27,8 @@ from winkel.version import __version__
 MAX_LANES = 256
 DOOM, DOOM_ENVS = "doom:", 32
 """What names of VizDoom begin with, and the environments of a run there (the paper's table)."""
+DOOM_PRESET = "vizdoom-official"
+"""Of which it was seen that it learns (decision 021)."""
 MAX_SEED = 2**31 - 1
 """Of runs that are reported. Seeds above it, of JAX's 32 bits, are for tuning (`winkel.search`)."""
 
@@ -140,9 +142,9 @@ def task_of(
 
 
 def preset_fields(env: str, agent: str, name: str | None) -> dict[str, Any]:
-    """Settings of a preset by name; by default VizDoom's own in VizDoom, and none elsewhere."""
+    """Settings of a preset by name; by default `DOOM_PRESET` in VizDoom, and none elsewhere."""
     if name is None:
-        name = "vizdoom" if env.startswith(DOOM) else None
+        name = DOOM_PRESET if env.startswith(DOOM) else None
     if name is None:
         return {}
     return named_preset(name, agent)

@@ -105,6 +105,12 @@ def task_of(config: Mapping[str, Any], mnist_dir: Path | None = None) -> Task | 
     return remade(config) if "host" in config else remake(config, mnist_dir)
 
 
+def action_names(task: Task | HostTask) -> dict[str, np.ndarray]:
+    """What figures call `actions`, where the world has names for them."""
+    names = task.action_names if isinstance(task, HostTask) else ()
+    return {"actions": np.array(names)} if names else {}
+
+
 @contextlib.contextmanager
 def world_of(
     task: Task | HostTask, seed: int = 0, notice: Callable[[str], None] = lambda _: None

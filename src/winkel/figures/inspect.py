@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel.errors import InputError
-from winkel.figures import style
+from winkel.figures import shapes, style
 from winkel.io.results import Arrays
 
 NEEDS = {
@@ -29,15 +29,16 @@ def draw(results: Arrays) -> Figure:
 
     `locations` and `probs` are [members, actions, atoms] in any order, the other arrays [actions];
     `bonus` is NaN for an agent without one. `observation` is a picture (the gray levels of a frame
-    where it is uint8, else numbers of which the highest is black), or 0 by 0 for none. The names
-    of the members are read from `members` where it is given. Up to `FEW` members also show their
-    atoms below the cdfs, as high as their masses (the largest of a strip fills it): quantile models
-    move equal masses, categorical ones weigh equal distances.
+    where it is uint8, else numbers of which the highest is black), or 0 by 0 for none. `members`
+    and `actions` are their names, where they are given. Up to `FEW` members also show their atoms
+    below the cdfs, as high as their masses (the largest of a strip fills it): quantile models move
+    equal masses, categorical ones weigh equal distances.
     """
     _check(results)
     locations, probs = results["locations"], results["probs"]
     members, actions, _ = locations.shape
-    names = _names(results, members)
+    names = shapes.names_of(results, "members", [f"member {i + 1}" for i in range(members)])
+    titles = shapes.names_of(results, "actions", [f"action {i}" for i in range(actions)])
     picture = results["observation"]
     cells = actions + (picture.size > 0)
     rows = math.ceil(cells / _MOST_COLUMNS)
@@ -60,7 +61,7 @@ def draw(results: Arrays) -> Figure:
             _draw_many(axes, locations[:, action], probs[:, action], reach)
         value = results["value"][action]
         axes.plot([value] * 2, [0, 1], "--", color=style.INK, linewidth=0.8, label="value")
-        _write_title(axes, results, action, marks.get(action, ""))
+        _write_title(axes, titles[action], results, action, marks.get(action, ""))
         lowest = (row + 1, column) not in places[:actions]
         axes.tick_params(labelleft=column == 0, labelbottom=lowest)
         axes.set_ylabel("cdf" if column == 0 else "")
@@ -77,8 +78,8 @@ def _check(results: Arrays) -> None:
     locations, probs = results["locations"], results["probs"]
     if locations.ndim != 3 or 0 in locations.shape:
         raise InputError(f"need [members, actions, atoms], got locations {list(locations.shape)}")
-    shapes = dict.fromkeys(("value", "disagreement", "bonus"), locations.shape[1:2])
-    for name, shape in {"probs": locations.shape, **shapes}.items():
+    right = dict.fromkeys(("value", "disagreement", "bonus"), locations.shape[1:2])
+    for name, shape in {"probs": locations.shape, **right}.items():
         if results[name].shape != shape:
             raise InputError(
                 f"need shape {list(shape)} for {name}, as locations are {list(locations.shape)}, "
@@ -98,20 +99,12 @@ def _check(results: Arrays) -> None:
         )
 
 
-def _names(results: Arrays, members: int) -> list[str]:
-    if "members" not in results:
-        return [f"member {index + 1}" for index in range(members)]
-    names = [str(name) for name in np.atleast_1d(results["members"])]
-    if len(names) != members:
-        raise InputError(f"need {members} names in members, got {len(names)}")
-    return names
-
-
 def _marks(value: np.ndarray, bonus: np.ndarray) -> dict[int, str]:
-    """Words for the action that is best by value, and for the one that the bonus makes best."""
-    marks = {int(value.argmax()): "best value"}
-    if np.isfinite(bonus).all():
-        marks.setdefault(int((value + bonus).argmax()), "best with bonus")
+    """Words for the action of the highest value and for that of the largest bonus."""
+    marks = {int(value.argmax()): "highest value"}
+    if np.isfinite(bonus).all() and np.ptp(bonus) > 0:
+        most = int(bonus.argmax())
+        marks[most] = f"{marks[most]} and bonus" if most in marks else "largest bonus"
     return marks
 
 
@@ -173,7 +166,7 @@ def _draw_many(
     axes.set_ylim(-0.04, 1.04)
 
 
-def _write_title(axes: Axes, results: Arrays, action: int, mark: str) -> None:
+def _write_title(axes: Axes, title: str, results: Arrays, action: int, mark: str) -> None:
     """The action and what it is best at, its numbers below."""
     numbers = {
         name: f"{name} {results[name][action]:.3g}".replace("-", "−")
@@ -187,7 +180,7 @@ def _write_title(axes: Axes, results: Arrays, action: int, mark: str) -> None:
         textcoords="offset points", fontsize=6.5, va="bottom", linespacing=1.1,
     )  # fmt: skip
     above = 4 + 7.5 * len(lines)
-    axes.set_title(f"action {action}", loc="left", pad=above, weight="bold" if mark else "normal")
+    axes.set_title(title, loc="left", pad=above, weight="bold" if mark else "normal")
     axes.set_title(mark, loc="right", pad=above, fontsize=6.5, style="italic")
 
 

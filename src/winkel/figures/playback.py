@@ -12,11 +12,11 @@ from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 
 from winkel.errors import InputError
-from winkel.figures import canvas, style
+from winkel.figures import canvas, shapes, style
 from winkel.figures.canvas import Box, Scale, rgb, write, written
 from winkel.io.results import Arrays
 
-WIDTH = 480
+WIDTH = 540
 VALUE, BONUS, NUMBERS = style.QUANTILE, style.CATEGORICAL, style.MIXTURE
 HOLD = 1.0
 """Seconds that the last frame of an episode is shown."""
@@ -29,6 +29,7 @@ _SEEN = Box(_MARGIN, _HEADER, _SIDE, _SIDE)
 _PANEL = Box(2 * _MARGIN + _SIDE, _HEADER, WIDTH - 3 * _MARGIN - _SIDE, _SIDE)
 _STRIP, _ABOVE, _LABELS = 48, 22, 46
 _HEADING, _INDEX, _TALLEST, _READABLE = 18, 22, 44, 11
+_LONGEST = 72  # of an action's name
 _NEAR_PAPER = 247
 _CELL = 6  # from so many pixels on, cells of a grid are told apart
 _MARKED = "#EEEEEE"
@@ -52,7 +53,7 @@ def frames(results: Arrays, title: str, fps: int) -> Iterator[UInt8[np.ndarray, 
     `value` and `bonus` are [moments, actions], NaN at last moments, the bonus everywhere if there
     is none. `action` is -1 at last moments. `shown` are the moments that have a frame, for which
     `pictures` (uint8 [shown, rows, columns] or with three colours) or `numbers` tell what is seen;
-    `cells` says that pixels of pictures are the cells of a grid.
+    `cells` says that pixels of pictures are the cells of a grid; `actions` are names.
     Scales are the same throughout.
     """
     _check(results)
@@ -225,9 +226,10 @@ def _draw_actions(
     """A row for each action, the chosen one marked."""
     chosen = int(results["action"][moment])
     actions = results["value"].shape[1]
+    names, room = _action_names(results, actions)
     row = min(_TALLEST, (_PANEL.height - _HEADING) / actions)
-    top, left = _PANEL.top + _HEADING, _PANEL.left + _INDEX
-    width = (_PANEL.width - _INDEX) // len(quantities)
+    top, left = _PANEL.top + _HEADING, _PANEL.left + room
+    width = (_PANEL.left + _PANEL.width - left) // len(quantities)
     if chosen < 0:
         middle = (_PANEL.left + _PANEL.width / 2, _PANEL.top + _PANEL.height / 2)
         write(draw, middle, ENDS[int(results["state"][moment])], anchor="mm", size=12)
@@ -238,7 +240,7 @@ def _draw_actions(
     if row >= _READABLE:
         for action in range(actions):
             at, bold = (left - 6, top + (action + 0.5) * row), action == chosen
-            write(draw, at, str(action), size=10 + bold, anchor="rm", bold=bold)
+            write(draw, at, names[action], size=10 + bold, anchor="rm", bold=bold)
     for place, (quantity, scale) in enumerate(zip(quantities, scales, strict=True)):
         column = left + place * width
         write(draw, (column, _PANEL.top + 7), quantity.name, colour=quantity.colour, bold=True)
@@ -246,6 +248,16 @@ def _draw_actions(
             box = Box(column, round(top + action * row), width - 4, round(row))
             strength = 1.0 if action == chosen else _TINT
             _draw_bar(draw, box, scale, number, rgb(quantity.colour, strength))
+
+
+def _action_names(results: Arrays, actions: int) -> tuple[list[str], int]:
+    """Names, or numbers, and how many pixels they take."""
+    numbers = [str(action) for action in range(actions)]
+    if "actions" not in results:
+        return numbers, _INDEX
+    given = shapes.names_of(results, "actions", numbers)
+    names = [canvas.fitted(name, _LONGEST, 11, bold=True) for name in given]
+    return names, 12 + max(round(canvas.font(11, bold=True).getlength(name)) for name in names)
 
 
 def _draw_bar(

@@ -62,3 +62,13 @@ def check_visits(results: Arrays) -> list[str]:
             f"need an extent of left < right, bottom < top, got {results['extent'].tolist()}"
         )
     return titles
+
+
+def names_of(results: Arrays, key: str, otherwise: list[str]) -> list[str]:
+    """Those that the results have under a key, or others, of which there are as many."""
+    if key not in results:
+        return otherwise
+    names = [str(name) for name in np.atleast_1d(results[key])]
+    if len(names) != len(otherwise):
+        raise InputError(f"need {len(otherwise)} names in {key}, got {len(names)}")
+    return names

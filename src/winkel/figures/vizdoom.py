@@ -31,16 +31,14 @@ def draw(results: Arrays) -> Figure:
                 curve = lines.spread_of(results, index, agent)
                 lines.draw_band(axes, results["x"][index], curve, str(agents[agent]), len(order))
         axes.set_title(str(names[index]).replace("_", " "), pad=4)
-        lines.count_axis(axes, bins=3)
+        lines.count_axis(axes, bins=3 if len(names) > 1 else 5)
         axes.set_xlabel("environment steps")
     panels[0].set_ylabel("return of the greedy policy" if results["greedy"].all() else "return")
     lines.legend_above(figure, [str(agents[i]) for i in order])
     kinds = {0: "training returns", 1: "greedy evaluations"}
     shown = " and ".join(kinds[kind] for kind in sorted(set(results["greedy"].tolist())))
-    style.write_below(
-        figure,
-        f"{shown.capitalize()}: means over {style.seeds_text(results['num_seeds'])} with 90 % "
-        "Student t bands.",
-        results["notes"],
-    )
+    bands = " with 90 % Student t bands" if results["num_seeds"].max() > 1 else ""
+    seeds = style.seeds_text(results["num_seeds"])
+    below = f"{shown.capitalize()}: means over {seeds}{bands}."
+    style.write_below(figure, below, results["notes"])
     return figure

@@ -91,12 +91,15 @@ def has_checkpoint(folder: Path) -> bool:
     return bool(_files(folder, _CHECKPOINT))
 
 
-def load_checkpoint(folder: Path) -> Loaded:
-    """Read the newest checkpoint that is whole; every byte is checked."""
+def load_checkpoint(folder: Path, only: str = "") -> Loaded:
+    """Read the newest checkpoint that is whole; every byte is checked.
+
+    With `only`, arrays whose names begin so, and no others: a replay buffer may be gigabytes.
+    """
     skipped: list[str] = []
     for path in reversed(_files(folder, _CHECKPOINT)):
         try:
-            return Loaded(*_read(path), path, tuple(skipped))
+            return Loaded(*_read(path, only), path, tuple(skipped))
         except InputError:
             raise
         except _DAMAGE as error:
@@ -120,13 +123,14 @@ def _write(file: IO[bytes], meta: str, arrays: Arrays) -> None:
                 member.write(array.reshape(-1).view(np.uint8).data)
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _read(path: Path, only: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     with zipfile.ZipFile(path) as archive:
         meta = json.loads(archive.read("meta.json"))
         if meta["format"] != FORMAT:
             raise InputError(f"need checkpoint format {FORMAT}, got {meta['format']!r} in {path}")
         dtypes = json.loads(archive.read("dtypes.json"))
-        return {name: _array(archive.read(f"{name}.npy"), dtypes[name]) for name in dtypes}, meta
+        names = [name for name in dtypes if name.startswith(only)]
+        return {name: _array(archive.read(f"{name}.npy"), dtypes[name]) for name in names}, meta
 
 
 def _array(content: bytes, dtype_name: str) -> np.ndarray:

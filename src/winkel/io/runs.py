@@ -56,8 +56,7 @@ def save_run(folder: Path, run: Run) -> None:
 
     For the same reason the config of an older run in the folder goes first.
     """
-    _check_config(run.config, f"the config of {folder}")
-    _check_episodes(run.episodes, f"the episodes of {folder}")
+    check_run(run, str(folder))
     try:
         text = json.dumps(run.config, indent=2) + "\n"
     except (TypeError, ValueError) as error:
@@ -66,6 +65,12 @@ def save_run(folder: Path, run: Run) -> None:
         (folder / CONFIG).unlink(missing_ok=True)
     save_arrays(folder / EPISODES, run.episodes)
     write_text(folder / CONFIG, text)
+
+
+def check_run(run: Run, where: str) -> None:
+    """Raise unless it has what every run has."""
+    _check_config(run.config, f"the config of {where}")
+    _check_episodes(run.episodes, f"the episodes of {where}")
 
 
 def write_text(path: Path, text: str) -> None:

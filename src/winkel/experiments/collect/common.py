@@ -93,7 +93,7 @@ def select(
 
 
 def num_episodes(record: Record) -> int:
-    """How many a run has: its budget, as only runs that have ended are read."""
+    """How many a run has: its budget, unless it goes on."""
     return len(record.episodes["return"])
 
 

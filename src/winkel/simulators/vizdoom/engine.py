@@ -22,8 +22,15 @@ LIVING_REWARD = -0.0001
 START_TIME = 10
 """Tics before the first observation, in which the hand comes up."""
 SKILL = 5
-BUTTONS = ("TURN_LEFT", "TURN_RIGHT", "MOVE_FORWARD", "MOVE_LEFT", "MOVE_RIGHT")
-_ONE_HOT = np.eye(len(BUTTONS)).tolist()
+ACTIONS = {
+    "turn left": "TURN_LEFT",
+    "turn right": "TURN_RIGHT",
+    "forward": "MOVE_FORWARD",
+    "left": "MOVE_LEFT",
+    "right": "MOVE_RIGHT",
+}
+"""Names of the actions, and the button that each presses."""
+_ONE_HOT = np.eye(len(ACTIONS)).tolist()
 _PLACE = ("POSITION_X", "POSITION_Y", "ANGLE")
 
 
@@ -76,7 +83,7 @@ class Engine:
         game.set_doom_scenario_path(str(wad))
         game.set_doom_skill(SKILL)
         game.set_mode(vizdoom.Mode.PLAYER)
-        game.set_available_buttons([getattr(vizdoom.Button, name) for name in BUTTONS])
+        game.set_available_buttons([getattr(vizdoom.Button, name) for name in ACTIONS.values()])
         game.set_living_reward(LIVING_REWARD)
         game.set_episode_start_time(START_TIME)
         game.set_episode_timeout(timeout)

@@ -1,9 +1,10 @@
 """Names of doom environments: doom:my-way-home/sparse?rendering=paper,timeout=truncation."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from winkel.errors import InputError
+from winkel.simulators.vizdoom.engine import ACTIONS
 from winkel.simulators.vizdoom.frames import RENDERINGS
 from winkel.simulators.vizdoom.simulator import TIMEOUTS, MyWayHome
 from winkel.simulators.vizdoom.variants import SPAWNS, package_folder
@@ -21,6 +22,8 @@ class DoomMaker:
     rendering: str = "fast"
     timeout: str = "termination"
     stack: int = 6
+
+    action_names: ClassVar[tuple[str, ...]] = tuple(ACTIONS)
 
     def __call__(self) -> MyWayHome:
         """A simulator; its engine starts with the first reset."""

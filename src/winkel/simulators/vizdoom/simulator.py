@@ -8,7 +8,7 @@ from jaxtyping import UInt8
 from winkel.errors import InputError, require_integer
 from winkel.simulators.base import Layout, Moved
 from winkel.simulators.vizdoom import variants
-from winkel.simulators.vizdoom.engine import BUTTONS, Engine
+from winkel.simulators.vizdoom.engine import ACTIONS, Engine
 from winkel.simulators.vizdoom.frames import SIDE, Shrink
 
 EPISODE_LENGTH = 2_100
@@ -35,7 +35,7 @@ class MyWayHome:
         stack: how many frames an agent sees.
     """
 
-    num_actions = len(BUTTONS)
+    num_actions = len(ACTIONS)
     facts = ("goal",)
     probes = ("x", "y", "angle")
 
