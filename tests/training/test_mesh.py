@@ -11,7 +11,7 @@ import pytest
 from winkel.errors import InputError
 from winkel.training.mesh import mesh_of
 
-FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+FLAGS = f"--xla_force_host_platform_device_count=8 {os.environ['XLA_FLAGS']}"
 
 
 @pytest.fixture(scope="module")
