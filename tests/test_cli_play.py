@@ -10,6 +10,7 @@ import winkel
 from experiments.play_worlds import LENGTH, OPTIONS, PLAIN, ROOM, TINY, made_run, room_task
 from terminal_helpers import refused
 from winkel import cli
+from winkel.envs.host import HostTask
 from winkel.experiments import visits
 from winkel.experiments.play import load_one, play, seen_after
 from winkel.experiments.visits import Visits
@@ -87,6 +88,13 @@ def test_gymnasium_can_be_played_and_inspected(cart, tmp_path, capsys):
     assert "action 1: value" in capsys.readouterr().out
     assert {path.suffix for path in tmp_path.iterdir()} == {".gif", ".npz", ".png"}
     assert not (cart / visits.VISITS).exists()
+
+
+def test_beliefs_have_the_names_of_actions(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(HostTask, "action_names", ("east", "north"))
+    cli.main(["inspect", str(runs / "rooms"), "--out", str(tmp_path), "--formats", "png"])
+    assert np.load(tmp_path / "inspect.npz")["actions"].tolist() == ["east", "north"]
+    assert "north: value" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("at", "steps"), [("start", 0), ("4", 4)])

@@ -88,6 +88,22 @@ def test_a_greedy_agent_sees_stacks_and_takes_the_best_action(room):
     assert found["shown"].tolist() == list(range(3 * (LENGTH + 1)))
 
 
+def test_actions_are_named_where_the_maker_of_a_world_has_names(room):
+    task = room_task()
+    assert "actions" not in played(room[0], task)
+
+    class Named:
+        action_names = ("east", "north")
+
+        def __call__(self):
+            return task.maker()
+
+    named = dataclasses.replace(task, maker=Named())
+    assert played(room[0], named)["actions"].tolist() == ["east", "north"]
+    doom = dataclasses.replace(task, maker=DoomMaker("dense"))
+    assert doom.action_names == ("turn left", "turn right", "forward", "left", "right")
+
+
 def test_returns_are_sums_of_the_rewards_so_far(room):
     found = played(room[0], room_task(), episodes=2)
     for episode in (1, 2):
@@ -423,11 +439,14 @@ def test_panels_are_named_by_steps_or_by_shares(tmp_path):
 
 
 @pytest.mark.parametrize("status", [{}, {"status": "failed"}])
-def test_the_last_panel_of_a_run_that_did_not_end_has_its_last_step(tmp_path, status):
-    visits_of(tmp_path)  # three panels of four steps
+def test_the_last_panel_of_a_run_that_did_not_end_has_a_beginning_only(tmp_path, status):
+    visits_of(tmp_path)  # three panels
     config = {"horizon": {"steps": 25, "episodes": None}, "until": None, **status}
     _, arrays = map_arrays(tmp_path, config, None)
-    assert arrays["titles"].tolist() == ["0–5 steps", "5–10 steps", "10–12 steps"]
+    assert arrays["titles"].tolist() == ["0–5 steps", "5–10 steps", "from 10 steps on"]
+    config["until"] = 5
+    _, arrays = map_arrays(tmp_path, config, None)
+    assert arrays["titles"][-1] == "from 40 % of training on"
 
 
 def test_damaged_visits_are_told_and_begun_anew(tmp_path):

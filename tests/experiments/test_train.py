@@ -14,6 +14,7 @@ import pytest
 import winkel
 from winkel.cli import main
 from winkel.errors import InputError
+from winkel.experiments.collect import COLLECTORS
 from winkel.experiments.recording import Recorder, check_same_run
 from winkel.experiments.results import read_results
 from winkel.experiments.session import Options, Session
@@ -142,15 +143,28 @@ def test_a_figure_shows_an_unfinished_run_and_says_so(half, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["figure", "learning-curves", *arguments, "--unfinished"])
     assert "need a folder of runs for --unfinished" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["figure", "regret", str(half), *arguments, "--unfinished"])
+    assert "others are of whole runs, got regret" in capsys.readouterr().err
     main(["figure", "learning-curves", str(half), *arguments, "--unfinished"])
     assert f"note: {SEED_0}: unfinished, its first 11 episodes" in capsys.readouterr().out
     assert (tmp_path / "out/learning-curves.png").is_file()
 
 
+def test_runs_that_go_on_stand_beside_those_that_ended_of_the_same_plan(half, whole):
+    shutil.copytree(whole[1], half / SEED_0.replace("seed-0", "seed-1"))
+    config = half / SEED_0.replace("seed-0", "seed-1") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"seed": 1}))
+    arrays = COLLECTORS["learning-curves"](read_results(half, unfinished=True))
+    assert arrays["num_seeds"].tolist() == [[2]]
+    assert np.nanmax(arrays["x"]) == 11
+    assert not any("left out" in note for note in arrays["notes"])
+
+
 def test_an_unfinished_run_without_a_readable_checkpoint_is_a_problem(half):
     for checkpoint in (half / SEED_0 / "checkpoint").glob("*.ckpt"):
         checkpoint.write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"no finished runs.*need a readable checkpoint"):
+    with pytest.raises(InputError, match=r"no runs in.*need a readable checkpoint"):
         read_results(half, unfinished=True)
 
 

@@ -111,7 +111,7 @@ def test_bars_are_as_long_as_their_numbers_and_the_chosen_ones_are_full(rng, act
                 expected = results[key][moment, action] / most * 81
                 assert abs(length - expected) <= 1.5, (name, moment, action)
                 longest = max(longest, length)
-        assert longest >= 50
+        assert longest >= 80
 
 
 def test_negative_numbers_go_to_the_left_of_zero(rng):

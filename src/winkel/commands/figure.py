@@ -32,6 +32,8 @@ CollectedName = Literal[
     "vizdoom",
 ]
 FigureName = ComputedName | CollectedName
+CURVES = ("learning-curves", "vizdoom")
+"""Figures over time, in which a run that goes on has a place."""
 
 
 def _compute_toy(progress: Progress) -> dict[str, np.ndarray]:
@@ -82,7 +84,8 @@ class Figure:
     data: Path | None = None
     """Draw from this .npz file of an earlier call instead of computing or reading runs."""
     unfinished: bool = False
-    """Also show runs that have not ended, up to their newest checkpoint; the figure says so."""
+    """Also show runs that have not ended, up to their newest checkpoint, in learning-curves and
+    vizdoom; the figure says so."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
 
@@ -90,6 +93,11 @@ class Figure:
         """Write the files and name them."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
+        if self.unfinished and self.name not in CURVES:
+            raise InputError(
+                f"need {' or '.join(CURVES)} for --unfinished, since others are of whole runs, "
+                f"got {self.name}"
+            )
         if self.unfinished and self.runs is None:
             raise InputError(f"need a folder of runs for --unfinished, got none for {self.name}")
         written = make_figure(

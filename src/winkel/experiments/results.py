@@ -113,7 +113,8 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
         records.append(Record(folder, run.config, run.episodes, finished))
     if not records:
         raise InputError(
-            f"no finished runs in {root}" + (f" ({'; '.join(problems[:3])})" if problems else "")
+            f"no {'' if unfinished else 'finished '}runs in {root}"
+            + (f" ({'; '.join(problems[:3])})" if problems else "")
         )
     records.sort(key=lambda r: (r.config["env"], r.config["agent"], r.config["seed"]))
     sweeps: list[dict[str, Any]] = []

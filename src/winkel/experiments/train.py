@@ -73,7 +73,7 @@ def train(
             default. There is one update for each step of all of them.
         workers: processes that simulators run in; by the number of CPUs by default, 0: none.
         preset: settings from `winkel.agents.presets`, or of a file (`experiments.preset_files`); in
-            VizDoom its own by default.
+            VizDoom `DOOM_PRESET` by default.
         options: evaluation, snapshots, checkpoints.
         label: what the agent is called in `out`; its name by default.
         mnist_dir: where MNIST's files are.

@@ -203,7 +203,7 @@ def map_arrays(folder: Path, config: Mapping[str, Any], maker: Any) -> tuple[str
     arrays = {
         "visits": visits[:made],
         "extent": found["extent"],
-        "titles": np.array(_titles(config, int(found["visits"].sum()))[:made]),
+        "titles": np.array(_titles(config, int(made))),
         "notes": np.array([], str),
     }
     if isinstance(maker, DoomMaker):
@@ -222,17 +222,24 @@ def _level(variant: str) -> Arrays:
     }
 
 
-def _titles(config: Mapping[str, Any], steps_made: int) -> list[str]:
-    """A name for each panel: by steps where the run's length is known in steps.
+def _titles(config: Mapping[str, Any], made: int) -> list[str]:
+    """Names of the panels made so far: by steps where the run's length is known in steps.
 
-    A run that has not ended has no panel beyond the steps that it has made.
+    The last one of a run that stopped on the way has a beginning only.
     """
     horizon = config["horizon"]
     steps, by_episodes = horizon["steps"], horizon["episodes"] or config.get("until")
     if by_episodes or steps is None:
-        parts = [100 * i // PANELS for i in range(PANELS + 1)]
-        return [f"{a}–{b} % of training" for a, b in itertools.pairwise(parts)]
+        ends, unit = [str(100 * i // PANELS) for i in range(PANELS + 1)], " % of training"
+    else:
+        ends, unit = _step_ends(steps)
+    titles = [f"{a}–{b}{unit}" for a, b in itertools.pairwise(ends)][:made]
+    if config.get("status") != "finished":
+        titles[-1] = f"from {ends[made - 1]}{unit} on"
+    return titles
+
+
+def _step_ends(steps: int) -> tuple[list[str], str]:
+    """Where panels begin and end, in a unit that fits."""
     size, unit = next((size, unit) for size, unit in _UNITS if steps >= 10 * size or size == 1)
-    reached = steps if config.get("status") == "finished" else min(steps, steps_made)
-    ends = [f"{min(steps * i / PANELS, reached) / size:.4g}" for i in range(PANELS + 1)]
-    return [f"{a}–{b}{unit} steps" for a, b in itertools.pairwise(ends)]
+    return [f"{steps * i / PANELS / size:.4g}" for i in range(PANELS + 1)], f"{unit} steps"

@@ -94,7 +94,8 @@ def has_checkpoint(folder: Path) -> bool:
 def load_checkpoint(folder: Path, only: str = "") -> Loaded:
     """Read the newest checkpoint that is whole; every byte is checked.
 
-    With `only`, arrays whose names begin so, and no others: a replay buffer may be gigabytes.
+    With `only`, arrays whose names begin so, and no others are read or checked: a replay buffer may
+    be gigabytes.
     """
     skipped: list[str] = []
     for path in reversed(_files(folder, _CHECKPOINT)):

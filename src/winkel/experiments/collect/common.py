@@ -93,8 +93,15 @@ def select(
 
 
 def num_episodes(record: Record) -> int:
-    """How many a run has: its budget, unless it goes on."""
+    """How many a run has."""
     return len(record.episodes["return"])
+
+
+def budget_of(record: Record) -> int:
+    """How many episodes a run has in the end: it has them, or its plan says so if it goes on."""
+    horizon = record.config.get("horizon") or {}
+    planned = record.config.get("until") or horizon.get("episodes")
+    return num_episodes(record) if record.finished or not planned else int(planned)
 
 
 def text(lines: Iterable[str]) -> np.ndarray:

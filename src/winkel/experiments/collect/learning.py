@@ -2,7 +2,7 @@
 
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.experiments.collect.bsuite import hard
-from winkel.experiments.collect.common import num_episodes, select, text
+from winkel.experiments.collect.common import budget_of, select, text
 from winkel.experiments.collect.curves import panels_of
 from winkel.experiments.results import Arrays, Record, Results
 
@@ -25,7 +25,7 @@ def collect_learning_curves(results: Results) -> Arrays:
         experiments,
         lambda record: record.experiment,
         clock="episodes",
-        budget=num_episodes,
+        budget=budget_of,
         say=lambda n: f"of {n:,} episodes",
     )
     return {
