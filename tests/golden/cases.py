@@ -31,8 +31,8 @@ import jax
 
 import winkel
 from winkel.agents import AGENTS, VARIANTS
-from winkel.experiments.session import Options
-from winkel.experiments.sweep import Sweep, grouped, run_sweep
+from winkel.runs.session import Options
+from winkel.runs.sweep import Sweep, grouped, run_sweep
 
 HASHES = Path(__file__).with_name("hashes.json")
 TINY: dict[str, Any] = {
