@@ -27,7 +27,7 @@ def install() -> None:
 
 
 def learned(agent: Any, streams: Any, run: Any, hyper: Any, keys: Any) -> Any:
-    """`steps.learn` with `Hyper.alpha`, `importance` and `newest`, `Config.updates` times."""
+    """`steps.learn` with what `Hyper` says of replay, `Config.updates` times."""
     size, update = agent.config.batch_size, None
     number = jnp.arange(size)
     for turn in range(agent.config.updates):
@@ -43,9 +43,19 @@ def learned(agent: Any, streams: Any, run: Any, hyper: Any, keys: Any) -> Any:
         learner, update = agent.update(run.learner, batch, run.clock, hyper, key_update)
         worth = (jnp.abs(update.priorities) + FLOOR) ** hyper.alpha
         clock = run.clock._replace(updates=run.clock.updates + 1)
-        stored = streams.reprioritise(stored, batch, worth)
+        stored = forgotten(streams.reprioritise(stored, batch, worth), streams.slots, hyper)
         run = run._replace(learner=learner, replay=stored, clock=clock)
     return run, update
+
+
+def forgotten(stored: Any, slots: int, hyper: Any) -> Any:
+    """Nothing is drawn any more that is older than `Hyper.memory` slots of the ring.
+
+    The cursor moves by at most two slots a step, over what is to be forgotten next.
+    """
+    old = (stored.cursor[0] - jnp.asarray(hyper.memory, jnp.int32) - jnp.arange(2)) % slots
+    tree = prioritised.put(stored.priorities, old, jnp.zeros(2))
+    return stored._replace(priorities=tree)
 
 
 def batch_of(transitions: Any, priorities: Any, indices: Any, decay: Any, hyper: Any) -> Any:

@@ -1,5 +1,6 @@
 """The lanes of one program, and the runs of deep sea that go through them."""
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -101,7 +102,12 @@ class Pool:
     def advance(self) -> None:
         """About 20 episodes of every run under way, and one greedy episode."""
         begin = time.time()
+        for number in [n for n in self.open if self.runs[n]["stopped"] == "cancelled"]:
+            self.open.discard(number)
+            self.lanes.release(number)
         reports = self.lanes.advance()
+        if not reports:
+            return
         lane_of, self.looks = self.lanes.running, self.looks + 1
         greedy = self.lanes.evaluate(list(lane_of.values()), self.looks, 1)
         won = dict(zip(lane_of, greedy[:, 0] > 0.5, strict=True))
@@ -118,6 +124,26 @@ class Pool:
                 self.open.discard(report.plan)
                 self.lanes.release(report.plan)
         self.seconds += time.time() - begin
+
+    def cancel(self, pattern: str) -> None:
+        """Stop the runs of settings whose group, size and name match, before their next chunk."""
+        for number in list(self.open):
+            run = self.runs[number]
+            if re.search(pattern, f"{run['group']} {run['size']} {run['name']}"):
+                run["stopped"] = "cancelled"
+
+    def told(self) -> list[dict[str, Any]]:
+        """Records of all runs that have begun; those under way are `open`."""
+        found = []
+        for run in [run for run in list(self.runs) if run["seen"]]:
+            count = min(len(run["treasure"]), len(run["seen"]))
+            looks = min(len(run["greedy"]), len(run["greedy_at"]))
+            cut = {name: run[name][:count] for name in ("treasure", "seen")}
+            cut |= {name: run[name][:looks] for name in ("greedy", "greedy_at")}
+            now = {"stopped": run["stopped"] or "open", "ended": run.get("ended")}
+            kept = {k: v for k, v in run.items() if k not in ("streak_now", "rank")}
+            found.append(kept | cut | now)
+        return found
 
     @staticmethod
     def _record(run: dict[str, Any], report: Any) -> bool:

@@ -75,7 +75,7 @@ def looked_at(episodes: int) -> np.ndarray:
 
 
 def figures(run: dict[str, Any]) -> dict[str, float]:
-    """First goal, regret by training and by greedy episodes, success in the last 100 episodes.
+    """First goal, regret by training and by greedy episodes, success since then and at the end.
 
     What comes after an early stop counts as rewarded. The greedy regret is the sum of episodes
     since the evaluation before, over the evaluations that failed.
@@ -86,18 +86,19 @@ def figures(run: dict[str, Any]) -> dict[str, float]:
         "first": float(treasure.argmax() + 1) if treasure.any() else np.inf,
         "bad": float((~treasure).sum()),
         "greedy": float(since[~np.asarray(run["greedy"], bool)].sum()),
+        "after": float(treasure[treasure.argmax() :].mean()) if treasure.any() else 0.0,
         "last": float(treasure[-100:].mean()) if len(treasure) else 0.0,
     }
 
 
 def table(runs: Iterable[dict[str, Any]]) -> list[str]:
-    """A line for each setting: solved, first, regret with quartiles, regret over N, greedy."""
+    """A line for each setting: medians, quartiles of the regret, mean success after the first."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         groups[run["group"], run["size"], run["name"]].append(run)
     lines = [
         f"{'group':10}{'N':>4} {'setting':58}{'solved':>7}{'first':>7}{'regret':>8}"
-        f"{'quartiles':>14}{'/N':>6}{'greedy':>8}{'episodes':>9}"
+        f"{'quartiles':>14}{'/N':>6}{'greedy':>8}{'episodes':>9}{'open':>5}{'after':>6}"
     ]
     for (group, size, name), some in groups.items():
         each = [figures(run) for run in some]
@@ -112,6 +113,8 @@ def table(runs: Iterable[dict[str, Any]]) -> list[str]:
             f"{group:10}{size:4} {name:58}{solved:4}/{len(some):<2}{first:7.0f}{middle:8.0f}"
             f"{f'[{low:.0f}, {high:.0f}]':>14}{middle / size:6.1f}{greedy:8.0f}"
             f"{max(len(run['treasure']) for run in some):9}"
+            f"{sum(run['stopped'] == 'open' for run in some):5}"
+            f"{np.mean([f['after'] for f in each]):6.2f}"
         )
     return lines
 

@@ -26,6 +26,7 @@ from winkel.types import Decision, Update
 class Config(projection_ensemble.Config):
     """Priorities are raised to `Hyper.alpha` before replay gets them, weights to `importance`."""
 
+    capacity: int = 60_000
     priority_exponent: float = 1.0
     importance_exponent: float = 0.0
     updates: int = 1
@@ -52,6 +53,8 @@ class Hyper(NamedTuple):
     """Exponent of the weights that undo priorities, constant."""
     bonus_priority: Number = 1.0
     """What the bonus' loss counts in a priority, beside the values'."""
+    memory: Number = 10_000.0
+    """Transitions that replay remembers, less than its capacity."""
     newest: Number = 0.0
     """So many of a batch are the newest transitions."""
     target_period: Number = 4.0

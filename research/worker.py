@@ -6,7 +6,8 @@ A job is a JSON list of settings, `{"group", "name", "agent", "size", "seeds", "
 "fan_in", "episodes", "horizon", "streak", "rank", "lanes"}`; files are taken in the order of their
 names, also those that come later. Settings of one agent, size and static fields share the lanes of
 one program. A run ends after `episodes`, or once `streak` episodes in a row had the treasure; what
-would follow counts as rewarded. There is a greedy evaluation after about every 20 episodes.
+would follow counts as rewarded. A greedy evaluation follows about every 20 episodes. The entry
+`{"cancel": PATTERN}` stops runs whose "group size name" matches.
 """
 
 import argparse
@@ -30,14 +31,8 @@ THREADS = 2
 
 
 def dump(pools: dict[str, Pool], out: Path, about: dict[str, Any]) -> None:
-    """Records of all runs that have ended, and a table."""
-    hidden = ("streak_now", "rank")
-    done = [
-        {k: v for k, v in run.items() if k not in hidden}
-        for pool in pools.values()
-        for run in list(pool.runs)
-        if run["stopped"] is not None and "ended" in run
-    ]
+    """Records of all runs that have begun, and a table."""
+    done = [run for pool in pools.values() for run in pool.told()]
     speeds = [
         f"{p.key}: {p.updates / max(p.seconds, 1e-9):,.0f} updates/s, {p.seconds:.0f} s, "
         f"{len(p.open)} of {len(p.runs)} runs open"
@@ -115,6 +110,10 @@ def take(folder: Path, taken: set[str], pools: dict[str, Pool]) -> None:
         taken.add(path.name)
         try:
             for item in json.loads(path.read_text()):
+                if "cancel" in item:
+                    for pool in pools.values():
+                        pool.cancel(item["cancel"])
+                    continue
                 shape = (item["agent"], item["size"], item["static"], item["lanes"])
                 key = json.dumps(shape, sort_keys=True)
                 if key not in pools:
