@@ -1,6 +1,7 @@
 """Balance a pole on a cart: explicit Euler steps of 0.01 s, ten seconds at most."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.envs.bsuite.family import Episodes, Family, best, count, reward_each_step
+from winkel.envs.wrappers import PERTURBATION, build_perturbed
 from winkel.types import AnyArray
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
@@ -21,7 +24,7 @@ FULL_TURN = 2 * np.pi
 
 
 class CartpoleState(NamedTuple):
-    """Position and angle with their velocities, and the steps taken."""
+    """Position and angle with their velocities, and the number of steps."""
 
     x: Float[Array, ""]
     x_dot: Float[Array, ""]
@@ -31,19 +34,19 @@ class CartpoleState(NamedTuple):
 
 
 class CartpoleParams(NamedTuple):
-    """Where the pole counts as up and the cart as on its table."""
+    """Limits within which the pole is up and the cart is central."""
 
     height_threshold: Float[AnyArray, ""]
     x_threshold: Float[AnyArray, ""]
 
 
 def draw_pose(key: PRNGKeyArray) -> Float[Array, "4"]:
-    """x, x_dot, theta, theta_dot, uniform within ±0.05."""
+    """Draw x, x_dot, theta and theta_dot uniformly within ±0.05."""
     return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
 
 
 def pose_state(pose: Float[Array, "4"]) -> CartpoleState:
-    """A first state from its four numbers."""
+    """Make a first state of its four numbers."""
     x, x_dot, theta, theta_dot = pose
     return CartpoleState(
         x=x, x_dot=x_dot, theta=theta, theta_dot=theta_dot, step=jnp.zeros((), jnp.int32)
@@ -51,7 +54,7 @@ def pose_state(pose: Float[Array, "4"]) -> CartpoleState:
 
 
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
-    """One Euler step; positions advance by the old velocities."""
+    """Make one Euler step; positions advance by the old velocities."""
     force = (action - 1) * FORCE
     cos, sin = jnp.cos(state.theta), jnp.sin(state.theta)
     total = MASS_CART + MASS_POLE
@@ -73,7 +76,7 @@ def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
 
 
 def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Float[Array, "6"]:
-    """What both cartpole tasks show of a state."""
+    """Return the features that both cartpole tasks observe."""
     return jnp.stack(
         [
             state.x / x_threshold,
@@ -87,7 +90,7 @@ def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Flo
 
 
 class Cartpole(Environment):
-    """Pays 1 while the pole is up and the cart central; the first step that pays 0 ends it."""
+    """Pays 1 while the pole is up and the cart central; a step that pays 0 ends the episode."""
 
     @property
     def observation(self) -> Dense:
@@ -100,17 +103,14 @@ class Cartpole(Environment):
         return 3
 
     def draw_start(self, key: PRNGKeyArray, params: CartpoleParams) -> Float[Array, "4"]:
-        """A pose near upright."""
+        """Draw a pose near upright."""
         return draw_pose(key)
 
     def start(
         self, draws: Float[Array, "4"], episode: Int[Array, ""], params: CartpoleParams
     ) -> CartpoleState:
-        """The pose drawn."""
+        """Start in the pose that was drawn."""
         return pose_state(draws)
-
-    def draw(self, key: PRNGKeyArray, params: CartpoleParams) -> None:
-        """Nothing is random."""
 
     def transition(
         self,
@@ -119,7 +119,7 @@ class Cartpole(Environment):
         draws: None,
         params: CartpoleParams,
     ) -> tuple[CartpoleState, Outcome]:
-        """The reward is that of the state reached; running out of time is a termination."""
+        """Pay for the state reached; the time limit is a termination."""
         state = move(state, action)
         balanced = (jnp.cos(state.theta) > params.height_threshold) & (
             jnp.abs(state.x) < params.x_threshold
@@ -128,5 +128,28 @@ class Cartpole(Environment):
         return state, outcome(balanced, ended, balanced=balanced)
 
     def observe(self, state: CartpoleState, params: CartpoleParams) -> Float[Array, "1 6"]:
-        """The six features."""
+        """Return the six features."""
         return pose_features(state, params.x_threshold)[None]
+
+
+def _params(setting: Mapping[str, Any]) -> CartpoleParams:
+    return CartpoleParams(
+        height_threshold=np.asarray(setting["height_threshold"], np.float32),
+        x_threshold=np.asarray(setting["x_threshold"], np.float32),
+    )
+
+
+def _info(episodes: Episodes) -> dict[str, np.ndarray]:
+    balanced = episodes["balanced"]
+    return {"raw_return": 1.0 * count(balanced), "best_episode": best(balanced)}
+
+
+FAMILY = Family(
+    name="cartpole",
+    defaults={"height_threshold": 0.8, "x_threshold": 3.0, **PERTURBATION},
+    build=build_perturbed(lambda _: Cartpole(), _params),
+    returns=reward_each_step(0.0, 1.0),
+    longest_episode=lambda _: NUM_STEPS,
+    facts=("balanced",),
+    info=_info,
+)
