@@ -1,19 +1,13 @@
 """Scale rewards and add noise, as bsuite's `*_scale` and `*_noise` experiments do."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.envs.base import Environment, Observation, Outcome
 from winkel.types import AnyArray
-
-PERTURBATION: Mapping[str, float] = {"reward_scale": 1.0, "noise_scale": 0.0}
-"""Settings of the wrapper, with their defaults."""
 
 
 class PerturbedParams(NamedTuple):
@@ -80,24 +74,3 @@ class PerturbedReward(Environment):
     def render(self, state: PyTree, params: PerturbedParams) -> str:
         """Show the wrapped environment."""
         return self.env.render(state, params.inner)
-
-
-def build_perturbed(
-    make_env: Callable[[Path | None], Environment],
-    make_params: Callable[[Mapping[str, Any]], Any],
-) -> Callable[[Sequence[Mapping[str, Any]], Path | None], tuple[Environment, list[Any]]]:
-    """Return a `Family.build` of the wrapped environment; one environment serves all settings."""
-
-    def build(
-        settings: Sequence[Mapping[str, Any]], mnist_dir: Path | None
-    ) -> tuple[Environment, list[Any]]:
-        return PerturbedReward(env=make_env(mnist_dir)), [
-            PerturbedParams(
-                inner=make_params(setting),
-                reward_scale=np.asarray(setting["reward_scale"], np.float32),
-                noise_scale=np.asarray(setting["noise_scale"], np.float32),
-            )
-            for setting in settings
-        ]
-
-    return build

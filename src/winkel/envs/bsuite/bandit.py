@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome
-from winkel.envs.bsuite.family import Family, count, reward_once
-from winkel.envs.wrappers import PERTURBATION, build_perturbed
+from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_once
 from winkel.types import AnyArray
 
 NUM_ARMS = 11
@@ -24,15 +23,10 @@ class BanditParams(NamedTuple):
 class Bandit(Environment):
     """A bandit without context; the observation is 1 throughout."""
 
-    @property
-    def observation(self) -> Dense:
-        """[[1.0]]."""
-        return Dense((1, 1))
-
-    @property
-    def num_actions(self) -> int:
-        """One per arm."""
-        return NUM_ARMS
+    observation = Dense((1, 1))
+    """[[1.0]]."""
+    num_actions = NUM_ARMS
+    """One per arm."""
 
     def start(self, draws: None, episode: Int[Array, ""], params: BanditParams) -> Bool[Array, ""]:
         """Return a placeholder: there is no state."""
@@ -63,7 +57,8 @@ FAMILY = Family(
     name="bandit",
     defaults={"mapping_seed": 0, **PERTURBATION},
     at_least={"mapping_seed": 0},
-    build=build_perturbed(lambda _: Bandit(), lambda s: bandit_params(s["mapping_seed"])),
+    make_env=lambda *_: Bandit(),
+    make_params=lambda _, setting: bandit_params(setting["mapping_seed"]),
     returns=reward_once(0.0, 1.0),
     longest_episode=lambda _: 1,
     facts=("missed_tenths",),

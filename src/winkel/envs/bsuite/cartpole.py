@@ -1,7 +1,6 @@
 """Balance a pole on a cart: explicit Euler steps of 0.01 s, ten seconds at most."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
-from winkel.envs.bsuite.family import Episodes, Family, best, count, reward_each_step
-from winkel.envs.wrappers import PERTURBATION, build_perturbed
+from winkel.envs.bsuite.family import PERTURBATION, Episodes, Family, best, count, reward_each_step
 from winkel.types import AnyArray
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
@@ -92,15 +90,10 @@ def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Flo
 class Cartpole(Environment):
     """Pays 1 while the pole is up and the cart central; a step that pays 0 ends the episode."""
 
-    @property
-    def observation(self) -> Dense:
-        """x, x_dot, sin, cos, theta_dot, time, roughly normalised."""
-        return Dense((1, 6))
-
-    @property
-    def num_actions(self) -> int:
-        """Left, stay, right."""
-        return 3
+    observation = Dense((1, 6))
+    """x, x_dot, sin, cos, theta_dot, time, roughly normalised."""
+    num_actions = 3
+    """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: CartpoleParams) -> Float[Array, "4"]:
         """Draw a pose near upright."""
@@ -132,13 +125,6 @@ class Cartpole(Environment):
         return pose_features(state, params.x_threshold)[None]
 
 
-def _params(setting: Mapping[str, Any]) -> CartpoleParams:
-    return CartpoleParams(
-        height_threshold=np.asarray(setting["height_threshold"], np.float32),
-        x_threshold=np.asarray(setting["x_threshold"], np.float32),
-    )
-
-
 def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     balanced = episodes["balanced"]
     return {"raw_return": 1.0 * count(balanced), "best_episode": best(balanced)}
@@ -147,7 +133,11 @@ def _info(episodes: Episodes) -> dict[str, np.ndarray]:
 FAMILY = Family(
     name="cartpole",
     defaults={"height_threshold": 0.8, "x_threshold": 3.0, **PERTURBATION},
-    build=build_perturbed(lambda _: Cartpole(), _params),
+    make_env=lambda *_: Cartpole(),
+    make_params=lambda _, setting: CartpoleParams(
+        height_threshold=np.asarray(setting["height_threshold"], np.float32),
+        x_threshold=np.asarray(setting["x_threshold"], np.float32),
+    ),
     returns=reward_each_step(0.0, 1.0),
     longest_episode=lambda _: NUM_STEPS,
     facts=("balanced",),

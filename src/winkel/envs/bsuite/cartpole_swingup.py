@@ -1,6 +1,5 @@
 """Swing a hanging pole up and hold it, although every push costs."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -16,15 +15,7 @@ from winkel.envs.bsuite.cartpole import (
     pose_features,
     pose_state,
 )
-from winkel.envs.bsuite.family import (
-    Built,
-    Episodes,
-    Family,
-    Settings,
-    best,
-    count,
-    reward_each_step,
-)
+from winkel.envs.bsuite.family import Episodes, Family, best, count, reward_each_step
 from winkel.types import AnyArray
 
 X_THRESHOLD, THETA_DOT_THRESHOLD, MOVE_COST = 3.0, 1.0, 0.1
@@ -44,15 +35,10 @@ class CartpoleSwingup(Environment):
     An episode ends when the cart leaves the table or the time is out.
     """
 
-    @property
-    def observation(self) -> Dense:
-        """Cartpole's six features, ±1 for a central cart, ±1 for a slow pole."""
-        return Dense((1, 8))
-
-    @property
-    def num_actions(self) -> int:
-        """Left, stay, right."""
-        return 3
+    observation = Dense((1, 8))
+    """Cartpole's six features, ±1 for a central cart, ±1 for a slow pole."""
+    num_actions = 3
+    """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: SwingupParams) -> Float[Array, "4"]:
         """Draw a pose near upright, which `start` turns upside down."""
@@ -95,16 +81,6 @@ class CartpoleSwingup(Environment):
         )[None]
 
 
-def _build(settings: Settings, mnist_dir: Path | None) -> Built:
-    return CartpoleSwingup(), [
-        SwingupParams(
-            height_threshold=np.asarray(setting["height_threshold"], np.float32),
-            x_reward_threshold=np.asarray(setting["x_reward_threshold"], np.float32),
-        )
-        for setting in settings
-    ]
-
-
 def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     upright, moves = episodes["upright"], episodes["moves"]
     return {
@@ -117,7 +93,11 @@ def _info(episodes: Episodes) -> dict[str, np.ndarray]:
 FAMILY = Family(
     name="cartpole_swingup",
     defaults={"height_threshold": 0.5, "x_reward_threshold": 1.0},
-    build=_build,
+    make_env=lambda *_: CartpoleSwingup(),
+    make_params=lambda _, setting: SwingupParams(
+        height_threshold=np.asarray(setting["height_threshold"], np.float32),
+        x_reward_threshold=np.asarray(setting["x_reward_threshold"], np.float32),
+    ),
     returns=reward_each_step(-0.1, 1.0),
     longest_episode=lambda _: NUM_STEPS,
     facts=("upright", "moves"),

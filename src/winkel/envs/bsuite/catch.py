@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome
-from winkel.envs.bsuite.family import Family, regret_of_wrong, reward_once
-from winkel.envs.wrappers import PERTURBATION, build_perturbed
+from winkel.envs.bsuite.family import PERTURBATION, Family, regret_of_wrong, reward_once
 
 ROWS, COLUMNS = 10, 5
 
@@ -24,15 +23,10 @@ class CatchState(NamedTuple):
 class Catch(Environment):
     """Pays 1 for a catch and −1 for a miss, after nine steps."""
 
-    @property
-    def observation(self) -> Dense:
-        """The board, ones at ball and paddle (a single one where they meet)."""
-        return Dense((ROWS, COLUMNS))
-
-    @property
-    def num_actions(self) -> int:
-        """Left, stay, right."""
-        return 3
+    observation = Dense((ROWS, COLUMNS))
+    """The board, ones at ball and paddle (a single one where they meet)."""
+    num_actions = 3
+    """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Int[Array, ""]:
         """Draw the ball's column from a uniform number.
@@ -82,7 +76,7 @@ class Catch(Environment):
 FAMILY = Family(
     name="catch",
     defaults=PERTURBATION,
-    build=build_perturbed(lambda _: Catch(), lambda _: None),
+    make_env=lambda *_: Catch(),
     returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
     longest_episode=lambda _: ROWS - 1,
     facts=("wrong",),

@@ -3,8 +3,6 @@
 `deep_sea_stochastic` adds wind, which blocks moves to the right, and noise on the last row.
 """
 
-from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
@@ -14,16 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Environment, OneHot, Outcome, outcome
-from winkel.envs.bsuite.family import (
-    MARGIN,
-    Built,
-    Episodes,
-    Family,
-    Returns,
-    Setting,
-    Settings,
-    count,
-)
+from winkel.envs.bsuite.family import MARGIN, Episodes, Family, Returns, count
 from winkel.types import AnyArray
 
 NO_WIND = -1.0
@@ -152,19 +141,6 @@ def deep_sea_params(
     )
 
 
-def _build(settings: Settings, mnist_dir: Path | None, *, stochastic: bool) -> Built:
-    max_size = max(setting["size"] for setting in settings)
-    return DeepSea(max_size=max_size), [
-        deep_sea_params(max_size=max_size, stochastic=stochastic, **setting) for setting in settings
-    ]
-
-
-def _returns(setting: Setting, gamma: float, *, stochastic: bool) -> Returns:
-    """Bound by the treasure; the cost of all moves is within the margin unless it is changed."""
-    low = min(0.0, MARGIN - setting["move_cost"])
-    return Returns(low, 1.0, noise_std=1.0 if stochastic else 0.0)
-
-
 def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     return {
         "total_bad_episodes": count(episodes["bad"]),
@@ -177,8 +153,16 @@ def _family(name: str, *, stochastic: bool) -> Family:
         name=name,
         defaults={"size": 10, "mapping_seed": 42, "move_cost": 0.01},
         at_least={"size": 2, "mapping_seed": 0},
-        build=partial(_build, stochastic=stochastic),
-        returns=partial(_returns, stochastic=stochastic),
+        make_env=lambda settings, _: DeepSea(max_size=max(s["size"] for s in settings)),
+        make_params=lambda env, setting: deep_sea_params(
+            max_size=env.max_size, stochastic=stochastic, **setting
+        ),
+        # The margin holds the cost of all moves, unless a user raises it above MARGIN.
+        returns=lambda setting, gamma: Returns(
+            low=min(0.0, MARGIN - setting["move_cost"]),
+            high=1.0,
+            noise_std=1.0 if stochastic else 0.0,
+        ),
         longest_episode=lambda setting: setting["size"],
         inputs=lambda setting: setting["size"] ** 2,
         num_pairs=lambda setting: setting["size"] * (setting["size"] + 1),

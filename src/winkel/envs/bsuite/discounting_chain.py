@@ -1,6 +1,5 @@
 """The first action chooses a reward after 1, 3, 10, 30 or 100 steps; one pays 10 % more."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -8,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from winkel.envs.base import Dense, Environment, Outcome, draw_track, outcome, time_table
-from winkel.envs.bsuite.family import Built, Family, Settings, reward_once
+from winkel.envs.bsuite.family import Family, reward_once
 from winkel.types import AnyArray
 
 REWARD_STEPS = np.array([1, 3, 10, 30, 100])
@@ -33,15 +32,10 @@ class DiscountingChainParams(NamedTuple):
 class DiscountingChain(Environment):
     """A hundred steps, of which only the first action counts."""
 
-    @property
-    def observation(self) -> Dense:
-        """The choice, −1 before it, and the time."""
-        return Dense((1, 2))
-
-    @property
-    def num_actions(self) -> int:
-        """One per delay."""
-        return len(REWARD_STEPS)
+    observation = Dense((1, 2))
+    """The choice, −1 before it, and the time."""
+    num_actions = len(REWARD_STEPS)
+    """One per delay."""
 
     def start(
         self, draws: None, episode: Int[Array, ""], params: DiscountingChainParams
@@ -79,15 +73,12 @@ def discounting_chain_params(mapping_seed: int) -> DiscountingChainParams:
     return DiscountingChainParams(bonus_arm=np.asarray(mapping_seed % len(REWARD_STEPS), np.int32))
 
 
-def _build(settings: Settings, mnist_dir: Path | None) -> Built:
-    return DiscountingChain(), [discounting_chain_params(**setting) for setting in settings]
-
-
 FAMILY = Family(
     name="discounting_chain",
     defaults={"mapping_seed": 0},
     at_least={"mapping_seed": 0},
-    build=_build,
+    make_env=lambda *_: DiscountingChain(),
+    make_params=lambda _, setting: discounting_chain_params(**setting),
     returns=reward_once(0.0, 1.1),
     longest_episode=lambda _: NUM_STEPS,
 )

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from winkel.envs.base import Environment
+from winkel.envs.wrappers import PerturbedParams, PerturbedReward
 
 Setting = Mapping[str, Any]
-Settings = Sequence[Setting]
-Built = tuple[Environment, list[Any]]
-"""One environment and the parameters of each setting."""
 Episodes = Mapping[str, np.ndarray]
 """Arrays over episodes: 'return', 'length' and the facts of the family."""
 
+PERTURBATION = {"reward_scale": 1.0, "noise_scale": 0.0}
+"""Settings of families whose rewards can be scaled and noisy, with their defaults."""
 MARGIN = 0.5
 """Fraction of the range of returns that is added at either end: [−0.5, 1.5] for deep sea."""
 NOISE_WIDTHS = 3.0
@@ -39,7 +39,9 @@ class Family:
         name: such as 'catch'; catch, catch_noise and catch_scale are experiments of this family.
         defaults: every setting with its default, whose type is the type of the setting.
         at_least: smallest allowed values.
-        build: makes one environment whose shapes hold all given settings, and their parameters.
+        make_env: makes an environment whose shapes hold all given settings; MNIST is read from
+            the folder given.
+        make_params: makes the parameters of a setting for that environment.
         returns: bounds of the discounted return under any policy, for a discount factor.
         longest_episode: upper bound on the number of steps of an episode.
         inputs: size of an observation, if it depends on the setting.
@@ -52,13 +54,31 @@ class Family:
     name: str
     defaults: Mapping[str, int | float]
     at_least: Mapping[str, int | float] = field(default_factory=dict)
-    build: Callable[[Settings, Path | None], Built]
+    make_env: Callable[[Sequence[Setting], Path | None], Environment]
+    make_params: Callable[[Any, Setting], Any] = lambda env, setting: None
     returns: Callable[[Setting, float], Returns]
     longest_episode: Callable[[Setting], int]
     inputs: Callable[[Setting], int] | None = None
     num_pairs: Callable[[Setting], int] | None = None
     facts: tuple[str, ...] = ()
     info: Callable[[Episodes], dict[str, np.ndarray]] = lambda episodes: {}
+
+    def build(
+        self, settings: Sequence[Setting], mnist_dir: Path | None = None
+    ) -> tuple[Environment, list[Any]]:
+        """Make one environment for all given settings, and the parameters of each."""
+        env = self.make_env(settings, mnist_dir)
+        params = [self.make_params(env, setting) for setting in settings]
+        if not PERTURBATION.keys() <= self.defaults.keys():
+            return env, params
+        return PerturbedReward(env=env), [
+            PerturbedParams(
+                inner=inner,
+                reward_scale=np.asarray(setting["reward_scale"], np.float32),
+                noise_scale=np.asarray(setting["noise_scale"], np.float32),
+            )
+            for inner, setting in zip(params, settings, strict=True)
+        ]
 
     def return_range(self, setting: Setting, gamma: float) -> tuple[float, float]:
         """Return the ends of a categorical support: bounds, a margin and three widths of noise.

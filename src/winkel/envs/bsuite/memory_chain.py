@@ -4,7 +4,6 @@ In bsuite every run draws its bits and questions from seed 0, so that all agents
 Here they are tables, made by the same generator.
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from winkel.envs.base import Dense, Environment, Outcome, countdown_table, draw_track, outcome
-from winkel.envs.bsuite.family import Built, Episodes, Family, Settings, count, reward_once
+from winkel.envs.bsuite.family import Episodes, Family, count, reward_once
 from winkel.types import AnyArray
 
 NUM_EPISODES = 10_000
@@ -115,15 +114,6 @@ def memory_params(max_length: int, max_bits: int, length: int, num_bits: int) ->
     )
 
 
-def _build(settings: Settings, mnist_dir: Path | None) -> Built:
-    max_length = max(setting["memory_length"] for setting in settings)
-    max_bits = max(setting["num_bits"] for setting in settings)
-    return MemoryChain(max_length=max_length, max_bits=max_bits), [
-        memory_params(max_length, max_bits, setting["memory_length"], setting["num_bits"])
-        for setting in settings
-    ]
-
-
 def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     perfect = count(episodes["perfect"])
     return {
@@ -137,7 +127,13 @@ def _family(name: str, memory_length: int) -> Family:
         name=name,
         defaults={"memory_length": memory_length, "num_bits": 1},
         at_least={"memory_length": 1, "num_bits": 1},
-        build=_build,
+        make_env=lambda settings, _: MemoryChain(
+            max_length=max(setting["memory_length"] for setting in settings),
+            max_bits=max(setting["num_bits"] for setting in settings),
+        ),
+        make_params=lambda env, setting: memory_params(
+            env.max_length, env.max_bits, setting["memory_length"], setting["num_bits"]
+        ),
         returns=reward_once(-1.0, 1.0),
         longest_episode=lambda setting: setting["memory_length"] + 1,
         inputs=lambda setting: setting["num_bits"] + 2,

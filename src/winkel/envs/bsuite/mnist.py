@@ -1,5 +1,6 @@
 """Classify a digit of MNIST's training set: one image, one action, ±1."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,9 +10,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome
-from winkel.envs.bsuite.family import Family, regret_of_wrong, reward_once
+from winkel.envs.bsuite.family import PERTURBATION, Family, Setting, regret_of_wrong, reward_once
 from winkel.envs.bsuite.mnist_data import load_mnist
-from winkel.envs.wrappers import PERTURBATION, build_perturbed
 from winkel.types import AnyArray
 
 NUM_CLASSES = 10
@@ -36,15 +36,10 @@ class Mnist(Environment):
     images: Int8[AnyArray, "N 28 28"]
     labels: Int[AnyArray, "N"]
 
-    @property
-    def observation(self) -> Dense:
-        """Signed pixels over 255, in [−0.502, 0.498]; zeros after the answer."""
-        return Dense((28, 28))
-
-    @property
-    def num_actions(self) -> int:
-        """The digits."""
-        return NUM_CLASSES
+    observation = Dense((28, 28))
+    """Signed pixels over 255, in [−0.502, 0.498]; zeros after the answer."""
+    num_actions = NUM_CLASSES
+    """The digits."""
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Int[Array, ""]:
         """Draw an image with replacement."""
@@ -74,7 +69,7 @@ def signed(images: AnyArray) -> Int8[np.ndarray, "N 28 28"]:
     return np.asarray(images, np.uint8).view(np.int8)
 
 
-def _environment(mnist_dir: Path | None) -> Mnist:
+def _make_env(settings: Sequence[Setting], mnist_dir: Path | None) -> Mnist:
     data = load_mnist(mnist_dir)
     return Mnist(images=signed(data.images), labels=data.labels.astype(np.int32))
 
@@ -82,7 +77,7 @@ def _environment(mnist_dir: Path | None) -> Mnist:
 FAMILY = Family(
     name="mnist",
     defaults=PERTURBATION,
-    build=build_perturbed(_environment, lambda _: None),
+    make_env=_make_env,
     returns=reward_once(-1.0, 1.0),
     longest_episode=lambda _: 1,
     facts=("wrong",),

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
-from winkel.envs.bsuite.family import Family, count, reward_each_step
-from winkel.envs.wrappers import PERTURBATION, build_perturbed
+from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_each_step
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
 MAX_SPEED, FORCE, GRAVITY = 0.07, 0.001, 0.0025
@@ -28,15 +27,10 @@ class MountainCarState(NamedTuple):
 class MountainCar(Environment):
     """Mountain car; the time limit is a termination."""
 
-    @property
-    def observation(self) -> Dense:
-        """Position, velocity, time."""
-        return Dense((1, 3))
-
-    @property
-    def num_actions(self) -> int:
-        """Left, coast, right."""
-        return 3
+    observation = Dense((1, 3))
+    """Position, velocity, time."""
+    num_actions = 3
+    """Left, coast, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Float[Array, ""]:
         """Draw a position in the valley."""
@@ -70,7 +64,7 @@ class MountainCar(Environment):
 FAMILY = Family(
     name="mountain_car",
     defaults=PERTURBATION,
-    build=build_perturbed(lambda _: MountainCar(), lambda _: None),
+    make_env=lambda *_: MountainCar(),
     returns=reward_each_step(-1.0, 0.0),
     longest_episode=lambda _: NUM_STEPS,
     info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},

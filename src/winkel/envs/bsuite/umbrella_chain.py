@@ -6,8 +6,7 @@ of bits. `umbrella_length` draws with JAX's keys.
 """
 
 import math
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -17,15 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from winkel.envs.base import Dense, Environment, Outcome, countdown_table, draw_track, outcome
-from winkel.envs.bsuite.family import (
-    Built,
-    Family,
-    Returns,
-    Setting,
-    Settings,
-    discounted_sum,
-    regret_of_wrong,
-)
+from winkel.envs.bsuite.family import Family, Returns, Setting, discounted_sum, regret_of_wrong
 from winkel.types import AnyArray
 
 NUM_EPISODES = 10_000
@@ -200,18 +191,14 @@ def _chunks(total: int, size: int) -> list[int]:
     return [size] * (total // size) + [total % size]
 
 
-def _build(settings: Settings, mnist_dir: Path | None, *, replay: bool) -> Built:
+def _make_env(settings: Sequence[Setting], *, replay: bool) -> UmbrellaChain:
     max_length = max(setting["chain_length"] for setting in settings)
     max_distractors = max(setting["n_distractor"] for setting in settings)
-    env = UmbrellaChain(
+    return UmbrellaChain(
         max_length=max_length,
         max_distractors=max_distractors,
         stream=seed_zero_stream(max_length, max_distractors) if replay else None,
     )
-    return env, [
-        umbrella_params(max_length, setting["chain_length"], setting["n_distractor"])
-        for setting in settings
-    ]
 
 
 def _returns(setting: Setting, gamma: float) -> Returns:
@@ -225,7 +212,10 @@ def _family(name: str, chain_length: int, n_distractor: int, *, replay: bool) ->
         name=name,
         defaults={"chain_length": chain_length, "n_distractor": n_distractor},
         at_least={"chain_length": 1, "n_distractor": 0},
-        build=partial(_build, replay=replay),
+        make_env=lambda settings, _: _make_env(settings, replay=replay),
+        make_params=lambda env, setting: umbrella_params(
+            env.max_length, setting["chain_length"], setting["n_distractor"]
+        ),
         returns=_returns,
         longest_episode=lambda setting: setting["chain_length"],
         inputs=lambda setting: setting["n_distractor"] + 3,
