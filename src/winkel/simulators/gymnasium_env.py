@@ -48,8 +48,6 @@ class GymMaker:
             raise InputError(
                 f"unknown environment 'gym:{self.id}'; {_suggest(self.id, gymnasium.registry)}"
             ) from None
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise InputError(f"gym:{self.id} needs more than gymnasium: {error}") from None
         except gymnasium.error.Error as error:
             raise InputError(f"gym:{self.id} cannot be made: {error}") from None
         except Exception as error:

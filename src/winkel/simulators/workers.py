@@ -1,4 +1,4 @@
-"""The worker processes of a pool: started, asked, stopped, and replaced when they are lost.
+"""The worker processes of a pool. Lost workers are replaced.
 
 Workers are started as programs, not by `multiprocessing.Process`: its start methods either fork,
 which JAX's threads do not survive, or run the user's main script again in every worker.
@@ -25,7 +25,7 @@ import numpy as np
 
 import winkel
 from winkel.errors import InputError
-from winkel.simulators.base import SimulatorDied
+from winkel.simulators.base import SimulatorDied, Spec
 from winkel.simulators.stepping import Maker, check_equal, map_rows
 
 START_TIMEOUT = 120.0
@@ -51,14 +51,13 @@ class Worker:
         busy: whether it has not yet answered a request.
     """
 
-    def __init__(self, index: int, numbers: range, memory: IO[bytes], lifeline: int):
+    def __init__(self, index: int, numbers: range, descriptors: tuple[int, int]):
         self.numbers = numbers
         self.restarts = 0
         self.busy = False
         self._index = index
-        self._memory = memory
-        self._lifeline = lifeline
-        self._process: subprocess.Popen[bytes] | None = None
+        self._descriptors = descriptors
+        self.start()
 
     def __str__(self) -> str:
         first, last = self.numbers[0], self.numbers[-1]
@@ -68,17 +67,19 @@ class Worker:
     @property
     def pid(self) -> int:
         """Id of the process and of the group that holds everything that it started."""
-        assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start a process in a folder and a process group of its own."""
+        """Start a process in a folder and a process group of its own.
+
+        It inherits descriptors of its connection, of the shared memory and of the lifeline.
+        """
         self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
         self._connection, theirs = Pipe()
         self._readable = select.poll()
         self._readable.register(self._connection.fileno(), select.POLLIN)
-        passed = (theirs.fileno(), self._memory.fileno(), self._lifeline)
         with theirs:
+            passed = (theirs.fileno(), *self._descriptors)
             self._process = subprocess.Popen(
                 [sys.executable, *_MODULE, self._folder, *map(str, passed)],
                 stdin=subprocess.DEVNULL,
@@ -104,7 +105,7 @@ class Worker:
         """Return the answer; raise an error of the environment, or `WorkerLost`."""
         deadline = time.monotonic() + seconds
         while not self._readable.poll(1000 * min(_CHECK_EVERY, seconds)):
-            if self.has_ended():
+            if self._process.poll() is not None:
                 raise WorkerLost(self._describe_end())
             if time.monotonic() > deadline:
                 self.kill()
@@ -122,19 +123,12 @@ class Worker:
             raise answer
         return answer
 
-    def has_ended(self) -> bool:
-        """Return whether the process has ended, or was never started."""
-        return self._process is None or self._process.poll() is not None
-
     def leave(self) -> None:
         """Ask the worker to close its simulators and end."""
-        if self._process is not None:
-            self._connection.close()
+        self._connection.close()
 
     def kill(self, patience: float = 0.0) -> None:
         """End the process and everything that its simulators started."""
-        if self._process is None:
-            return
         self.leave()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
@@ -145,7 +139,6 @@ class Worker:
 
     def _describe_end(self) -> str:
         self.kill(patience=1.0)
-        assert self._process is not None
         status = self._process.returncode
         if status >= 0:
             return f"ended by itself with status {status}"
@@ -176,19 +169,19 @@ class WorkerPool:
         self._notice = notice
         self._seeded = False
         self._job = {"maker": _pickle(maker), "num": len(seeds), "path": _search_path()}
+        self._workers: list[Worker] = []
         memory = _open_memory()
-        lifeline, our_end = os.pipe()  # closes when this process ends, however it ends
-        bounds = np.linspace(0, len(seeds), num_workers + 1).astype(int).tolist()
-        self._workers = [
-            Worker(i, range(*ends), memory, lifeline) for i, ends in enumerate(pairwise(bounds))
-        ]
+        lifeline, our_end = os.pipe()  # our end closes when this process ends, however it ends
         self.close = weakref.finalize(
             self, _close, self._workers, memory, (lifeline, our_end), os.getpid()
         )
         try:
+            bounds = np.linspace(0, len(seeds), num_workers + 1).astype(int).tolist()
+            for i, ends in enumerate(pairwise(bounds)):
+                self._workers.append(Worker(i, range(*ends), (memory.fileno(), lifeline)))
             for worker in self._workers:
-                self._start(worker)
-            specs = [self._wait_for_start(worker) for worker in self._workers]
+                worker.send(self._job | {"numbers": worker.numbers})
+            specs = [self._receive_spec(worker) for worker in self._workers]
             check_equal(specs)
         except WorkerLost as lost:
             self.close()
@@ -230,11 +223,7 @@ class WorkerPool:
                 lost.extend(worker.numbers)
         return lost
 
-    def _start(self, worker: Worker) -> None:
-        worker.start()
-        worker.send(self._job | {"numbers": worker.numbers})
-
-    def _wait_for_start(self, worker: Worker) -> Any:
+    def _receive_spec(self, worker: Worker) -> Spec:
         return worker.receive(max(self._timeout, START_TIMEOUT))
 
     def _replace(self, worker: Worker, how: str) -> None:
@@ -249,8 +238,9 @@ class WorkerPool:
                 f"(restart {worker.restarts} of at most {self._restarts})"
             )
             try:
-                self._start(worker)
-                self._wait_for_start(worker)
+                worker.start()
+                worker.send(self._job | {"numbers": worker.numbers})
+                self._receive_spec(worker)
                 seeds = [_derive_seed(self._seeds[n], worker.restarts) for n in worker.numbers]
                 worker.send(seeds)
                 worker.receive(self._timeout)
