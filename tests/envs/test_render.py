@@ -5,7 +5,7 @@ import pytest
 
 from winkel import envs
 from winkel.envs.bsuite.mnist import Mnist
-from winkel.experiments.rollout import frames, make_policy
+from winkel.runs.rollout import frames, make_policy
 
 ZERO = jnp.zeros((), jnp.int32)
 
