@@ -11,23 +11,10 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from winkel.agents import AGENTS, VARIANTS
-from winkel.agents.base import Agent, Kind, Spec
+from winkel.agents.base import Agent, Kind, Spec, check_number
 from winkel.envs.task import Task
 from winkel.errors import InputError
-
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "gamma": (0.0, 1.0),
-    "mask_probability": (0.0, 1.0),
-    "epsilon": (0.0, 1.0),
-    "epsilon_final": (0.0, 1.0),
-    "z_min": (-math.inf, math.inf),
-    "z_max": (-math.inf, math.inf),
-}
-"""Hyperparameters that may be anything but a number >= 0."""
-_POSITIVE = ("learning_rate", "beta_decay", "epsilon_decay", "c51_learning_rate")
 
 
 class Configured(NamedTuple):
@@ -58,7 +45,9 @@ def configure(name: str, overrides: Mapping[str, Any], task: Task) -> Configured
     config = kind.config(
         **{f: _checked(f, value, hints[f]) for f, value in fields.items() if f in static}
     )
-    hyper = kind.hyper(**{f: _number(f, value) for f, value in fields.items() if f not in static})
+    hyper = kind.hyper(
+        **{f: check_number(kind, f, value) for f, value in fields.items() if f not in static}
+    )
     agent = kind.make(config, Spec(task.env.observation, task.env.num_actions))
     return Configured(name=name, agent=agent, hyper=_with_support(hyper, task))
 
@@ -168,17 +157,6 @@ def _checked(field: str, value: Any, hint: Any) -> Any:
         wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
         raise InputError(f"need {wanted[hint]} for {field}, got {value!r}")
     return hint(value)
-
-
-def _number(field: str, value: Any) -> float:
-    low, high = _RANGES.get(field, (0.0, math.inf))
-    sound = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    sound = sound and math.isfinite(value)
-    if not sound or not low <= value <= high or (field in _POSITIVE and value == 0):
-        bounds = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f">= {low:g}"
-        bounds = "> 0" if field in _POSITIVE else bounds
-        raise InputError(f"need a finite {field} {bounds}, got {value!r}")
-    return float(value)
 
 
 def _with_support(hyper: Any, task: Task) -> Any:

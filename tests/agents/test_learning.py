@@ -1,4 +1,4 @@
-"""All agents as heads on one body. The torso is a small one here; its own tests have the real."""
+"""Learning with one body under all networks of an agent. The torso is a small one here."""
 
 import dataclasses
 import functools
@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.agents import AGENTS, Spec, descent, images
+from winkel.agents import AGENTS, Spec, learning
 from winkel.errors import InputError
-from winkel.networks.batched import RowGradient
-from winkel.networks.spectral import Spectrum
-from winkel.networks.torso import Linear
+from winkel.networks.impala import Spectrum
+from winkel.networks.mlp import Linear
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Estimates, Image, Transition, Update
 
@@ -249,26 +248,25 @@ def test_heads_are_on_the_features_of_the_body():
     learner, obs = drawn("pe_dqn"), random_batch("pe_dqn").transitions.obs
     features = jax.jit(lambda body, x: body(x))(learner.shared.body, obs)
     assert features.shape == (SIZE, FEATURES)
-    by_hand = jax.jit(lambda x: agent.models.beliefs(learner.params, learner.prior, x, hyper))
+    by_hand = jax.jit(lambda x: agent.predict(learner, x, hyper))
     found = program("pe_dqn")(learner, random_batch("pe_dqn"), hyper).estimates
     np.testing.assert_allclose(found.value[1], by_hand(features[1]).value, rtol=1e-4)
     np.testing.assert_allclose(found.bonus[1], by_hand(features[1]).bonus, rtol=1e-4)
 
 
-def test_each_set_of_heads_sees_its_own_body():
-    """`see` gives online features of s and s' after a step of power iteration, the target's of s'.
-
-    Without a need for the second it is the third.
+def test_online_and_target_heads_get_the_features_of_their_own_body():
+    """`encode` gives online features of s and s' after a step of power iteration, the target's of
+    s'. Without `online_next` the second is the third.
     """
     shared, transitions = drawn("pe_dqn").shared, random_batch("pe_dqn").transitions
 
     @jax.jit
     def features(shared, t):
-        seen, short = images.see(shared, t), images.see(shared, t, ahead=False)
-        body, target = shared.body.sharpened(), shared.target_body
+        inputs, short = learning.encode(shared, t), learning.encode(shared, t, online_next=False)
+        body, target = shared.body.power_iteration(), shared.target_body
         by_hand = body(t.obs), body(t.next_obs), target(t.next_obs)
-        found = seen.transitions.obs, seen.transitions.next_obs, seen.later
-        return found, by_hand, short.transitions.next_obs, seen.shared.body.spectra, body.spectra
+        found = inputs.transitions.obs, inputs.transitions.next_obs, inputs.target_next_obs
+        return found, by_hand, short.transitions.next_obs, inputs.shared.body.spectra, body.spectra
 
     found, by_hand, short, spectra, stepped = features(shared, transitions)
     for a, b in zip(found, by_hand, strict=True):
@@ -280,7 +278,7 @@ def test_each_set_of_heads_sees_its_own_body():
 
 
 def test_targets_are_the_target_bodys():
-    """The law at s' is that of target heads on target features, chosen by the online ones."""
+    """The distribution at s' is that of target heads on target features, chosen by online ones."""
     agent, hyper = made("pe_dqn", beta=0.0)
     learner = drawn("pe_dqn")._replace(prior=None)
     online, later = (
@@ -291,8 +289,8 @@ def test_targets_are_the_target_bodys():
 
     @jax.jit
     def everything(learner, transition, later):
-        targets = agent.models.targets(learner, transition, jnp.zeros(()), hyper, later)
-        chooser = agent.models.beliefs(learner.params, None, transition.next_obs, hyper)
+        targets = agent.targets(learner, jnp.zeros(()), hyper, transition, later)
+        chooser = agent.predict(learner, transition.next_obs, hyper)
         return (
             targets,
             chooser,
@@ -315,7 +313,7 @@ def test_lanes_side_by_side_are_lanes_alone():
     batches = [random_batch("dltv", seed).transitions.obs for seed in (0, 1)]
 
     def work(body, obs):
-        made, pull = jax.vjp(lambda torso: images.with_torso(body, torso)(obs), body.torso)
+        made, pull = jax.vjp(lambda torso: body.with_torso(torso)(obs), body.torso)
         return made, pull(jnp.ones_like(made))
 
     stacked = [jax.tree.map(lambda *x: jnp.stack(x), *parts) for parts in (lanes, batches)]
@@ -393,15 +391,15 @@ def test_the_bodys_gradient_is_that_of_the_whole_loss():
     @jax.jit
     def loss(step):
         """With the targets and the spectra that there are without a step."""
-        seen = images.see(learner.shared, batch.transitions)
-        targets = jax.vmap(
-            lambda t, later: agent.models.targets(learner, t, jnp.ones(()), hyper, later)
-        )(seen.transitions, seen.later)
+        inputs = learning.encode(learner.shared, batch.transitions)
+        targets = jax.vmap(lambda t, later: agent.targets(learner, jnp.ones(()), hyper, t, later))(
+            inputs.transitions, inputs.target_next_obs
+        )
         moved = jax.tree.map(lambda x, d: x + step * d, torso, way)
-        obs = images.with_torso(seen.shared.body, moved)(batch.transitions.obs)
-        losses = jax.vmap(
-            lambda t, y: agent.models.loss(learner.params, learner.prior, t, y, hyper)
-        )(seen.transitions._replace(obs=obs), targets)
+        obs = inputs.shared.body.with_torso(moved)(batch.transitions.obs)
+        losses = jax.vmap(lambda t, y: agent.loss(learner.prior, hyper, learner.params, t, y))(
+            inputs.transitions._replace(obs=obs), targets
+        )
         return jnp.mean(losses)
 
     after, told, *_ = program("pe_dqn")(learner, batch, hyper)
@@ -425,22 +423,3 @@ def test_all_gradients_are_clipped_together(name):
 
     assert length() > 0.2
     np.testing.assert_allclose(length(0.1), 0.1, rtol=1e-4)
-
-
-def test_clipping():
-    rng = np.random.default_rng(0)
-    params = {"a": jnp.zeros((2, 3)), "b": jnp.zeros((2, 5, 3))}
-    rows = RowGradient(
-        jnp.array([0, 4, 0, 5]), jnp.asarray(rng.normal(size=(2, 4, 3)), jnp.float32)
-    )
-    by_rows = {"a": jnp.asarray(rng.normal(size=(2, 3)), jnp.float32), "b": rows}
-    dense = by_rows | {"b": rows.added_to(params["b"])}
-    length = float(np.sqrt(sum(np.sum(np.asarray(x) ** 2) for x in jax.tree.leaves(dense))))
-    for gradients in (by_rows, dense):
-        np.testing.assert_allclose(descent.global_norm(gradients, params), length, rtol=1e-5)
-        assert descent.clipped(gradients, params, 0.0) is gradients
-        short = descent.clipped(gradients, params, 2.0 * length)
-        np.testing.assert_allclose(short["a"], gradients["a"])
-        short = descent.clipped(gradients, params, 0.5)
-        np.testing.assert_allclose(descent.global_norm(short, params), 0.5, rtol=1e-5)
-        np.testing.assert_allclose(short["a"], gradients["a"] * 0.5 / length, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""What a quantile and a categorical model should learn from the mixture of both."""
+"""Losses of a quantile and a categorical model against the mixture of both, with gradients."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -9,31 +9,20 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 from jaxtyping import Array, Float, Int
 
-from winkel.kernels import tiles
-from winkel.kernels.laws import (
-    Reader,
-    Said,
-    Shape,
-    Shelf,
-    given,
-    given_specs,
-    slots,
-    softmax,
-    sorted_values,
-)
-from winkel.kernels.tiles import power_of_two
+from winkel.kernels import common
+from winkel.kernels.common import Layout, Outputs, Reader, Scratch, padded, power_of_two, softmax
 
 
-class Lesson(NamedTuple):
-    """What a pair of models should learn from a batch.
+class Losses(NamedTuple):
+    """Results for a batch.
 
     Attributes:
-        slopes: gradient of each example's loss in both models' outputs.
+        gradient: of each example's loss in both models' outputs.
         losses: of each example, of both models together.
         clipped: mass of each target beyond the support.
     """
 
-    slopes: Float[Array, "2 B O"]
+    gradient: Float[Array, "2 B O"]
     losses: Float[Array, " B"]
     clipped: Float[Array, " B"]
 
@@ -46,19 +35,19 @@ class _Half(NamedTuple):
     fraction: Array
 
 
-def _teach_kernel(shape: Shape, counts: tuple[int, int], interpret: bool, *refs: Any) -> None:
-    said_refs, successor_refs = refs[: counts[0]], refs[counts[0] : sum(counts)]
-    action_ref, affine_ref, ends_ref = refs[sum(counts) : sum(counts) + 3]
-    slopes_ref, loss_ref, clipped_ref, shelf_ref = refs[sum(counts) + 3 :]
-    pair, size = shape.pair, shape.size
-    shelf = Shelf(shelf_ref, interpret)
-    at = jnp.arange(slots(size))
+def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs: Any) -> None:
+    output_refs, successor_refs = refs[: counts[0]], refs[counts[0] : sum(counts)]
+    action_ref, affine_ref, support_ref = refs[sum(counts) : sum(counts) + 3]
+    gradient_ref, loss_ref, clipped_ref, scratch_ref = refs[sum(counts) + 3 :]
+    size = layout.size
+    scratch = Scratch(scratch_ref, interpret)
+    at = jnp.arange(padded(size))
     inside, place = at < size, at.astype(jnp.float32)
-    low, high, prior_scale = (ends_ref[i] for i in range(3))
+    low, high, prior_scale = (support_ref[i] for i in range(3))
     reward, discount, weight = (affine_ref[i] for i in range(3))
     action = action_ref[0]
-    reader = Reader(said_refs, shape, action * size, prior_scale)
-    successor = Reader(successor_refs, shape, action_ref[1] * size, prior_scale)
+    reader = Reader(output_refs, layout, action * size, prior_scale)
+    successor = Reader(successor_refs, layout, action_ref[1] * size, prior_scale)
     spacing = (high - low) / (size - 1)
     last = float(size - 1)
 
@@ -66,16 +55,16 @@ def _teach_kernel(shape: Shape, counts: tuple[int, int], interpret: bool, *refs:
         return (places < -1e-4 * last) | (places > last + 1e-4 * last)
 
     # The target's quantile half, sorted, and its categorical half, an even grid.
-    free = successor.row(pair.quantile, 0.0)
+    free = successor.row(layout.quantile, 0.0)
     scaled = (reward + discount * free - low) / spacing
-    sorted_places = sorted_values(jnp.where(inside, scaled, jnp.inf))
+    sorted_places = common.sort(jnp.where(inside, scaled, jnp.inf))
     finite = jnp.where(inside, sorted_places, 0.0)
     clipped = jnp.clip(finite, 0.0, last)
-    probs, _ = softmax(successor.row(pair.categorical, -jnp.inf))
+    probs, _ = softmax(successor.row(layout.categorical, -jnp.inf))
     origin = (reward + discount * low - low) / spacing
     grid = origin + discount * place
     grid_clipped = jnp.clip(grid, 0.0, last)
-    shelf.put(
+    scratch.put(
         (0, sorted_places),
         (1, jnp.cumsum(finite)),
         (2, jnp.cumsum(clipped - jnp.floor(clipped))),
@@ -85,7 +74,7 @@ def _teach_kernel(shape: Shape, counts: tuple[int, int], interpret: bool, *refs:
     )
 
     def up_to(row: int, count: Array) -> Array:
-        return jnp.where(count > 0, shelf.get(row, count - 1), 0.0)
+        return jnp.where(count > 0, scratch.get(row, count - 1), 0.0)
 
     def quantile_half(count: Array) -> _Half:
         return _Half(
@@ -112,9 +101,9 @@ def _teach_kernel(shape: Shape, counts: tuple[int, int], interpret: bool, *refs:
         return 0.5 * (first + second)
 
     # Quantile regression: mass and moment of the target below each output.
-    theta = reader.row(pair.quantile, 0.0)
+    theta = reader.row(layout.quantile, 0.0)
     places = (theta - low) / spacing
-    free_half = quantile_half(shelf.count_below(0, size, places, strictly=False))
+    free_half = quantile_half(scratch.count_below(0, size, places, strictly=False))
     grid_half = categorical_half(count_on_grid(places, strictly=False))
     below = both(free_half.mass, grid_half.mass)
     overshoot = places * below - both(free_half.moment, grid_half.moment)
@@ -124,44 +113,44 @@ def _teach_kernel(shape: Shape, counts: tuple[int, int], interpret: bool, *refs:
 
     # Π_C: each atom's mass, shared between its two neighbours on the grid by its fraction.
     edge = (at > 0) & inside
-    free_count = jnp.where(edge, shelf.count_below(0, size, place, strictly=True), 0)
+    free_count = jnp.where(edge, scratch.count_below(0, size, place, strictly=True), 0)
     grid_count = jnp.where(edge, count_on_grid(place, strictly=True), 0)
     free_edge = quantile_half(jnp.where(inside, free_count, size))
     grid_edge = categorical_half(jnp.where(inside, grid_count, size))
     mass_below = both(free_edge.mass, grid_edge.mass)
     share_below = both(free_edge.fraction, grid_edge.fraction)
-    shelf.put((6, mass_below), (7, share_below))
+    scratch.put((6, mass_below), (7, share_below))
     after = jnp.minimum(at + 1, size)
-    share = shelf.get(7, after) - share_below
-    share_before = jnp.where(at > 0, share_below - shelf.get(7, at - 1), 0.0)
-    target = (shelf.get(6, after) - mass_below) - share + share_before
+    share = scratch.get(7, after) - share_below
+    share_before = jnp.where(at > 0, share_below - scratch.get(7, at - 1), 0.0)
+    target = (scratch.get(6, after) - mass_below) - share + share_before
     target = jnp.where(inside, jnp.maximum(target, 0.0), 0.0)
 
-    logits = reader.row(pair.categorical, -jnp.inf)
+    logits = reader.row(layout.categorical, -jnp.inf)
     model, normaliser = softmax(logits)
     surprise = jnp.where(
         target > 0, target * (jnp.log(jnp.maximum(target, 1e-38)) - logits + normaliser), 0.0
     )
     broken = (mean - mean) + theta * 0.0
-    slopes = {
-        pair.quantile: weight * (below - levels + broken),
-        pair.categorical: weight * (model - target),
+    gradients = {
+        layout.quantile: weight * (below - levels + broken),
+        layout.categorical: weight * (model - target),
     }
-    for member, values in slopes.items():
-        _place(slopes_ref, member, shape, action, jnp.where(inside, values, 0.0))
+    for member, values in gradients.items():
+        _store_gradient(gradient_ref, member, layout, action, jnp.where(inside, values, 0.0))
     loss_ref[...] = jnp.sum(jnp.where(inside, quantile_losses + surprise, 0.0))
     outside = jnp.where(inside & beyond(finite), 1.0 / size, 0.0)
     clipped_ref[...] = jnp.sum(both(outside, jnp.where(beyond(grid), probs, 0.0)))
 
 
-def _place(ref: Any, member: int, shape: Shape, action: Array, values: Array) -> None:
-    """One action's slopes, and zeros for all others and for what fills a row up."""
-    at = jnp.arange(slots(shape.size))
-    for index in range(shape.actions):
+def _store_gradient(ref: Any, member: int, layout: Layout, action: Array, values: Array) -> None:
+    """Store the gradient of one action, and zeros for all others and for padding."""
+    at = jnp.arange(padded(layout.size))
+    for index in range(layout.actions):
         row = jnp.where(action == index, values, 0.0)
-        where = index * shape.size + at
-        gpu.store(ref.at[member, where], row, mask=at < shape.size)
-    used, width = shape.actions * shape.size, ref.shape[1]
+        where = index * layout.size + at
+        gpu.store(ref.at[member, where], row, mask=at < layout.size)
+    used, width = layout.actions * layout.size, ref.shape[1]
     if used < width:
         more = jnp.arange(power_of_two(width - used))
         gpu.store(
@@ -171,58 +160,65 @@ def _place(ref: Any, member: int, shape: Shape, action: Array, values: Array) ->
         )
 
 
-def teach(
-    said: Said,
-    successor: Said,
+def loss_and_gradient(
+    outputs: Outputs,
+    successor: Outputs,
     actions: tuple[Int[Array, " B"], Int[Array, " B"]],
     affine: tuple[Float[Array, " B"], Float[Array, " B"], Float[Array, " B"]],
-    shape: Shape,
-    ends: tuple[Array, Array],
+    layout: Layout,
+    support: tuple[Array, Array],
     prior_scale: Array | float = 0.0,
     *,
     interpret: bool = False,
-) -> Lesson:
+) -> Losses:
     """Losses of both models against the mixture target reward + discount · Z, and their gradients.
 
-    `successor` is what the target networks say of the next observations. `actions` are those taken
-    and those that follow; `affine` is reward, discount and what scales each example's gradient.
+    Args:
+        outputs: of the online networks for the observations.
+        successor: outputs of the target networks for the next observations.
+        actions: at the observations, and at the next observations.
+        affine: reward, discount, and the factor of each example's gradient.
+        layout: which member is which, and their sizes.
+        support: ends of the categories.
+        prior_scale: factor of the priors.
+        interpret: run in Pallas' interpreter.
     """
-    _, batch, outputs = said.products.shape
-    scales = jnp.stack([*ends, jnp.asarray(prior_scale, jnp.float32)]).astype(jnp.float32)
+    _, batch, width = outputs.products.shape
+    scales = jnp.stack([*support, jnp.asarray(prior_scale, jnp.float32)]).astype(jnp.float32)
     number = pl.BlockSpec((None,), lambda example: (example,))
     result = jax.ShapeDtypeStruct((batch,), jnp.float32)
-    shelf = (8, slots(shape.size))
-    networks = [given(said), given(successor)]
-    slopes, losses, clipped, _ = pl.pallas_call(
-        partial(_teach_kernel, shape, (len(networks[0]), len(networks[1])), interpret),
+    scratch = (8, padded(layout.size))
+    operands = [outputs.operands(), successor.operands()]
+    gradient, losses, clipped, _ = pl.pallas_call(
+        partial(_loss_kernel, layout, (len(operands[0]), len(operands[1])), interpret),
         grid=(batch,),
         in_specs=[
-            *given_specs(said),
-            *given_specs(successor),
+            *outputs.specs(),
+            *successor.specs(),
             pl.BlockSpec((None, 2), lambda example: (example, 0)),
             pl.BlockSpec((None, 3), lambda example: (example, 0)),
             pl.BlockSpec((3,), lambda *_: (0,)),
         ],
         out_specs=[
-            pl.BlockSpec((2, None, outputs), lambda example: (0, example, 0)),
+            pl.BlockSpec((2, None, width), lambda example: (0, example, 0)),
             number,
             number,
-            pl.BlockSpec((None, *shelf), lambda example: (example, 0, 0)),
+            pl.BlockSpec((None, *scratch), lambda example: (example, 0, 0)),
         ],
         out_shape=[
-            jax.ShapeDtypeStruct((2, batch, outputs), jnp.float32),
+            jax.ShapeDtypeStruct((2, batch, width), jnp.float32),
             result,
             result,
-            jax.ShapeDtypeStruct((batch, *shelf), jnp.float32),
+            jax.ShapeDtypeStruct((batch, *scratch), jnp.float32),
         ],
-        compiler_params=tiles.params(1),
+        compiler_params=common.compiler_params(1),
         interpret=interpret,
-        name="teach",
+        name="loss_and_gradient",
     )(
-        *networks[0],
-        *networks[1],
+        *operands[0],
+        *operands[1],
         jnp.stack(actions, axis=1).astype(jnp.int32),
         jnp.stack(affine, axis=1).astype(jnp.float32),
         scales,
     )
-    return Lesson(slopes=slopes, losses=losses, clipped=clipped)
+    return Losses(gradient=gradient, losses=losses, clipped=clipped)

@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from winkel.kernels import descent, mlp
+from winkel.kernels import mlp
+from winkel.kernels.adam import State, Step, adam_step
 
 LANES, MEMBERS, BATCH, UNITS, OUTPUTS = 2, 2, 16, 40, 24
 EPSILON, COUNT, RATE = 1e-5, 7, 0.01
@@ -76,30 +77,30 @@ def test_a_step_of_adam_as_optax_makes_it(inputs, one_hot):
     mean = jax.tree.map(lambda x: 0.1 * x, random_weights(4, inputs))
     square = jax.tree.map(jnp.square, random_weights(5, inputs))
     obs = observations(inputs, one_hot)
-    slopes = jax.random.normal(jax.random.key(6), (LANES, MEMBERS, BATCH, OUTPUTS))
+    gradient = jax.random.normal(jax.random.key(6), (LANES, MEMBERS, BATCH, OUTPUTS))
     due = jnp.array([True, False])
 
-    def ours(weights, mean, square, target, obs, slopes, due):
-        return descent.descend(
-            descent.State(weights, mean, square, target),
+    def ours(weights, mean, square, target, obs, gradient, due):
+        return adam_step(
+            State(weights, mean, square, target),
             obs,
             mlp.hidden(weights, obs, active=True, interpret=True),
-            slopes,
-            descent.Step(jnp.asarray(RATE), jnp.asarray(COUNT), due, EPSILON),
+            gradient,
+            Step(jnp.asarray(RATE), jnp.asarray(COUNT), due, EPSILON),
             interpret=True,
         )
 
-    def theirs(weights, mean, square, target, obs, slopes, due):
-        gradient = jax.grad(lambda w: jnp.sum(plain_outputs(w, obs) * slopes))(weights)
+    def theirs(weights, mean, square, target, obs, gradient, due):
+        in_weights = jax.grad(lambda w: jnp.sum(plain_outputs(w, obs) * gradient))(weights)
         state = optax.ScaleByAdamState(jnp.asarray(COUNT), mean, square)
-        directions, state = optax.scale_by_adam(eps=EPSILON).update(gradient, state)
+        directions, state = optax.scale_by_adam(eps=EPSILON).update(in_weights, state)
         after = jax.tree.map(lambda p, d: p - RATE * d, weights, directions)
         copied = jax.tree.map(lambda new, old: jnp.where(due, new, old), after, target)
-        return descent.State(after, state.mu, state.nu, copied)
+        return State(after, state.mu, state.nu, copied)
 
-    given = (weights, mean, square, target, obs, slopes, due)
+    given = (weights, mean, square, target, obs, gradient, due)
     for name, made, expected in zip(
-        descent.State._fields, jax.vmap(ours)(*given), jax.vmap(theirs)(*given), strict=True
+        State._fields, jax.vmap(ours)(*given), jax.vmap(theirs)(*given), strict=True
     ):
         for part, x, y in zip(mlp.Weights._fields, made, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5, err_msg=f"{name} {part}")

@@ -1,4 +1,4 @@
-"""What the experiments on images add to agents, where it does not take an image to see it."""
+"""Options of several agents: ε, the intrinsic reward, Adam's ε, settings that are refused."""
 
 import dataclasses
 import functools
@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 
 from winkel.agents import AGENTS, Spec
-from winkel.agents.intrinsic import MEMORY, Moments
-from winkel.agents.pe_dqn import PEDQN, Config, Hyper
-from winkel.agents.presets import PRESETS, preset
+from winkel.agents.learning import MEMORY, RunningMoments
 from winkel.errors import InputError
-from winkel.exploration import falling
-from winkel.runs.train import preset_fields
 from winkel.training.steps import start_clock
-from winkel.types import Batch, Dense, Image, Transition
+from winkel.types import Batch, Dense, Transition
 
 KEY = jax.random.key(0)
 SPEC = Spec(observation=Dense((3,)), num_actions=4)
@@ -57,15 +53,6 @@ def random_batch(name, **others):
 
 
 # ε
-
-
-@pytest.mark.parametrize(
-    ("steps", "at", "expected"),
-    [(100, 0, 1.0), (100, 50, 0.6), (100, 100, 0.2), (100, 1e6, 0.2), (0, 0, 0.7), (0, 9, 0.7)],
-)
-def test_epsilon_falls_over_steps_or_is_something_else(steps, at, expected):
-    found = falling(1.0, 0.2, float(steps), jnp.asarray(at), otherwise=0.7)
-    assert float(found) == pytest.approx(expected)
 
 
 @functools.lru_cache
@@ -128,10 +115,10 @@ def test_exploring_leaves_the_masks_of_members_as_they_are():
 def test_running_moments_are_those_of_all_batches_weighted_by_age():
     rng = np.random.default_rng(0)
     batches = [rng.normal(3.0 * i, 1.0 + i, 7).astype(np.float32) for i in range(5)]
-    moments = Moments.empty()
+    moments = RunningMoments.init()
     assert float(moments.deviation) == pytest.approx(1.0)
     for batch in batches:
-        moments = moments.with_batch(jnp.asarray(batch))
+        moments = moments.update(jnp.asarray(batch))
     values = np.concatenate(batches)
     weights = np.repeat([MEMORY**age for age in range(4, -1, -1)], 7)
     mean = np.average(values, weights=weights)
@@ -142,11 +129,11 @@ def test_running_moments_are_those_of_all_batches_weighted_by_age():
 
 
 def test_equal_disagreements_do_not_divide_by_zero():
-    moments = Moments.empty().with_batch(jnp.ones(4))
+    moments = RunningMoments.init().update(jnp.ones(4))
     assert np.isfinite(1.0 / moments.deviation)
 
 
-MOMENTS = Moments(weight=jnp.asarray(10.0), mean=jnp.asarray(1.0), variance=jnp.asarray(16.0))
+MOMENTS = RunningMoments(jnp.asarray(10.0), mean=jnp.asarray(1.0), variance=jnp.asarray(16.0))
 
 
 @pytest.mark.parametrize("propagate", [True, False])
@@ -172,7 +159,7 @@ def test_disagreement_counts_in_units_of_its_deviation(propagate):
         wanted = learned + share * found.disagreement / 4.0
         np.testing.assert_allclose(told.bonus, wanted, rtol=1e-4, atol=1e-6)
     fresh = jax.eval_shape(lambda: other.init(KEY, hyper))
-    assert isinstance(fresh.intrinsic, Moments)
+    assert isinstance(fresh.intrinsic, RunningMoments)
 
 
 @pytest.mark.parametrize("how", ["prior", "learned"])
@@ -188,7 +175,7 @@ def test_the_bonus_learns_from_normalised_rewards(how):
         learner = plain.init(KEY, hyper)
         scaled = learner._replace(intrinsic=MOMENTS)
         before, after = (
-            jax.vmap(lambda t, agent=agent, of=of: agent.models.targets(of, t, beta, hyper))(
+            jax.vmap(lambda t, agent=agent, of=of: agent.targets(of, beta, hyper, t, t.next_obs))(
                 batch.transitions
             )
             for agent, of in ((plain, learner), (other, scaled))
@@ -204,7 +191,7 @@ def test_the_bonus_learns_from_normalised_rewards(how):
         apart = now[jnp.arange(SIZE), batch.transitions.action]
     wanted = np.broadcast_to(apart[:, None] * (1 - 1 / 4), moved.shape)
     np.testing.assert_allclose(moved, wanted, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(moments, MOMENTS.with_batch(before.disagreement), rtol=1e-4)
+    np.testing.assert_allclose(moments, MOMENTS.update(before.disagreement), rtol=1e-4)
 
 
 def test_bonuses_without_ends_decay_with_the_steps_of_a_sample():
@@ -227,7 +214,7 @@ def test_bonuses_with_ends_have_the_decay_in_their_discounts():
     learner = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), learner)
     one = jax.tree.map(lambda x: x[0], batch.transitions)._replace(discount=jnp.asarray(0.7))
     targets = jax.jit(
-        lambda decay: agent.models.targets(learner, one, jnp.zeros(()), hyper, None, decay)
+        lambda decay: agent.targets(learner, jnp.zeros(()), hyper, one, one.next_obs, decay)
     )
     for a, b in zip(*map(jax.tree.leaves, (targets(0.5), targets(1.0))), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -272,113 +259,3 @@ def test_adams_epsilon_is_the_setting_over_the_batch_size(name, epsilon):
 def test_impossible_settings_are_refused(name, settings, message, without_shape_checks):
     with pytest.raises(InputError, match=message):
         AGENTS[name].config(**settings)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"clip_norm": 10.0},
-        {"adam_epsilon": 5e-3},
-        {"normalise_intrinsic": True},
-        {"average_bonus": True},
-        {"n_step": 10, "episodic_bonus": False},
-    ],
-)
-def test_what_the_kernels_do_not_know_is_left_to_plain_jax(changes):
-    assert PEDQN(Config(), SPEC)._knows_kernels()
-    assert PEDQN(Config(n_step=10), SPEC)._knows_kernels()
-    assert not PEDQN(Config(**changes), SPEC)._knows_kernels()
-    assert not PEDQN(Config(), Spec(Image((8, 8), 1), 2))._knows_kernels()
-
-
-# Presets
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_name_fields_of_every_agent(name):
-    assert set(PRESETS[name]) == set(AGENTS)
-    for agent, fields in PRESETS[name].items():
-        config, hyper = split(agent, fields)
-        assert set(config) | set(hyper) == set(fields)
-        AGENTS[agent].config(**config)
-        assert AGENTS[agent].hyper(**hyper).gamma == fields.get("gamma", 0.99)
-        assert preset(name, agent) == fields
-
-
-def test_bsuite_is_the_default():
-    assert not any(PRESETS["bsuite"].values())
-
-
-def test_the_papers_table_for_vizdoom():
-    """Hyperparameter settings VizDoom, appendix B, row by row."""
-    table = PRESETS["vizdoom"]
-    columns = ("bdqn", "dltv", "ids", "pe_dqn")
-    rows = {
-        "learning_rate": (2.5e-5, 7.5e-5, 2.5e-5, 6.25e-5),
-        "prior_scale": (1.0, 3.0, 1.0, 3.0),
-        "num_atoms": (None, 101, 101, 101),
-        "num_members": (10, None, 10, None),
-        "beta": (None, 0.5, 0.1, 5.0),
-        "beta_final": (None, None, 0.01, 0.01),
-        "huber_width": (1.0, 1.0, 1.0, 1.0),
-    }
-    for field, values in rows.items():
-        assert tuple(table[name].get(field) for name in columns) == values, field
-    shared = {
-        "epsilon": 1.0, "epsilon_final": 0.01, "epsilon_steps": 500_000, "burn_in": 100_000,
-        "gamma": 0.997, "capacity": 1_000_000, "batch_size": 512, "adam_epsilon": 0.005,
-        "clip_norm": 10.0, "importance_exponent": 0.45, "n_step": 10, "spectral": True,
-    }  # fmt: skip
-    for name in table:
-        assert {field: table[name][field] for field in shared} == shared
-        assert table[name]["target_period"] * 32 == 8_000
-        double = getattr(AGENTS[name].config(**split(name, table[name])[0]), "double", True)
-        assert double
-    assert Hyper(**split("pe_dqn", table["pe_dqn"])[1]).beta_decay == pytest.approx(1 / 3)
-    assert table["pe_dqn"]["normalise_intrinsic"]
-    official, slope = PRESETS["vizdoom-official"], {"he_slope": pytest.approx(5**0.5)}
-    assert official["pe_dqn"] == {**table["pe_dqn"], **slope, "learning_rate": 6.25e-4}
-    for name in set(table) - {"pe_dqn"}:
-        assert official[name] == {**table[name], **slope}
-
-
-def test_the_papers_network_for_vizdoom():
-    """A torso of 389,600, 2 + 2 heads and a prior of 4096·256 + 256 + 256·5·101 + 5·101 each."""
-    config, hyper = split("pe_dqn", PRESETS["vizdoom"]["pe_dqn"])
-    agent = PEDQN(Config(**config), Spec(Image((42, 42), 6), 5))
-    learner = jax.eval_shape(lambda: agent.init(KEY, Hyper(**hyper)))
-
-    def count(tree):
-        return sum(x.size for x in jax.tree.leaves(tree))
-
-    head = 4096 * 256 + 256 + 256 * 5 * 101 + 5 * 101
-    assert count(learner.shared.body.torso) == 389_600
-    assert count(learner.params) == 4 * head
-    assert count(learner.prior) == head
-
-
-def test_the_slope_of_hes_bound_reaches_body_heads_and_priors(monkeypatch):
-    monkeypatch.setattr("winkel.networks.impala.CHANNELS", (2,))
-    spec = Spec(Image((8, 8), 1), 2)
-    fields = {"hidden": (4,), "num_atoms": 3, "channels": 1, "spectral": False}
-    hyper = Hyper(z_min=0.0, z_max=1.0)
-
-    @jax.jit
-    def begun():
-        agents = [PEDQN(Config(**fields, he_slope=slope), spec) for slope in (0.0, 7.0**0.5)]
-        return [agent.init(KEY, hyper) for agent in agents]
-
-    for a, b in zip(*map(jax.tree.leaves, begun()), strict=True):
-        np.testing.assert_allclose(a, b * 8**0.5, rtol=1e-4, atol=1e-6)
-
-
-def test_vizdoom_has_settings_of_its_own_by_default():
-    own = preset_fields("doom:my-way-home/dense", "pe_dqn", None)
-    assert own == preset("vizdoom-official", "pe_dqn") != preset("vizdoom", "pe_dqn")
-    assert preset_fields("gym:CartPole-v1", "pe_dqn", None) == {}
-
-
-@pytest.mark.parametrize(("name", "agent"), [("atari", "pe_dqn"), ("vizdoom", "ppo")])
-def test_unknown_presets_are_refused(name, agent):
-    with pytest.raises(InputError, match=r"got '(atari|ppo)'"):
-        preset(name, agent)

@@ -7,8 +7,7 @@ import pytest
 import scipy.stats
 
 from winkel.networks import MLP, Ensemble
-from winkel.networks.ensemble import with_prior
-from winkel.networks.torso import TRUNCATION_STD, Linear, Lookup, he_truncated_normal
+from winkel.networks.mlp import TRUNCATION_STD, Linear, Lookup, add_prior, he_truncated_normal
 from winkel.types import OneHot
 
 KEY = jax.random.key(3)
@@ -20,8 +19,16 @@ def shaped(kind, *counts, inputs=6, one_hot=False, hidden=(8,)):
     """A network, or a number of them, of weights and biases from NumPy: nothing to compile."""
     rng = np.random.default_rng(5)
     shape = {"inputs": inputs, "one_hot": one_hot, "hidden": hidden, "outputs": OUTPUTS}
-    leaves = jax.eval_shape(lambda key: kind.init(key, *counts, **shape), KEY)
+    make = functools.partial(MLP.init, **shape)
+    if kind is Ensemble:
+        leaves = jax.eval_shape(lambda key: ensemble_of(make, key, *counts), KEY)
+    else:
+        leaves = jax.eval_shape(make, KEY)
     return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), leaves)
+
+
+def ensemble_of(make, key, count):
+    return Ensemble(members=jax.vmap(make)(jax.random.split(key, count)))
 
 
 @jax.jit
@@ -193,7 +200,11 @@ def test_an_ensemble_is_its_members_one_by_one(hidden, one_hot, rng):
 def test_members_differ_and_so_do_ensembles_of_other_keys():
     """A prior is an ensemble from another key."""
     init = jax.jit(
-        lambda key: Ensemble.init(key, 3, inputs=6, one_hot=False, hidden=(8,), outputs=OUTPUTS)
+        lambda key: ensemble_of(
+            functools.partial(MLP.init, inputs=6, one_hot=False, hidden=(8,), outputs=OUTPUTS),
+            key,
+            3,
+        )
     )
     one, other = (init(jax.random.fold_in(KEY, use)) for use in range(2))
     weights = [member(e, i).layers[0].weight for e in (one, other) for i in range(3)]
@@ -207,35 +218,35 @@ def test_members_differ_and_so_do_ensembles_of_other_keys():
 # Priors
 
 
-@pytest.mark.parametrize("carriers", [(0,), (1,), (0, 2), (0, 1, 2)], ids=str)
-def test_a_prior_is_added_scaled_to_its_carriers_only(carriers, rng):
+@pytest.mark.parametrize("members", [(0,), (1,), (0, 2), (0, 1, 2)], ids=str)
+def test_a_prior_is_added_scaled_to_its_members_only(members, rng):
     outputs = rng.normal(size=(3, *OUTPUTS)).astype(np.float32)
-    prior = rng.normal(size=(len(carriers), *OUTPUTS)).astype(np.float32)
+    prior = rng.normal(size=(len(members), *OUTPUTS)).astype(np.float32)
     expected = outputs.copy()
-    for network, carrier in enumerate(carriers):
-        expected[carrier] += 20.0 * prior[network]
-    found = jax.jit(lambda o, p, scale: with_prior(o, p, scale, carriers))(outputs, prior, 20.0)
+    for network, index in enumerate(members):
+        expected[index] += 20.0 * prior[network]
+    found = jax.jit(lambda o, p, scale: add_prior(o, p, scale, members))(outputs, prior, 20.0)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    bare = [i for i in range(3) if i not in carriers]
+    bare = [i for i in range(3) if i not in members]
     np.testing.assert_array_equal(np.asarray(found)[bare], outputs[bare])
 
 
-@pytest.mark.parametrize("carriers", [(1,), (0, 1)], ids=str)
-def test_a_prior_gets_no_gradient_and_hides_none(carriers):
-    network, prior = shaped(Ensemble, 2), shaped(Ensemble, len(carriers))
+@pytest.mark.parametrize("members", [(1,), (0, 1)], ids=str)
+def test_a_prior_gets_no_gradient_and_hides_none(members):
+    network, prior = shaped(Ensemble, 2), shaped(Ensemble, len(members))
     obs = jnp.linspace(-1.0, 1.0, 6)
 
     @jax.jit
     @functools.partial(jax.grad, argnums=(0, 1, 2))
     def slopes(network, prior, outputs):
-        theta = with_prior(network(obs) + outputs, prior(obs), 20.0, carriers)
+        theta = add_prior(network(obs) + outputs, prior(obs), 20.0, members)
         return jnp.sum(theta**2)
 
     to_network, to_prior, to_outputs = slopes(network, prior, jnp.zeros((2, *OUTPUTS)))
     for leaf in jax.tree.leaves(to_prior):
         np.testing.assert_array_equal(leaf, 0.0)
     theta = np.array(call(network, obs))
-    theta[list(carriers)] += 20.0 * np.asarray(call(prior, obs))
+    theta[list(members)] += 20.0 * np.asarray(call(prior, obs))
     np.testing.assert_allclose(to_outputs, 2.0 * theta, rtol=1e-5, atol=1e-5)
     for i in range(2):
         expected = gradient(member(network, i), obs, 2.0 * theta[i])
@@ -244,8 +255,8 @@ def test_a_prior_gets_no_gradient_and_hides_none(carriers):
 
 def test_no_prior_costs_nothing():
     outputs = jnp.ones((2, *OUTPUTS))
-    assert with_prior(outputs, None, 20.0, ()) is outputs
-    program = jax.make_jaxpr(lambda o: with_prior(o, None, 20.0, ()))(outputs)
+    assert add_prior(outputs, None, 20.0, ()) is outputs
+    program = jax.make_jaxpr(lambda o: add_prior(o, None, 20.0, ()))(outputs)
     assert not program.eqns
 
 
@@ -258,5 +269,5 @@ def test_a_prior_costs_no_network_for_members_without_one():
         return compiled.cost_analysis()["flops"]
 
     alone = products(lambda x: ensemble(x))
-    carried = products(lambda x: with_prior(ensemble(x), prior(x), 20.0, (1,)))
+    carried = products(lambda x: add_prior(ensemble(x), prior(x), 20.0, (1,)))
     assert carried - alone < 0.5 * alone
