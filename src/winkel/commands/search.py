@@ -12,8 +12,8 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
+from winkel.runs.configure import parse_fields
 from winkel.runs.presets import write_preset
-from winkel.runs.spec import parse_overrides
 
 if TYPE_CHECKING:
     from winkel.search.population import Progress as Standing
@@ -102,7 +102,7 @@ class SearchCommand:
             agent=self.agent,
             space=space,
             seeds=self.seeds,
-            fields=parse_overrides(self.agent, list(self.fields)),
+            fields=parse_fields([self.agent], self.fields),
             mnist_dir=self.mnist_dir,
         )
 

@@ -11,7 +11,7 @@ from winkel.cluster.shard import STOPPED, Stopped, run_shard, stopping_at_signal
 from winkel.commands.backend import make_deterministic
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
-from winkel.runs.session import Status
+from winkel.runs.recorder import Status
 from winkel.runs.sweep import Group
 
 
