@@ -67,6 +67,11 @@ class Task(NamedTuple):
         return true_inputs(self.id, self.env) if self.packing is None else self.packing.inputs
 
     @property
+    def probes(self) -> tuple[str, ...]:
+        """Names of numbers that a simulator reports at every step."""
+        return ()
+
+    @property
     def compiled(self) -> bool:
         """Whether it runs inside the compiled program."""
         return True

@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from winkel.envs.host import HostTask
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays
-from winkel.runs.record import Arrays, is_begun
+from winkel.runs.record import Arrays
+from winkel.runs.recorder import is_begun
 from winkel.runs.spec import RunSpec
 from winkel.simulators import Moves
 from winkel.simulators.vizdoom.level import my_way_home

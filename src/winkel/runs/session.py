@@ -19,8 +19,8 @@ from winkel.envs.host import HostTask
 from winkel.envs.task import Task
 from winkel.runs.checkpoint import pack, unpack
 from winkel.runs.metrics import Mirror
-from winkel.runs.record import RunRecord, is_begun
-from winkel.runs.recorder import Recorder, Status
+from winkel.runs.record import RunRecord
+from winkel.runs.recorder import Recorder, Status, is_begun
 from winkel.runs.spec import Options, RunSpec
 from winkel.simulators import Moves
 from winkel.training.device import lane_shapes
