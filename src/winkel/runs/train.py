@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from winkel.envs.host import make_host
 from winkel.envs.registry import make
+from winkel.envs.simulator_task import make_simulator_task
 from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.experiments.visits import watching
@@ -187,8 +187,8 @@ def make_task(
     if workers is not None:
         require_integer("workers", workers, at_least=0)
     given = {field_name(agent, field) for field in fields}
-    look = not {"z_min", "z_max"} <= given
-    return make_host(env, num_envs=num_envs, workers=workers, look=look)
+    measure = not {"z_min", "z_max"} <= given
+    return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
 
 
 def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
