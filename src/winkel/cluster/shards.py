@@ -255,7 +255,7 @@ def hold_lock(path: Path, task: str, wait: float = 1.0) -> Iterator[None]:
     """Hold a lock file; raise, naming the holder, if another process keeps it for `wait` seconds.
 
     The operating system releases the lock when the process ends, also when it is killed. A file
-    beside the lock names the holder.
+    beside the lock names the holder; a killed process leaves it behind.
     """
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     holder = f"{task} on {socket.gethostname()}, process {os.getpid()}, since {since}"
@@ -268,7 +268,10 @@ def hold_lock(path: Path, task: str, wait: float = 1.0) -> Iterator[None]:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
     with lock:
         write_text(path.with_suffix(".holder"), holder)
-        yield
+        try:
+            yield
+        finally:
+            path.with_suffix(".holder").unlink(missing_ok=True)
 
 
 def _remaining_runs(
@@ -288,18 +291,21 @@ def _remaining_runs(
 
 
 def _check_free(path: Path, out: Path) -> None:
-    try:
-        with FileLock(path, timeout=0):
-            pass
-    except Timeout:
-        raise InputError(
-            f"{out} is in use by another sweep: {_holder(path)}; wait for it, or end it"
-        ) from None
+    """Raise if a process holds a lock; those of killed processes are free."""
+    if path.with_suffix(".holder").exists():
+        try:
+            with FileLock(path, timeout=1.0):  # others may check it at the same time
+                pass
+        except Timeout:
+            raise InputError(
+                f"{out} is in use by another sweep: {_holder(path)}; wait for it, or end it"
+            ) from None
 
 
 def _holder(path: Path) -> str:
-    file = path.with_suffix(".holder")
-    return file.read_text() if file.exists() else "another process"
+    with contextlib.suppress(FileNotFoundError):
+        return path.with_suffix(".holder").read_text()
+    return "another process"
 
 
 def _progress_path(out: Path, shard: Shard) -> Path:
