@@ -67,7 +67,7 @@ def render(template: str, **values: Any) -> str:
     return _ENVIRONMENT.get_template(template).render(**values)
 
 
-def sort_key(value: float) -> str:
+def sort_key(value: int | float) -> str:
     """Write a number for the page's sorting script; NaN, which is sorted last, is empty."""
     return "" if math.isnan(value) else f"{value:.10g}"
 
