@@ -23,7 +23,7 @@ from winkel.cluster.shards import (
 )
 from winkel.commands.shard import stop_at_signals
 from winkel.errors import InputError
-from winkel.experiments.sweep import grouped, run_sweep
+from winkel.runs.sweep import grouped, run_sweep
 
 LANES = 2
 

@@ -19,11 +19,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import fingerprint
-from winkel.experiments.ledger import GroupCost, Outcome
-from winkel.experiments.planned import Options, Planned
-from winkel.experiments.session import Status
-from winkel.experiments.sweep import (
+from winkel.files import ensure_folder
+from winkel.runs.folder import write_text
+from winkel.runs.ledger import GroupCost, Outcome
+from winkel.runs.planned import Options, Planned
+from winkel.runs.session import Status
+from winkel.runs.spec import fingerprint
+from winkel.runs.sweep import (
     Group,
     Item,
     Sweep,
@@ -33,8 +35,6 @@ from winkel.experiments.sweep import (
     run_sweep,
     write_log,
 )
-from winkel.io.results import ensure_folder
-from winkel.io.runs import write_text
 from winkel.version import __version__
 
 MANIFEST, SWEEP_LOCK = "manifest.json", "sweep.lock"

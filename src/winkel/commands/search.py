@@ -10,8 +10,8 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
-from winkel.experiments.config import parse_overrides
-from winkel.experiments.preset_files import named_preset, write_preset
+from winkel.runs.presets import named_preset, write_preset
+from winkel.runs.spec import parse_overrides
 
 if TYPE_CHECKING:
     from winkel.search.population import Progress as SearchProgress

@@ -14,8 +14,8 @@ import numpy as np
 from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import Configured, configure, field_name
-from winkel.experiments.train import MAX_SEED, horizon_of, preset_fields, task_of
+from winkel.runs.spec import Configured, configure, field_name
+from winkel.runs.train import MAX_SEED, horizon_of, preset_fields, task_of
 from winkel.search.space import Space
 from winkel.training.lanes import Plan
 from winkel.types import OneHot

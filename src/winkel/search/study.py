@@ -25,10 +25,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from winkel.errors import InputError
-from winkel.experiments.config import fingerprint
-from winkel.experiments.recording import check_same_run
-from winkel.io.results import ensure_folder
-from winkel.io.runs import write_text
+from winkel.files import ensure_folder
+from winkel.runs.folder import write_text
+from winkel.runs.recording import check_same_run
+from winkel.runs.spec import fingerprint
 from winkel.search.problem import Problem
 from winkel.search.space import Space
 from winkel.search.trials import DISCARDED, is_counted, suggest
