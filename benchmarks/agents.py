@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from winkel.envs.registry import make
 from winkel.projections import PROJECTIONS, Categorical, Quantile
-from winkel.runs.spec import configure
+from winkel.runs.configure import configure
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 

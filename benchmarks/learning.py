@@ -14,7 +14,7 @@ import winkel
 from winkel.envs.registry import make_batch
 from winkel.experiments.score import log_of, score_experiment
 from winkel.runs.rollout import make_policy, rollout
-from winkel.runs.session import Options
+from winkel.runs.spec import Options
 
 
 def main() -> None:

@@ -15,8 +15,9 @@ import time
 import jax
 import numpy as np
 
-from winkel.runs.spec import configure
-from winkel.runs.train import preset_fields, task_of
+from winkel.runs.configure import configure
+from winkel.runs.presets import preset_fields
+from winkel.runs.train import make_task
 from winkel.simulators import Moves
 from winkel.training.host_lanes import HostLanes
 from winkel.training.reports import Plan
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE")
     options = parser.parse_args()
     fields = preset_fields(options.env, options.agent, None) | dict(map(setting, options.set))
-    task = task_of(
+    task = make_task(
         options.env, options.agent, fields, num_envs=options.num_envs, workers=options.workers
     )
     configured = configure(options.agent, fields, task)

@@ -17,7 +17,7 @@ from terminal_helpers import refused
 from winkel import cli
 from winkel.cluster.ray import NotSharedError, Resources, connect, run_on_ray
 from winkel.cluster.shards import lock_path, read_manifest, read_progress
-from winkel.runs.folder import run_folder
+from winkel.runs.spec import run_folder
 
 pytestmark = pytest.mark.cluster
 SWEEP = [

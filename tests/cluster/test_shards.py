@@ -23,7 +23,7 @@ from winkel.cluster.shards import (
 )
 from winkel.commands.shard import stop_at_signals
 from winkel.errors import InputError
-from winkel.runs.sweep import grouped, run_sweep
+from winkel.runs.sweep import remaining_groups, run_sweep
 
 LANES = 2
 
@@ -36,8 +36,8 @@ def manifest():
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     out = tmp_path_factory.mktemp("plain")
-    groups, ended = grouped(sea(), out, OPTIONS, None, False)
-    run_sweep(groups, ended, out, OPTIONS, lanes=LANES)
+    groups, ended = remaining_groups(sea(), out, OPTIONS, None, False)
+    run_sweep(groups, ended, out, lanes=LANES)
     return records(out)
 
 
@@ -106,7 +106,7 @@ def test_shards_in_any_order_write_the_records_of_a_plain_sweep(plain, tmp_path,
     manifest = plan_manifest(sea(), OPTIONS, lanes=LANES, shard_runs=shard_runs)
     outcomes = [run_shard(manifest, k, tmp_path) for k in reversed(range(len(manifest.shards)))]
     assert sum(outcome.finished for outcome in outcomes) == 10
-    assert {cost.spent.lanes for outcome in outcomes for cost in outcome.groups} == {LANES}
+    assert {cost.lanes for outcome in outcomes for cost in outcome.groups} == {LANES}
     assert len(plain) == 40
     assert records(tmp_path) == plain
 

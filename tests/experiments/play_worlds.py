@@ -7,12 +7,10 @@ import numpy as np
 from winkel.envs.host import HostEnv, HostTask
 from winkel.envs.registry import make as make_task
 from winkel.runs.checkpoint import pack
-from winkel.runs.folder import run_folder
-from winkel.runs.recording import Recorder
-from winkel.runs.session import Options
-from winkel.runs.shapes import shapes_of
-from winkel.runs.spec import configure
-from winkel.runs.train import run_config
+from winkel.runs.configure import configure
+from winkel.runs.recorder import Recorder
+from winkel.runs.session import state_shapes
+from winkel.runs.spec import Options, make_spec
 from winkel.simulators import Layout, Moved
 from winkel.simulators.names import parse
 from winkel.training.steps import Horizon
@@ -98,8 +96,7 @@ def made_run(out, env, agent="dltv", seed=0, **fields):
     """The folder of a run that has ended, with random numbers for what it learned."""
     task = room_task(env) if env.startswith("experiments.") else make_task(env)
     configured = configure(agent, TINY | {"channels": 1} | fields, task)
-    horizon = Horizon(steps=100)
-    config = run_config(task, configured, seed, horizon, None, OPTIONS, agent)
+    spec = make_spec(task, configured, seed, Horizon(steps=100), None, OPTIONS)
     rng = np.random.default_rng(seed)
 
     def filled(leaf):
@@ -109,11 +106,11 @@ def made_run(out, env, agent="dltv", seed=0, **fields):
             return rng.normal(size=leaf.shape).astype(leaf.dtype)
         return np.zeros(leaf.shape, leaf.dtype)
 
-    lane = jax.tree.map(filled, shapes_of(task, configured, horizon))
+    lane = jax.tree.map(filled, state_shapes(spec))
     clock = lane.run.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
     lane = lane._replace(run=lane.run._replace(clock=clock))
-    folder = run_folder(out, task.id, agent, seed)
-    recorder = Recorder(config=config, folder=folder)
+    folder = spec.folder(out)
+    recorder = Recorder(spec, folder)
     recorder.add("episodes", {"return": np.zeros(1), "length": np.ones(1, int)})
     recorder.checkpoint(pack(lane), {"status": "finished"})
     recorder.finish({"status": "finished"})

@@ -16,7 +16,7 @@ from winkel.experiments import bench, bench_rows
 from winkel.experiments.bench_rows import Bench, Call, Row
 from winkel.replay import Uniform
 from winkel.runs import machine
-from winkel.runs.spec import configure
+from winkel.runs.configure import configure
 from winkel.training import device, steps
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon

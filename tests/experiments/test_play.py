@@ -27,8 +27,8 @@ from winkel.experiments import looks, visits
 from winkel.experiments.play import CUT, ENDED, RUNNING, clock_of, load_one, play, seen_after
 from winkel.experiments.visits import MOST_CELLS, TENTHS, Visits, map_arrays
 from winkel.experiments.worlds import Compiled, Simulated, world_of
-from winkel.runs.planned import Planned
-from winkel.runs.recording import Recorder
+from winkel.runs.configure import configure
+from winkel.runs.spec import Options, make_spec
 from winkel.simulators import Pool
 from winkel.simulators.vizdoom.names import DoomMaker
 from winkel.training.steps import Horizon, start_clock
@@ -198,7 +198,8 @@ def test_actions_that_a_packed_setting_lacks_are_not_played(root):
     trained, _ = load_one(made_run(root, PLAIN, "qr_dqn", seed=2, epsilon=1.0, epsilon_final=1.0))
     assert set(played(trained, room_task(PLAIN), clock=start_clock())["action"]) == {-1, 0, 1}
     packing = Packing(pack="rooms", inputs=2, actions=1, facts=())
-    trained = dataclasses.replace(trained, packing=packing)
+    task = dataclasses.replace(trained.spec.task, packing=packing)
+    trained = dataclasses.replace(trained, spec=dataclasses.replace(trained.spec, task=task))
     for clock in (None, start_clock()):
         found = played(trained, room_task(PLAIN), clock=clock)
         assert set(found["action"]) == {-1, 0}
@@ -381,16 +382,17 @@ def test_a_run_that_was_interrupted_leaves_all_its_places(tmp_path):
 
 
 def test_runs_without_a_place_or_a_folder_are_not_watched(tmp_path):
-    def planned(task, folder):
-        return Planned(task, None, Horizon(steps=1), None, Recorder(config={}, folder=folder))
+    def spec(task):
+        configured = configure("dltv", TINY | {"channels": 1}, task)
+        return make_spec(task, configured, 0, Horizon(steps=1), None, Options())
 
     nowhere = dataclasses.replace(room_task(), probes=("x", "angle"))
-    for run in (
-        planned(nowhere, tmp_path),
-        planned(room_task(), None),
-        planned(make("catch/0"), tmp_path),
+    for run, out in (
+        (spec(nowhere), tmp_path),
+        (spec(room_task()), None),
+        (spec(make("catch/0")), tmp_path),
     ):
-        with visits.watching([run], print) as watch:
+        with visits.watching([run], out, print) as watch:
             assert watch is None
 
 

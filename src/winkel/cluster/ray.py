@@ -13,7 +13,7 @@ from typing import Any
 from winkel.cluster.shards import MANIFEST, Manifest, read_manifest, read_progress, run_shard
 from winkel.errors import InputError
 from winkel.runs.machine import DETERMINISTIC
-from winkel.runs.status import Status
+from winkel.runs.recorder import Status
 
 POLL_SECONDS, STOP_SECONDS = 0.5, 120.0
 """Time between two updates of the display, and that cancelled tasks have for their checkpoints."""

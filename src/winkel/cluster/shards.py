@@ -19,19 +19,18 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from winkel.errors import InputError, require_integer
-from winkel.files import ensure_folder
-from winkel.runs.folder import write_text
-from winkel.runs.ledger import GroupCost, Outcome
-from winkel.runs.planned import Options, Planned
-from winkel.runs.session import Status
-from winkel.runs.spec import fingerprint
+from winkel.files import ensure_folder, write_text
+from winkel.runs.recorder import Status
+from winkel.runs.session import Cost
+from winkel.runs.spec import Options, RunSpec, fingerprint
 from winkel.runs.sweep import (
     Group,
     Item,
+    Outcome,
     Sweep,
-    grouped,
-    lanes_of,
-    programs,
+    choose_lanes,
+    group_runs,
+    remaining_groups,
     run_sweep,
     write_log,
 )
@@ -125,14 +124,14 @@ def plan_manifest(
                 f"need --shard-runs >= --lanes, or lanes stay idle, got {shard_runs} and {lanes}"
             )
     shards = []
-    for group in programs(sweep, Path(), options, mnist_dir):
-        count = lanes_of(group, max_lanes if lanes is None else lanes, devices=options.devices)
+    for group in group_runs(sweep, options, mnist_dir):
+        count = choose_lanes(group, max_lanes if lanes is None else lanes)
         if lanes is None and shard_runs is not None:
             count = min(count, -(-shard_runs // options.devices) * options.devices)
         size = shard_runs or count
         for first in range(0, len(group.runs), size):
             runs = group.runs[first : first + size]
-            items = tuple(_item(run.recorder.config) for run in runs)
+            items = tuple(Item(run.task.id, run.label, run.seed) for run in runs)
             shards.append(
                 Shard(id=_shard_id(runs, count), group=group.name, lanes=count, runs=items)
             )
@@ -209,11 +208,9 @@ def run_shard(
                 write_text(_progress_path(out, shard), rows + "\n")
             progress(statuses)
 
-        costs: list[GroupCost] = []
+        costs: list[Cost] = []
         try:
-            outcome = run_sweep(
-                groups, ended, out, manifest.options, shard.lanes, show, notice, costs
-            )
+            outcome = run_sweep(groups, ended, out, shard.lanes, show, notice, costs)
         except KeyboardInterrupt:
             stopped = Outcome(0, 0, ended.total(), 0.0, tuple(costs))
             _log(out, shard, manifest.sweep, stopped, "interrupted")
@@ -280,13 +277,13 @@ def _remaining_runs(
     """Runs of a shard that have not ended; raise if they differ from the planned ones."""
     mnist_dir = None if manifest.mnist_dir is None else Path(manifest.mnist_dir)
     sweep, options = manifest.sweep, manifest.options
-    found = programs(sweep, out, options, mnist_dir, shard.runs)
+    found = group_runs(sweep, options, mnist_dir, shard.runs)
     if len(found) != 1 or _shard_id(found[0].runs, shard.lanes) != shard.id:
         raise InputError(
             f"shard {number} has other runs here than where it was planned; "
             "use the same winkel on all machines, or plan again"
         )
-    groups, ended = grouped(sweep, out, options, mnist_dir, resume=True, items=shard.runs)
+    groups, ended = remaining_groups(sweep, out, options, mnist_dir, resume=True, items=shard.runs)
     return [g._replace(total=max(g.total, shard.lanes)) for g in groups], ended
 
 
@@ -324,13 +321,9 @@ def _log(out: Path, shard: Shard, sweep: Sweep, outcome: Outcome, status: str) -
         write_log(out, part, outcome, status)
 
 
-def _item(config: dict[str, Any]) -> Item:
-    return Item(env=config["env"], agent=config["agent"], seed=config["seed"])
-
-
-def _shard_id(runs: Sequence[Planned], lanes: int) -> str:
+def _shard_id(runs: Sequence[RunSpec], lanes: int) -> str:
     """Hash runs, in any order, and their number of lanes."""
-    prints = sorted(run.recorder.config["fingerprint"] for run in runs)
+    prints = sorted(run.config["fingerprint"] for run in runs)
     return fingerprint({"runs": prints, "lanes": lanes})
 
 

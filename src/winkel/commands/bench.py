@@ -23,8 +23,8 @@ from winkel.experiments.bench_rows import BENCH, Bench, Call, Row
 from winkel.figures import bench as figure
 from winkel.figures import style
 from winkel.files import ensure_folder
+from winkel.runs.configure import parse_fields
 from winkel.runs.machine import copy_bandwidth, device_name, machine_name
-from winkel.runs.spec import parse_shared_overrides
 from winkel.version import __version__
 
 RESTLESS = 1.5
@@ -63,7 +63,7 @@ class BenchCommand:
             self._from_files()
             return
         full = self._filled()
-        fields = parse_shared_overrides(full.agents, list(self.fields))
+        fields = parse_fields(full.agents, self.fields)
         wanted = combinations(full.agents, full.envs, full.lanes, self.atoms, fields)
         _refuse_to_replace(self.out)
         ensure_folder(self.out)

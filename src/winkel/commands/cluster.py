@@ -15,9 +15,10 @@ from winkel.cluster.slurm import write_script
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
 from winkel.errors import InputError
-from winkel.runs.folder import write_text
-from winkel.runs.session import Options, Status
-from winkel.runs.sweep import Sweep, grouped
+from winkel.files import write_text
+from winkel.runs.recorder import Status
+from winkel.runs.spec import Options
+from winkel.runs.sweep import Sweep, remaining_groups
 
 
 class ShardedSweep(NamedTuple):
@@ -51,7 +52,7 @@ def write_manifest(wanted: ShardedSweep) -> Manifest:
         raise InputError(
             f"{path} is of another sweep; replace it with --resume, or choose another --out"
         )
-    _, ended = grouped(
+    _, ended = remaining_groups(
         wanted.sweep, wanted.out, wanted.options, wanted.mnist_dir, wanted.resume, write=False
     )
     if is_new:

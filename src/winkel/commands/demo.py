@@ -10,7 +10,7 @@ from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, summarise
 from winkel.envs.registry import make
 from winkel.files import ensure_folder
-from winkel.runs.session import Options
+from winkel.runs.spec import Options
 from winkel.runs.train import train
 
 ENV = "deep_sea/0"

@@ -19,7 +19,7 @@ from winkel.experiments.visits import map_arrays
 from winkel.experiments.worlds import action_names, task_of, world_of
 from winkel.figures import MAPS, RUN_FIGURES, style
 from winkel.files import ensure_folder, save_arrays
-from winkel.runs.trained import Trained
+from winkel.runs.record import RunRecord
 from winkel.types import Estimates, OneHot
 
 
@@ -94,7 +94,7 @@ def observation_at(task: Task, at: str) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(index, shape), np.int32)
 
 
-def simulated_at(trained: Trained, task: HostTask, at: str) -> np.ndarray:
+def simulated_at(trained: RunRecord, task: HostTask, at: str) -> np.ndarray:
     """The observation that a user means, in a simulator that is started for it, with seed 0."""
     if at != "start" and not at.isdecimal():
         raise InputError(f"need --at start, or a number of greedy steps, got {at!r}")
@@ -103,7 +103,7 @@ def simulated_at(trained: Trained, task: HostTask, at: str) -> np.ndarray:
 
 
 def distribution_arrays(
-    trained: Trained, estimates: Estimates, obs: np.ndarray
+    trained: RunRecord, estimates: Estimates, obs: np.ndarray
 ) -> dict[str, np.ndarray]:
     """What the figure of one observation needs."""
     return {
@@ -117,12 +117,12 @@ def distribution_arrays(
     }
 
 
-def has_heatmaps(trained: Trained) -> bool:
+def has_heatmaps(trained: RunRecord) -> bool:
     """Whether the run looked at a grid of two actions."""
     return bool(trained.snapshots) and trained.config["env"].startswith("deep_sea")
 
 
-def heatmap_arrays(trained: Trained, task: Task) -> dict[str, np.ndarray]:
+def heatmap_arrays(trained: RunRecord, task: Task) -> dict[str, np.ndarray]:
     """What the heat maps need: the snapshots as grids."""
     grid = trained.agent.spec.observation.shape
     snapshots, size = trained.snapshots, int(task.setting["size"])

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
+from winkel.runs.configure import parse_fields
 from winkel.runs.presets import named_preset, write_preset
-from winkel.runs.spec import parse_overrides
 
 if TYPE_CHECKING:
     from winkel.search.population import Progress as SearchProgress
@@ -113,7 +113,7 @@ class SearchCommand:
             agent=self.agent,
             space=space,
             seeds=self.seeds,
-            fields=parse_overrides(self.agent, list(self.fields)),
+            fields=parse_fields([self.agent], self.fields),
             mnist_dir=self.mnist_dir,
         )
 
@@ -158,7 +158,7 @@ class SearchApply:
             f"The best of {summary.num_trials} trials of study {summary.name}: trial "
             f"{best.number}, final score {best.total:.3f} of {len(space.environments)}.",
             f"Searched over {summary.budget()}.",
-            f"winkel {summary.description['versions']['winkel']}; `winkel train ENV --agent "
+            f"winkel {summary.description['version']}; `winkel train ENV --agent "
             f"{agent} --preset {name}` reads it.",
         ]
         path = write_preset(name, agent, fields, origin)

@@ -22,16 +22,17 @@ from winkel.commands.cluster import (
 from winkel.commands.sweep_display import Board, estimate, print_costs
 from winkel.commands.terminal import say
 from winkel.errors import InputError, require_integer
-from winkel.runs.ledger import GroupCost, Outcome
-from winkel.runs.session import Options
-from winkel.runs.spec import parse_shared_overrides
+from winkel.runs.configure import parse_fields
+from winkel.runs.session import Cost
+from winkel.runs.spec import Options
 from winkel.runs.sweep import (
-    MOST_LANES,
+    MAX_LANES,
     Group,
+    Outcome,
     Sweep,
     bsuite_envs,
     deep_sea_envs,
-    grouped,
+    remaining_groups,
     run_sweep,
     write_log,
 )
@@ -192,14 +193,14 @@ class SweepCommand:
     def _count(
         self, sweep: Sweep, options: Options, dry: bool
     ) -> tuple[list[Group], Counter[str], int]:
-        groups, ended = grouped(
+        groups, ended = remaining_groups(
             sweep, self.out, options, self.mnist_dir, self.resume, write=not dry
         )
         todo = sum(len(group.runs) for group in groups)
         say(f"{todo + ended.total()} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         if dry:
-            estimate(groups, self.lanes, options)
+            estimate(groups, self.lanes)
         return groups, ended, todo
 
     def _sweep_here(self, sweep: Sweep, options: Options) -> None:
@@ -207,10 +208,10 @@ class SweepCommand:
         if not groups:
             return
         with Board(groups, todo) as board:
-            begin, costs = time.perf_counter(), list[GroupCost]()
+            begin, costs = time.perf_counter(), list[Cost]()
             show, tell = board.update, board.display.say
             try:
-                outcome = run_sweep(groups, ended, self.out, options, self.lanes, show, tell, costs)
+                outcome = run_sweep(groups, ended, self.out, self.lanes, show, tell, costs)
             except BaseException:
                 seconds = time.perf_counter() - begin
                 spent = Outcome(0, 0, ended.total(), seconds, tuple(costs))
@@ -238,8 +239,8 @@ class SweepCommand:
             chunk_steps=CHUNK_ON_ACCELERATOR if accelerated else 100,
             log_every=CHUNKS_LOGGED if accelerated else 1,
             shrink=LANE_UNIT if shrinks else None,
-            rest=rests,
-            ahead=accelerated,
+            freeze_bonus=rests,
+            compile_in_background=accelerated,
             devices=devices,
         )
         return self._sweep(packed), options
@@ -255,7 +256,7 @@ class SweepCommand:
             resume=self.resume,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
-            max_lanes=MOST_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
+            max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
             deterministic=self.deterministic,
             mnist_dir=self.mnist_dir,
         )
@@ -289,7 +290,7 @@ class SweepCommand:
             until=self.until,
             padded=self.kind == "bsuite",
             packed=packed,
-            fields=parse_shared_overrides(tuple(agents), list(self.fields)),
+            fields=parse_fields(tuple(agents), self.fields),
         )
 
 

@@ -15,12 +15,11 @@ from rich.table import Table
 from winkel.commands.backend import make_deterministic
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
-from winkel.runs.folder import run_folder
+from winkel.runs.configure import parse_fields
 from winkel.runs.metrics import Mirror, tensorboard, wandb
-from winkel.runs.session import Options, Status
-from winkel.runs.spec import parse_overrides
-from winkel.runs.train import train
-from winkel.runs.trained import Training
+from winkel.runs.recorder import Status
+from winkel.runs.spec import Options, run_folder
+from winkel.runs.train import Training, train
 
 MOST_ROWS = 12
 REFRESH = 0.25
@@ -91,7 +90,7 @@ class Train:
             make_deterministic()
         if self.steps is not None and self.frames is not None:
             raise InputError(f"need --steps or --frames, got {self.steps} and {self.frames}")
-        overrides = parse_overrides(self.agent, list(self.fields))
+        overrides = parse_fields([self.agent], self.fields)
         with Display(f"{self.agent} in {self.env}") as display:
             training = train(
                 self.env,
@@ -189,7 +188,7 @@ def _table(statuses: list[Status]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("seed", "episodes", "steps", "return (last 50)"):
         table.add_column(name, justify="right")
-    countable = any(status.seen is not None for status in statuses)
+    countable = any(status.visited is not None for status in statuses)
     if countable:
         table.add_column("state-actions seen", justify="right")
         table.add_column("goal first found", justify="right")
@@ -202,8 +201,8 @@ def _table(statuses: list[Status]) -> Table:
             f"{status.recent_return:.3f}",
         ]
         if countable:
-            cells.append("" if status.seen is None else f"{status.seen:.0%}")
-            cells.append("" if status.found is None else f"episode {status.found}")
+            cells.append("" if status.visited is None else f"{status.visited:.0%}")
+            cells.append("" if status.goal_episode is None else f"episode {status.goal_episode}")
         table.add_row(*cells, "" if status.state == "running" else status.state)
     if len(statuses) > MOST_ROWS:
         table.add_row(f"and {len(statuses) - MOST_ROWS} more")

@@ -93,6 +93,9 @@ class HostTask:
     packing: Any = None
     copy: int = 0
     num_episodes: int | None = None
+    longest_episode: int | None = None
+    num_pairs: int | None = None
+    compiled = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "setting", {})
@@ -119,11 +122,28 @@ class HostTask:
         """Simulators with these seeds."""
         return Pool(self.maker, seeds, self.workers, timeout=self.timeout, notice=notice)
 
+    @property
+    def range_origin(self) -> str | None:
+        """How `return_range` was estimated, or None if it was not."""
+        if self.rewards is None:
+            return None
+        if self.rewards.running == self.rewards.final == (0.0, 0.0):
+            return "though a random policy met no reward"
+        return "by a random policy's rewards"
+
+    def return_range(self, gamma: float) -> tuple[float, float]:
+        """Estimate the range of discounted returns from the rewards of a random policy."""
+        if self.rewards is None:
+            raise InputError(
+                f"need z_min and z_max, the range of returns in {self.id}, got neither"
+            )
+        return self.rewards.support(gamma)
+
     def describe(self) -> dict[str, Any]:
-        """What `remade` needs, as JSON."""
+        """Return the entries of a run's config from which `remake` makes it again."""
         shape, dtype = self.shows
         observation = self.env.observation
-        return {
+        host = {
             "num_envs": self.num_envs,
             "shape": list(shape),
             "dtype": dtype,
@@ -132,6 +152,8 @@ class HostTask:
             "facts": list(self.facts),
             "probes": list(self.probes),
         }
+        entries = {"env": self.id, "setting": self.setting, "padded": self.padded}
+        return entries | {"host": host}
 
 
 def make_host(

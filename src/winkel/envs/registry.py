@@ -15,7 +15,9 @@ from winkel.envs.base import Environment
 from winkel.envs.bsuite.families import FAMILIES
 from winkel.envs.bsuite.info import FACTS
 from winkel.envs.bsuite.packs import PACKS
+from winkel.envs.bsuite.ranges import support
 from winkel.envs.bsuite.sweep import EXPERIMENTS, Experiment
+from winkel.envs.host import HostTask, remade
 from winkel.envs.packed import Packed, PackedParams
 from winkel.errors import InputError
 
@@ -63,6 +65,41 @@ class Task(NamedTuple):
     def inputs(self) -> int:
         """Numbers in an observation of the setting, not counting what pads it."""
         return true_inputs(self.id, self.env) if self.packing is None else self.packing.inputs
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it runs inside the compiled program."""
+        return True
+
+    @property
+    def range_origin(self) -> str | None:
+        """How `return_range` was estimated, or None if it was not."""
+        return None
+
+    @property
+    def longest_episode(self) -> int:
+        """Upper bound on the steps of an episode."""
+        return longest_episode(self.id)
+
+    @property
+    def num_pairs(self) -> int | None:
+        """Number of state-action pairs that episodes can visit, or None if unknown."""
+        size = self.setting.get("size")
+        return None if size is None else int(size * (size + 1) / 2 * self.env.num_actions)
+
+    def return_range(self, gamma: float) -> tuple[float, float]:
+        """Return the range of discounted returns."""
+        experiment, setting = parse(self.id)
+        return support(experiment.family, setting, gamma)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entries of a run's config from which `remake` makes it again."""
+        entries = {"env": self.id, "setting": dict(self.setting), "padded": self.padded}
+        if self.packing is None:
+            return entries
+        inputs = math.prod(self.env.observation.shape)
+        packed = {"pack": self.packing.pack, "inputs": inputs, "actions": self.env.num_actions}
+        return entries | {"packed": packed}
 
     @property
     def copy(self) -> int:
@@ -173,8 +210,10 @@ def _pack(name: str, mnist_dir: Path | None) -> tuple[list[_Member], Environment
     return members, members[0].env if alike else Packed(envs=tuple(m.env for m in members))
 
 
-def remake(config: Mapping[str, Any], mnist_dir: Path | None = None) -> Task:
-    """The environment that a run was made in, from its config: alone, padded or packed."""
+def remake(config: Mapping[str, Any], mnist_dir: Path | None = None) -> Task | HostTask:
+    """Make the task of a run again from the run's config, without starting a simulator."""
+    if "host" in config:
+        return remade(config)
     if "packed" in config:
         return make_packed(config["env"], mnist_dir)
     return (make_padded if config.get("padded") else make)(config["env"], mnist_dir)

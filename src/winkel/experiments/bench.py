@@ -23,8 +23,8 @@ from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
 from winkel.experiments.bench_rows import Row
 from winkel.replay import Uniform
+from winkel.runs.configure import Configured, configure, fields_of
 from winkel.runs.machine import out_of_memory, peak_bytes
-from winkel.runs.spec import Configured, configure, fields_of
 from winkel.training import device, steps
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon

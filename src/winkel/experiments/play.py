@@ -18,9 +18,8 @@ from winkel.errors import InputError, require_integer
 from winkel.experiments.looks import Look
 from winkel.experiments.worlds import World, action_names
 from winkel.runs.checkpoint import load_checkpoint
-from winkel.runs.folder import CONFIG, find_runs
-from winkel.runs.recording import CHECKPOINTS
-from winkel.runs.trained import Arrays, Trained, encoded, load
+from winkel.runs.record import CHECKPOINTS, CONFIG, Arrays, RunRecord, encode_observation, find_runs
+from winkel.runs.train import load
 from winkel.types import Clock
 
 Policy = Literal["greedy", "exploring"]
@@ -33,7 +32,7 @@ _COLUMNS = ("value", "bonus", "action", "return", "episode", "step", "state")
 
 def load_one(
     path: Path, seed: int | None = None, mnist_dir: Path | None = None
-) -> tuple[Trained, Path]:
+) -> tuple[RunRecord, Path]:
     """The run of a seed (the first by default) under a folder, and its own folder."""
     trained = load(path, mnist_dir).of(seed)
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
@@ -50,7 +49,7 @@ def clock_of(folder: Path) -> Clock:
     return Clock(**{name: jnp.asarray(arrays[f"state/run.clock.{name}"]) for name in Clock._fields})
 
 
-def seen_after(trained: Trained, world: World, steps: int) -> np.ndarray:
+def seen_after(trained: RunRecord, world: World, steps: int) -> np.ndarray:
     """The observation after so many greedy steps from the start of an episode."""
     trained, obs = _on_device(trained), world.reset()
     policy = trained.policy()
@@ -65,7 +64,7 @@ def seen_after(trained: Trained, world: World, steps: int) -> np.ndarray:
 
 
 def play(
-    trained: Trained,
+    trained: RunRecord,
     task: Task | HostTask,
     world: World,
     *,
@@ -147,7 +146,7 @@ class _Film:
         return columns | {"shown": np.asarray(self.shown)} | self.look.arrays()
 
 
-def _look(trained: Trained, task: Task | HostTask) -> Look:
+def _look(trained: RunRecord, task: Task | HostTask) -> Look:
     """With what pads observations left out."""
     size = task.setting.get("size")
     return Look(
@@ -157,7 +156,7 @@ def _look(trained: Trained, task: Task | HostTask) -> Look:
     )
 
 
-def _on_device(trained: Trained) -> Trained:
+def _on_device(trained: RunRecord) -> RunRecord:
     """With what was learned where it is used, once and not at every step."""
     return dataclasses.replace(trained, learner=jax.device_put(trained.learner))
 
@@ -165,7 +164,7 @@ def _on_device(trained: Trained) -> Trained:
 class _Chooser:
     """Chooses actions: those of highest value, or with a clock as the agent explores then."""
 
-    def __init__(self, trained: Trained, clock: Clock | None, seed: int):
+    def __init__(self, trained: RunRecord, clock: Clock | None, seed: int):
         self._trained, self._clock, self._time, self._first = trained, clock, 0, True
         key_actor, self._key = (jax.random.fold_in(jax.random.key(seed), use) for use in (1, 2))
         self._actor = trained.agent.init_actor(key_actor)
@@ -184,7 +183,7 @@ class _Chooser:
             trained.agent,
             trained.learner,
             self._actor,
-            jnp.asarray(encoded(trained.agent.spec.observation, obs)),
+            jnp.asarray(encode_observation(trained.agent.spec.observation, obs)),
             jnp.asarray(self._first),
             self._clock,
             trained.hyper,

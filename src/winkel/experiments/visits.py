@@ -15,9 +15,8 @@ from jaxtyping import Float, Int
 from winkel.envs.host import HostTask
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays
-from winkel.runs.planned import Planned
-from winkel.runs.recording import is_begun
-from winkel.runs.trained import Arrays
+from winkel.runs.record import Arrays, is_begun
+from winkel.runs.spec import RunSpec
 from winkel.simulators import Moves
 from winkel.simulators.vizdoom.level import my_way_home
 from winkel.simulators.vizdoom.names import DoomMaker
@@ -135,7 +134,7 @@ def _first_cell(places: np.ndarray) -> float:
 
 @contextlib.contextmanager
 def watching(
-    runs: Sequence[Planned], notice: Callable[[str], None]
+    runs: Sequence[RunSpec], out: Path | None, notice: Callable[[str], None]
 ) -> Iterator[Callable[[Moves, int], None] | None]:
     """What a session's `watch` may be to leave `visits.npz` with its runs; None if none tell.
 
@@ -143,22 +142,20 @@ def watching(
     was killed may have counted a minute's steps twice or not at all.
     """
     task = runs[0].task
-    folders = [run.recorder.folder for run in runs]
-    if not isinstance(task, HostTask) or not {*PROBES} <= {*task.probes} or None in folders:
+    if not isinstance(task, HostTask) or not {*PROBES} <= {*task.probes} or out is None:
         yield None
         return
+    folders = [run.folder(out) for run in runs]
     columns = [task.probes.index(name) for name in PROBES]
     cell = DOOM_CELL if isinstance(task.maker, DoomMaker) else 0.0
     visits = [
-        _begun(folder, run.stop or run.horizon, cell, notice)
-        for folder, run in zip(folders, runs, strict=True)
-        if folder is not None
+        _begun(folder, run.end, cell, notice) for folder, run in zip(folders, runs, strict=True)
     ]
     num_envs, saved_at = task.num_envs, time.monotonic()
 
     def save() -> None:
         for folder, visit in zip(folders, visits, strict=True):
-            if folder is not None and folder.is_dir() and (arrays := visit.arrays())["visits"].size:
+            if folder.is_dir() and (arrays := visit.arrays())["visits"].size:
                 save_arrays(folder / VISITS, arrays)
 
     def watch(moves: Moves, steps: int) -> None:

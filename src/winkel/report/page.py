@@ -10,7 +10,7 @@ import jinja2
 
 from winkel.errors import InputError
 from winkel.figures.style import agent_style
-from winkel.files import ensure_folder
+from winkel.files import ensure_folder, write_text
 from winkel.report.claims import CLAIMS, Judged, judge, load_claims
 from winkel.report.html import (
     Html,
@@ -28,7 +28,6 @@ from winkel.report.provenance import provenance_section, settings_section
 from winkel.report.tables import scores_section, sea_section
 from winkel.report.theme import THEMED, themed, variables
 from winkel.report.verdicts import claims_section, tally
-from winkel.runs.folder import write_text
 from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"

@@ -10,10 +10,9 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from winkel.figures.search import Slice, draw_importance, draw_milestones, draw_slices
-from winkel.files import ensure_folder
+from winkel.files import ensure_folder, write_text
 from winkel.report.page import PAGE, render
 from winkel.report.pictures import svg_of
-from winkel.runs.folder import write_text
 from winkel.search.space import MILESTONES, Parameter, labels
 from winkel.search.summary import Summary, name_step
 from winkel.search.trials import step_of

@@ -14,8 +14,10 @@ import numpy as np
 from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
 from winkel.errors import InputError, require_integer
-from winkel.runs.spec import Configured, configure, field_name
-from winkel.runs.train import MAX_SEED, horizon_of, preset_fields, task_of
+from winkel.runs.configure import Configured, configure, field_name
+from winkel.runs.presets import preset_fields
+from winkel.runs.spec import MAX_SEED, make_horizon
+from winkel.runs.train import make_task
 from winkel.search.space import Space
 from winkel.training.lanes import Plan
 from winkel.types import OneHot
@@ -59,7 +61,7 @@ class Problem:
         self.fields, self.space = fixed, self.space._replace(parameters=free)
         environments = self.space.environments
         self.tasks = tuple(
-            task_of(environment.id, self.agent, fixed, self.mnist_dir)
+            make_task(environment.id, self.agent, fixed, self.mnist_dir)
             for environment in environments
         )
         for task, environment in zip(self.tasks, environments, strict=True):
@@ -94,7 +96,7 @@ class Problem:
             Plan(
                 params=task.params,
                 hyper=configured.hyper,
-                horizon=horizon_of(task, entry.episodes, entry.steps),
+                horizon=make_horizon(task, entry.episodes, entry.steps),
                 seed=FIRST_SEED + number,
                 copy=task.copy,
                 fan_in=task.inputs,

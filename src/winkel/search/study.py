@@ -25,10 +25,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from winkel.errors import InputError
-from winkel.files import ensure_folder
-from winkel.runs.folder import write_text
-from winkel.runs.recording import check_same_run
-from winkel.runs.spec import fingerprint
+from winkel.files import ensure_folder, write_text
+from winkel.runs.spec import first_difference
 from winkel.search.problem import Problem
 from winkel.search.space import Space
 from winkel.search.trials import DISCARDED, is_counted, suggest
@@ -179,8 +177,7 @@ def open_study(folder: Path, url: str | None, name: str, problem: Problem, resum
     """
     ensure_folder(folder)
     url = url or f"sqlite:///{(folder / DATABASE).resolve()}"
-    wanted = json.loads(json.dumps(problem.describe()))
-    wanted |= {"fingerprint": fingerprint(wanted), "versions": {"winkel": __version__}}
+    wanted = json.loads(json.dumps({"version": __version__, **problem.describe()}))
     with storage_errors(url):
         storage = _open_storage(url)
         try:
@@ -198,7 +195,12 @@ def open_study(folder: Path, url: str | None, name: str, problem: Problem, resum
         if DESCRIPTION not in study.user_attrs:
             study.set_user_attr(DESCRIPTION, wanted)
         opened = Study(url, study, storage)
-        check_same_run(wanted, opened.description, f"study {name} in {hide_password(url)}")
+        if opened.description != wanted:
+            key, theirs, ours = first_difference(wanted, opened.description)
+            raise InputError(
+                f"study {name} in {hide_password(url)} is another search: {key} is {theirs!r:.60} "
+                f"there and {ours!r:.60} here; choose another --out or --name"
+            )
     pointer = {"storage": hide_password(url), "study": name}
     write_text(folder / POINTER, json.dumps(pointer, indent=2))
     return opened

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from winkel.errors import InputError
-from winkel.runs import folder as runs
-from winkel.runs.folder import Run, find_runs, load_run, run_folder, save_run
+from winkel.runs import record as runs
+from winkel.runs.record import RunRecord, find_runs, load_run, save_run
+from winkel.runs.spec import run_folder
 
 
 def a_run(**config):
-    return Run(
+    return RunRecord(
         config={"env": "catch/0", "agent": "bdqn", "seed": 0, "lr": 1e-3, **config},
         episodes={
             "return": np.array([1.0, -1.0]),
@@ -135,7 +136,7 @@ def test_unusable_configs_are_named_in_one_line(tmp_path, content, shown):
 )
 def test_unusable_episodes_are_named_at_both_ends(tmp_path, episodes, shown):
     with pytest.raises(InputError, match=shown):
-        save_run(tmp_path, a_run()._replace(episodes=episodes))
+        save_run(tmp_path, RunRecord(a_run().config, episodes))
     assert list(tmp_path.iterdir()) == []
     np.savez(tmp_path / "episodes.npz", **episodes)
     (tmp_path / "config.json").write_text(json.dumps(a_run().config))
@@ -147,7 +148,7 @@ def test_configs_that_are_not_json_are_refused_before_anything_is_written(tmp_pa
     with pytest.raises(InputError, match="as JSON"):
         save_run(tmp_path, a_run(network=object()))
     with pytest.raises(InputError, match="lacks seed"):
-        save_run(tmp_path, Run(config={"env": "catch/0", "agent": "a"}, episodes={}))
+        save_run(tmp_path, RunRecord(config={"env": "catch/0", "agent": "a"}, episodes={}))
     assert list(tmp_path.iterdir()) == []
 
 
