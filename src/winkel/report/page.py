@@ -1,23 +1,38 @@
 """One HTML file that holds everything: style, script and figures. It asks for nothing elsewhere."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import jinja2
 
 from winkel.errors import InputError
+from winkel.figures.style import agent_style
 from winkel.files import ensure_folder, write_text
 from winkel.report.claims import CLAIMS, Judged, judge, load_claims
-from winkel.report.html import Html, bullets, details, element, join, paragraph, plural, section
+from winkel.report.html import (
+    Html,
+    bullets,
+    details,
+    element,
+    join,
+    number,
+    paragraph,
+    plural,
+    section,
+)
 from winkel.report.pictures import figures_section
 from winkel.report.provenance import provenance_section, settings_section
 from winkel.report.tables import scores_section, sea_section
-from winkel.report.theme import variables
+from winkel.report.theme import THEMED, themed, variables
 from winkel.report.verdicts import claims_section, tally
 from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parent / "templates"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _SECTIONS = {
     "problems": "Problems",
@@ -39,11 +54,39 @@ def write_report(runs: Path, out: Path, claims: Path = CLAIMS) -> tuple[Path, li
     ensure_folder(out)
     judged = [judge(claim, results) for claim in load_claims(claims)]
     page = out / PAGE
-    write_text(page, render(results, judged, runs, out))
+    write_text(page, render_report(results, judged, runs, out))
     return page, judged
 
 
-def render(results: Results, judged: Sequence[Judged], runs: Path, out: Path) -> str:
+def render(template: str, **values: Any) -> str:
+    """Fill a template of `report/templates`; all values are escaped but `markupsafe.Markup`.
+
+    Filters: `number(digits)`, `sort_key`, `themed`; functions: `agent_style`, `plural`.
+    """
+    return _ENVIRONMENT.get_template(template).render(**values)
+
+
+def sort_key(value: int | float) -> str:
+    """Write a number for the page's sorting script; NaN, which is sorted last, is empty."""
+    return "" if math.isnan(value) else f"{value:.10g}"
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(_HERE),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters |= {"number": number, "sort_key": sort_key, "themed": themed}
+_ENVIRONMENT.globals |= {
+    "agent_style": agent_style,
+    "plural": plural,
+    "themed_colours": THEMED,
+}
+
+
+def render_report(results: Results, judged: Sequence[Judged], runs: Path, out: Path) -> str:
     """The whole page, the same for the same runs."""
     command = f"winkel report {shlex.quote(str(runs))} -o {shlex.quote(str(out))}"
     main = [

@@ -2,8 +2,11 @@
 
 import io
 import re
+from collections.abc import Callable
 
 import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from winkel.errors import InputError
 from winkel.experiments.collect import COLLECTORS
@@ -62,6 +65,14 @@ def draw_svg(name: str, title: str, arrays: dict[str, object]) -> Html:
     with style.paper_style(), mpl.rc_context({"svg.fonttype": "path"}):
         RUN_FIGURES[name].draw(arrays).savefig(file, format="svg", metadata={"Date": None})
     return inline(file.getvalue(), name, title)
+
+
+def svg_of(draw: Callable[[], Figure], name: str, title: str) -> Markup:
+    """Draw a figure in the style of the paper, as an <svg> element for a template."""
+    file = io.StringIO()
+    with style.paper_style(), mpl.rc_context({"svg.fonttype": "path"}):
+        draw().savefig(file, format="svg", metadata={"Date": None})
+    return Markup(inline(file.getvalue(), name, title))
 
 
 def inline(svg: str, name: str, title: str) -> Html:
