@@ -11,9 +11,9 @@ import time
 import numpy as np
 
 import winkel
+from winkel.analysis.scores import log_of, score_experiment
 from winkel.envs.registry import make_batch
 from winkel.experiments.rollout import make_policy, rollout
-from winkel.experiments.score import log_of, score_experiment
 from winkel.experiments.session import Options
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from report.synthetic import EPISODES, SEEDS, doom, official, sea
+from winkel.analysis.statistics import Interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.experiments.results import read_results
-from winkel.experiments.statistics import Interval
 from winkel.report import judge, load_claims
 
 CLAIMS = {claim.id: claim for claim in load_claims()}

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
-from winkel.experiments.statistics import Interval
 from winkel.report import load_claims
 from winkel.report.claims import in_short, outcome
 from winkel.report.measures.common import compare, mean_gap, median_gap, median_ratio

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
 from winkel.experiments.results import Results
-from winkel.experiments.statistics import Interval
 from winkel.report.measures import MEASURES, Found
 
 Verdict = Literal["reproduced", "not reproduced", "untested"]

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from winkel.experiments.statistics import Interval
+from winkel.analysis.statistics import Interval
 from winkel.figures.style import agent_style
 from winkel.report.theme import themed
 

@@ -6,13 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from winkel.errors import InputError
-from winkel.experiments.collect import collect_radar, collect_scores
-from winkel.experiments.collect.common import num_episodes, over_seeds
-from winkel.experiments.collect.sea import first_treasure, size_of
-from winkel.experiments.results import Arrays, Record, Results
-from winkel.experiments.score import OFFICIAL_IDS
-from winkel.experiments.statistics import (
+from winkel.analysis.scores import OFFICIAL_IDS
+from winkel.analysis.statistics import (
     Band,
     Interval,
     iqm,
@@ -23,6 +18,11 @@ from winkel.experiments.statistics import (
     student_interval,
     wilson_interval,
 )
+from winkel.errors import InputError
+from winkel.experiments.collect import collect_radar, collect_scores
+from winkel.experiments.collect.common import num_episodes, over_seeds
+from winkel.experiments.collect.sea import first_treasure, size_of
+from winkel.experiments.results import Arrays, Record, Results
 from winkel.figures.style import agent_style, in_order
 from winkel.report.html import (
     Cell,

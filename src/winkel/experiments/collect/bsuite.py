@@ -6,6 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from winkel.analysis.scores import OFFICIAL_IDS, score_runs, score_tags
+from winkel.analysis.statistics import student_interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS
 from winkel.errors import InputError
 from winkel.experiments.collect.common import (
@@ -16,8 +18,6 @@ from winkel.experiments.collect.common import (
     text,
 )
 from winkel.experiments.results import Arrays, Results
-from winkel.experiments.score import OFFICIAL_IDS, score_runs, score_tags
-from winkel.experiments.statistics import student_interval
 from winkel.io.runs import Run
 
 Scores = Mapping[tuple[str, int], Mapping[str, float]]

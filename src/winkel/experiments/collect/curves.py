@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from winkel.analysis.statistics import Band, student_interval
 from winkel.errors import InputError
 from winkel.experiments.collect.common import Selection, no_band, text
 from winkel.experiments.results import Arrays, Record
-from winkel.experiments.statistics import Band, student_interval
 
 POINTS = 50
 """Points of a curve at most."""

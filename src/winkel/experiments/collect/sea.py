@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from winkel.analysis.statistics import median_iqr
 from winkel.errors import InputError
 from winkel.experiments.collect.common import (
     Selection,
@@ -15,7 +16,6 @@ from winkel.experiments.collect.common import (
     text,
 )
 from winkel.experiments.results import Arrays, Record, Results
-from winkel.experiments.statistics import median_iqr
 
 QUANTITIES = ("first", "regret")
 """Of the figure of ensemble sizes: the first episode with treasure, and episodes without it."""

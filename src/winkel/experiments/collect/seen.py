@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from winkel.analysis.statistics import median_iqr
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.experiments.collect.common import (
@@ -16,7 +17,6 @@ from winkel.experiments.collect.common import (
 )
 from winkel.experiments.collect.sea import say_budget, sea_runs, size_of
 from winkel.experiments.results import Arrays, Record, Results
-from winkel.experiments.statistics import median_iqr
 
 PROJECTIONS = ("quantile", "categorical")
 MOMENTS = ("mean", "variance", "skewness", "kurtosis")

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from winkel.analysis.statistics import Interval, bootstrap
 from winkel.experiments.results import Arrays, Results
-from winkel.experiments.statistics import Interval
 
 REPETITIONS = 10_000
 """Resamples of a bootstrap; its generator is seeded with 0."""
@@ -50,23 +50,16 @@ class Found(NamedTuple):
 
 
 def compare(xs: Samples, ys: Samples, statistic: Callable[[Samples, Samples], Any]) -> Interval:
-    """A statistic of two agents with its 95 % percentile bootstrap interval over seeds.
+    """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds.
 
-    Seeds of each agent are redrawn with replacement, in each task alone. An agent with a single
-    seed has no interval: NaN.
+    Seeds of each agent are resampled independently in each task. With a single seed the ends of the
+    interval are NaN.
     """
-    estimate = float(np.round(statistic(xs, ys), _DIGITS))
-    if min(len(sample) for sample in (*xs, *ys)) < 2:
-        return Interval(estimate, float("nan"), float("nan"))
-    rng = np.random.default_rng(0)
 
-    def redraw(sample: np.ndarray) -> np.ndarray:
-        ordered = np.sort(sample)  # the order of runs does not matter
-        return ordered[rng.integers(len(sample), size=(REPETITIONS, len(sample)))]
+    def rounded(*samples: np.ndarray) -> Any:
+        return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), _DIGITS)
 
-    found = np.round(statistic([redraw(x) for x in xs], [redraw(y) for y in ys]), _DIGITS)
-    low, high = np.quantile(found, [0.025, 0.975], method="inverted_cdf")
-    return Interval(estimate, float(low), float(high))
+    return Interval(*map(float, bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)))
 
 
 def median_ratio(xs: Samples, ys: Samples) -> Any:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from winkel.analysis.scores import OFFICIAL_IDS
+from winkel.analysis.statistics import wilson_interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.experiments.collect import collect_radar
 from winkel.experiments.collect.common import num_episodes
 from winkel.experiments.collect.learning import DOOM, setting_of
 from winkel.experiments.results import Results
-from winkel.experiments.score import OFFICIAL_IDS
-from winkel.experiments.statistics import wilson_interval
 from winkel.report.measures.common import (
     Found,
     Part,
