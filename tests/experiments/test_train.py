@@ -14,10 +14,10 @@ import pytest
 import winkel
 from winkel.cli import main
 from winkel.errors import InputError
-from winkel.experiments.collect import COLLECTORS
 from winkel.experiments.recording import Recorder, check_same_run
 from winkel.experiments.results import read_results
 from winkel.experiments.session import Options, Session
+from winkel.figures import FIGURES
 from winkel.io.checkpoint import load_checkpoint, save_checkpoint
 from winkel.io.log import read_metrics
 from winkel.training.lanes import Lanes
@@ -155,7 +155,7 @@ def test_runs_that_go_on_stand_beside_those_that_ended_of_the_same_plan(half, wh
     shutil.copytree(whole[1], half / SEED_0.replace("seed-0", "seed-1"))
     config = half / SEED_0.replace("seed-0", "seed-1") / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"seed": 1}))
-    arrays = COLLECTORS["learning-curves"](read_results(half, unfinished=True))
+    arrays = FIGURES["learning-curves"].collect(read_results(half, unfinished=True))
     assert arrays["num_seeds"].tolist() == [[2]]
     assert np.nanmax(arrays["x"]) == 11
     assert not any("left out" in note for note in arrays["notes"])

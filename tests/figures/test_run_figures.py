@@ -9,11 +9,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from winkel import cli
-from winkel.commands.figure import COMPUTE, FigureName
+from winkel.commands.figure import FigureName
 from winkel.envs.bsuite.sweep import TAGS
 from winkel.errors import InputError
-from winkel.experiments.collect import COLLECTORS
-from winkel.figures import FIGURES, RUN_FIGURES, lines, style
+from winkel.figures import COLLECTED, FIGURES, style
 from winkel.io.runs import Run, run_folder, save_run
 
 AGENTS = [
@@ -85,12 +84,12 @@ def results_of(name, rng, agents, long=False):
     return made[name]() | {"notes": NOTES if long else np.array([], np.str_)}
 
 
-NAMES = [name for name in COLLECTORS if name != "heatmaps"]
+NAMES = [name for name in COLLECTED if name != "heatmaps"]
 
 
 def draw(name, results):
     with style.paper_style():
-        return RUN_FIGURES[name].draw(results)
+        return FIGURES[name].draw(results)
 
 
 def by_label(axes, label):
@@ -123,7 +122,7 @@ def drawn_words(figure, monkeypatch):
 def test_all_words_are_on_the_page_and_none_on_another(rng, name, long, monkeypatch):
     results = results_of(name, rng, AGENTS if long else AGENTS[:2], long)
     with style.paper_style():
-        figure = RUN_FIGURES[name].draw(results)
+        figure = FIGURES[name].draw(results)
         words = drawn_words(figure, monkeypatch)
     assert len(words) > 8
     page = figure.bbox
@@ -140,16 +139,15 @@ def test_all_words_are_on_the_page_and_none_on_another(rng, name, long, monkeypa
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_draws_in_every_format_and_the_same_each_time(rng, tmp_path, name):
     results = results_of(name, rng, AGENTS[:4])
-    assert set(RUN_FIGURES[name].NEEDS) <= set(results)
     with style.paper_style():
         first, second = (
-            style.save(RUN_FIGURES[name].draw(results), tmp_path / stem, ("png", "pdf", "svg"))
+            style.save(FIGURES[name].draw(results), tmp_path / stem, ("png", "pdf", "svg"))
             for stem in "ab"
         )
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
     picture = matplotlib.image.imread(first[0])
-    assert 0.005 < (picture[..., :3].min(axis=-1) < 0.9).mean() < 0.6  # neither empty nor a blot
+    assert 0.005 < (picture[..., :3].min(axis=-1) < 0.9).mean() < 0.6  # neither empty nor full
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -163,7 +161,7 @@ def test_notes_are_written_beneath_and_many_are_counted(rng, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_arrays_that_do_not_fit_are_refused_in_one_line(rng, name):
     results = results_of(name, rng, AGENTS[:2])
-    for key in ("notes", *RUN_FIGURES[name].SHAPES):
+    for key in FIGURES[name].SHAPES:
         array = results[key]
         wrong = [{k: v for k, v in results.items() if k != key}, results | {key: array[None]}]
         if array.ndim and key != "notes":
@@ -278,7 +276,7 @@ def test_an_agent_looks_the_same_everywhere_and_like_no_other():
     ("value", "shown"), [(0.0, "0"), (500.0, "500"), (2500.0, "2.5k"), (1e4, "10k"), (2e6, "2M")]
 )
 def test_counts_are_short(value, shown):
-    assert lines.short(value) == shown
+    assert style.shorten(value) == shown
 
 
 def runs_in(tmp_path):
@@ -332,7 +330,5 @@ def test_bad_input_is_one_line(arguments, shown, tmp_path, capsys):
 
 
 def test_every_figure_has_a_name_on_the_command_line():
-    offered = set(itertools.chain(*(part.__args__ for part in FigureName.__args__)))
-    assert offered == set(COMPUTE) | set(COLLECTORS)
-    assert set(COMPUTE) == set(FIGURES)
-    assert set(COLLECTORS) == set(RUN_FIGURES) - {"inspect"}
+    assert FigureName.__args__ == tuple(FIGURES)
+    assert all(FIGURES[name].TITLE for name in COLLECTED)

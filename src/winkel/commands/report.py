@@ -22,7 +22,7 @@ class Report:
 
     def run(self) -> None:
         """Write the page and say where it is, and how the claims stand."""
-        page, judged = write_report(self.runs, self.out)
+        page, assessments = write_report(self.runs, self.out)
         say(f"wrote {page}")
-        counts = Counter(found.verdict for found in judged)
+        counts = Counter(found.verdict for found in assessments)
         say("claims: " + ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())))

@@ -1,14 +1,28 @@
 """bsuite's scores by experiment: bars with intervals, a dot for each seed where there are few."""
 
 import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.figures import lines, shapes, style
+from winkel.analysis.scores import OFFICIAL_IDS, score_runs
+from winkel.analysis.statistics import student_interval
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.errors import InputError
+from winkel.experiments.results import Record, Results
+from winkel.figures import common, style
+from winkel.figures.common import agent_of, num_episodes
 from winkel.io.results import Arrays
+from winkel.io.runs import Run
 
+Scores = Mapping[tuple[str, int], Mapping[str, float]]
+"""By agent and seed, then by experiment or capability."""
+
+TITLE = "bsuite by experiment"
 SHAPES = {
     "agents": "agents",
     "experiments": "experiments",
@@ -17,21 +31,116 @@ SHAPES = {
     "low": "agents experiments",
     "high": "agents experiments",
     "seed_scores": "agents experiments seeds",
+    "notes": "notes",
 }
-NEEDS = shapes.needs(SHAPES)
 
-FEW_SEEDS = 10
-"""Agents with fewer seeds than this show each."""
-
+_FEW_SEEDS = 10  # agents with fewer seeds show a dot for each
 _BARS_OF_A_ROW = 84
 
 
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """Mean scores by experiment, with 95 % Student t intervals over seeds, within [0, 1]."""
+    scored, notes = score_seeds(results)
+    present = {name for scores in scored.values() for name in scores}
+    experiments = [name for name in EXPERIMENTS if name in present]
+    agents, table = tabulate(scored, experiments)
+    mean, low, high = common.over_seeds(table, partial(student_interval, confidence=0.95))
+    return {
+        "agents": common.text(agents),
+        "experiments": common.text(experiments),
+        "hard": common.hard_exploration(experiments),
+        "seed_scores": table,
+        "mean": mean,
+        "low": np.clip(low, 0, 1),
+        "high": np.clip(high, 0, 1),
+        "notes": notes,
+    }
+
+
+def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
+    """Score the official settings by agent and seed, and note what is missing from the scores."""
+    selection = common.select(results, "bsuite", experiments=EXPERIMENTS)
+    selection.keep(lambda r: r.config["env"] in OFFICIAL_IDS, "in settings not among bsuite's 468")
+    if not selection.records:
+        raise InputError("no runs of bsuite's own settings (such as deep_sea/0)")
+    selection.notes += _note_settings(selection.records) + _note_episodes(selection.records)
+    scored = score_runs(Run(r.config, r.episodes) for r in selection.records)
+    selection.notes += _note_unscored(scored)
+    return scored, selection.all_notes()
+
+
+def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return agents, and scores as [agents, columns, seeds], NaN where a seed has none."""
+    agents = list(dict.fromkeys(agent for agent, _ in scores))
+    table = common.seed_table(
+        scores.items(),
+        agents,
+        lambda item: item[0][0],
+        lambda item: [item[1].get(column, np.nan) for column in columns],
+    )
+    return agents, table.swapaxes(1, 2)
+
+
+def _note_settings(records: Iterable[Record]) -> list[str]:
+    """Experiments of which some agent and seed has only some settings."""
+    found: dict[str, dict[tuple[str, int], int]] = defaultdict(lambda: defaultdict(int))
+    for record in records:
+        found[record.experiment][agent_of(record), record.config["seed"]] += 1
+    shown = []
+    for name, counts in found.items():
+        of = len(EXPERIMENTS[name].settings)
+        fewer = {key: n for key, n in counts.items() if n < of}
+        if fewer:
+            who = "" if len(fewer) == len(counts) else ", ".join(sorted({a for a, _ in fewer}))
+            shown.append(f"{name} {_range(fewer.values())}/{of}" + (f" ({who})" if who else ""))
+    return [f"only some settings: {', '.join(shown)}"] if shown else []
+
+
+def _note_episodes(records: Iterable[Record]) -> list[str]:
+    """Experiments whose runs end before bsuite's number of episodes, which scores assume."""
+    lengths: dict[str, set[int]] = defaultdict(set)
+    for record in records:
+        if num_episodes(record) < EXPERIMENTS[record.experiment].num_episodes:
+            lengths[record.experiment].add(num_episodes(record))
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, found in lengths.items():
+        names[_range(found)].append(name)
+    shown = [
+        f"{number} in {', '.join(found) if len(found) < 4 else f'{len(found)} experiments'}"
+        for number, found in names.items()
+    ]
+    return [f"fewer episodes than bsuite's: {'; '.join(shown)}"] if shown else []
+
+
+def _note_unscored(scored: Scores) -> list[str]:
+    """Experiments without a score, for all agents or for some."""
+    have: dict[str, set[str]] = defaultdict(lambda: set(EXPERIMENTS))
+    for (agent, _), scores in scored.items():
+        have[agent] &= {name for name, score in scores.items() if not np.isnan(score)}
+    nowhere = [name for name in EXPERIMENTS if not any(name in found for found in have.values())]
+    lines = []
+    if nowhere:
+        few = len(EXPERIMENTS) - len(nowhere)
+        named = f": none of {', '.join(nowhere)}" if len(nowhere) <= few else ""
+        lines.append(f"{few} of {len(EXPERIMENTS)} experiments{named}")
+    for agent, found in have.items():
+        missing = [name for name in EXPERIMENTS if name not in found and name not in nowhere]
+        if missing:
+            lines.append(f"{agent} lacks, for a seed or more: {', '.join(missing)}")
+    return lines
+
+
+def _range(numbers: Collection[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
 def draw(results: Arrays) -> Figure:
-    """Experiments side by side in as many rows as bars need to be told apart; a bar per agent.
+    """Draw a bar per agent and experiment, in as many rows as bars need to be told apart.
 
     Hard exploration is in bold. A score that is missing has no bar, but a small cross.
     """
-    shapes.check(results, SHAPES)
+    common.check(results, SHAPES)
     names, order = results["experiments"], style.in_order(results["agents"])
     rows = math.ceil(len(names) * len(order) / _BARS_OF_A_ROW)
     per_row = math.ceil(len(names) / rows)
@@ -45,7 +154,7 @@ def draw(results: Arrays) -> Figure:
         axes.set_ylabel("score")
     panels[0].set_ylim(0, 1.03)
     panels[0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    lines.legend_above(figure, [str(results["agents"][i]) for i in order], bars=True)
+    style.legend_above(figure, [str(results["agents"][i]) for i in order], bars=True)
     seeds = (~np.isnan(results["seed_scores"])).sum(axis=-1)
     dots = ", a dot for each seed" if _shows_dots(results["seed_scores"]).any() else ""
     style.write_below(
@@ -60,7 +169,7 @@ def draw(results: Arrays) -> Figure:
 def _shows_dots(scores: np.ndarray) -> np.ndarray:
     """Which agents have few seeds, but more than one."""
     most = (~np.isnan(scores)).sum(axis=-1).max(axis=-1)
-    return (most > 1) & (most < FEW_SEEDS)
+    return (most > 1) & (most < _FEW_SEEDS)
 
 
 def _draw_row(axes: Axes, results: Arrays, order: list[int], shown: np.ndarray) -> None:

@@ -3,11 +3,12 @@
 import html
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from winkel.analysis.statistics import Interval
 from winkel.figures.style import agent_style
-from winkel.report.theme import themed
+from winkel.report.pictures import THEMED, themed
 
 VOID = ("meta", "link")
 """Elements of HTML that have no content and no end."""
@@ -159,3 +160,26 @@ def interval_cell(found: Interval, digits: int = 2) -> Cell:
 def count_cell(value: int) -> Cell:
     """A whole number."""
     return Cell(f"{value:,}", float(value), numeric=True)
+
+
+def document(title: str, header: Html, sections: Sequence[Html]) -> str:
+    """A page in itself, in the style of all."""
+    folder = Path(__file__).parent / "templates"
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+    )
+    css = "".join(f"--{name}:light-dark({light},{dark});" for light, (name, dark) in THEMED.items())
+    css = f":root{{{css}}}" + (folder / "style.css").read_text(encoding="utf-8")
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", **{"http-equiv": "Content-Security-Policy", "content": policy}),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("link", rel="icon", href="data:,"),
+        element("title", title),
+        element("style", Html(css)),
+    )
+    script = element("script", Html((folder / "page.js").read_text(encoding="utf-8")))
+    body = element("body", header, element("main", *sections), script)
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"

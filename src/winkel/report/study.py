@@ -21,6 +21,7 @@ from winkel.report.html import (
     bullets,
     count_cell,
     details,
+    document,
     element,
     number,
     paragraph,
@@ -28,7 +29,7 @@ from winkel.report.html import (
     section,
     table,
 )
-from winkel.report.page import PAGE, document
+from winkel.report.page import PAGE
 from winkel.report.pictures import inline
 from winkel.search.pruning import LOOKS, step_of
 from winkel.search.space import Choice, Range, space_from
@@ -263,7 +264,7 @@ def _figure(name: str, title: str, draw: Callable[[], Figure], caption: str) -> 
     file = io.StringIO()
     with style.paper_style(), mpl.rc_context({"svg.fonttype": "path"}):
         draw().savefig(file, format="svg", metadata={"Date": None})
-    picture = inline(file.getvalue(), name, title)
+    picture = Html(inline(file.getvalue(), name, title))
     box = element("div", picture, class_="box", tabindex="0", role="region", aria_label=title)
     below = element("figcaption", element("b", title), ". ", caption)
     return element("figure", box, below, id=f"figure-{name}")
