@@ -152,10 +152,9 @@ def test_ensemble_sizes_are_read_from_the_config_whatever_the_label(tmp_path):
     bdqn("bdqn", 20, 0, bads(1), size=8)
     arrays = collected("ensemble-size", tmp_path)
     assert arrays["quantities"].tolist() == ["first", "regret"]
-    assert arrays["members"].tolist() == [2, 20]
+    assert arrays["members"].tolist() == [0, 2, 20]  # PE-DQN first
     assert (arrays["size"], arrays["budget"]) == (6, 10)
-    np.testing.assert_array_equal(arrays["estimate"], [[np.inf, 3], [np.inf, 4]])
-    np.testing.assert_array_equal(arrays["reference_estimate"], [4, 5])
+    np.testing.assert_array_equal(arrays["estimate"], [[4, np.inf, 3], [5, np.inf, 4]])
     assert "bdqn with 2 members 2/3" in notes(arrays)
     assert "1 run of size 8" in notes(arrays)
 
@@ -182,9 +181,9 @@ def test_scores_are_means_over_seeds_with_student_intervals(tmp_path):
     np.testing.assert_allclose(arrays["low"][:, 0], [np.nan, np.mean(scores) - reach])
     assert arrays["high"][1, 0] == 1  # no score is higher
     said = notes(arrays)
-    assert "catch 19/20 (bdqn)" in said
+    assert "19 of 20 settings, from 10 of 10,000 episodes in catch (bdqn)" in said
     assert "left out: 1 run in settings not among bsuite's 468" in said
-    assert "fewer episodes than bsuite's: 10 in catch" in said
+    assert "from 10 of 10,000 episodes in catch (pe_dqn)" in said
     assert "1 of 23 experiments" in said
 
 

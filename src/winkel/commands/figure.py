@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import tyro
@@ -14,20 +14,10 @@ from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
 from winkel.io.results import ensure_folder, load_all, save_arrays
 
 Format = Literal["png", "pdf", "svg"]
-FigureName = Literal[
-    "toy",
-    "operator",
-    "iteration",
-    "radar",
-    "scores",
-    "learning-curves",
-    "regret",
-    "statistics",
-    "coverage",
-    "ensemble-size",
-    "heatmaps",
-    "vizdoom",
-]
+if TYPE_CHECKING:
+    FigureName = str
+else:
+    FigureName = Literal[tuple(FIGURES)]
 CURVES = ("learning-curves", "vizdoom")
 """Figures over time, which can show a run that has not ended."""
 

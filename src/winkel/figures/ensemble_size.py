@@ -16,31 +16,24 @@ QUANTITIES = ("first", "regret")
 """The first episode with treasure, and the number of episodes without it."""
 SHAPES = {
     "quantities": "quantities",
-    "members": "members",
-    "estimate": "quantities members",
-    "low": "quantities members",
-    "high": "quantities members",
-    "seed_values": "quantities members seeds",
-    "reference_estimate": "quantities",
-    "reference_low": "quantities",
-    "reference_high": "quantities",
-    "reference_seed_values": "quantities seeds",
+    "members": "columns",
+    "estimate": "quantities columns",
+    "low": "quantities columns",
+    "high": "quantities columns",
+    "seed_values": "quantities columns seeds",
     "size": "",
     "budget": "",
     "notes": "notes",
 }
 
-_LOGARITHMIC = (
-    50  # the axis is logarithmic if the budget is more than so many times the least value
-)
-
+_LOGARITHMIC = 50  # a logarithmic axis if the budget exceeds the least value so many times
 _TITLES = {"first": "first episode with treasure", "regret": "episodes without treasure"}
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
-    """BDQN+P by its number of members, and PE-DQN, in one deep sea: first treasure and regret.
+    """First treasure and regret of BDQN+P by its number of members, and of PE-DQN, in one deep sea.
 
-    Arrays are [quantities, members], those of PE-DQN [quantities]; infinite as in `regret`.
+    Arrays are [quantities, columns]; PE-DQN is the column with 0 members. Infinite as in `regret`.
     """
     selection = common.deep_sea_runs(results, having=("bad",))
     selection.records = [
@@ -57,22 +50,21 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     selection.keep(lambda r: size_of(r) == size, f"of size {others}")
     budget = selection.keep_most(num_episodes, common.describe_budget)
     selection.keep_first(lambda r: (_members(r), r.config["seed"]), "number of members and seed")
-    members = sorted(set(map(_members, selection.records)) - {0})
+    columns = sorted(set(map(_members, selection.records)))
     values = common.seed_table(
         selection.records,
-        [0, *members],  # no members: PE-DQN
+        columns,
         _members,
         lambda r: (common.first_treasure(r), common.regret_of(r)),
     )
-    values = np.moveaxis(values, -1, 0)  # [quantities, members, seeds]
-    names = ["pe_dqn", *(f"bdqn with {n} members" for n in members)]
+    values = np.moveaxis(values, -1, 0)  # [quantities, columns, seeds]
+    names = [f"bdqn with {n} members" if n else "pe_dqn" for n in columns]
     selection.notes += common.note_unsolved(names, values[1])
-    arrays = {"seed_values": values, **common.over_seeds(values, median_iqr)._asdict()}
     return {
         "quantities": common.text(QUANTITIES),
-        "members": np.array(members),
-        **{name: array[:, 1:] for name, array in arrays.items()},
-        **{f"reference_{name}": array[:, 0] for name, array in arrays.items()},
+        "members": np.array(columns),
+        "seed_values": values,
+        **common.over_seeds(values, median_iqr)._asdict(),
         "size": np.asarray(size),
         "budget": np.asarray(budget),
         "notes": selection.all_notes(),
@@ -101,11 +93,9 @@ def draw(results: Arrays) -> Figure:
         style.label_panel(axes, "abcdef"[index], _TITLES.get(name, name))
         axes.set_xlabel("members of BDQN+P")
     panels[0].set_ylabel("episodes")
-    reference = not np.isnan(results["reference_estimate"]).all()
-    shown = ["bdqn", "pe_dqn"] if reference else ["bdqn"]
+    shown = ["bdqn", "pe_dqn"] if 0 in results["members"] else ["bdqn"]
     style.legend_above(figure, shown, markers=True)
-    values = results["seed_values"], results["reference_seed_values"][:, None]
-    seeds = (~np.isnan(np.concatenate(values, axis=1))).sum(axis=-1)
+    seeds = (~np.isnan(results["seed_values"])).sum(axis=-1)
     style.write_below(
         figure,
         f"Deep sea of size {int(results['size'])}: medians and interquartile ranges of "
@@ -118,45 +108,28 @@ def draw(results: Arrays) -> Figure:
 
 def _draw_panel(axes: Axes, results: Arrays, index: int) -> None:
     budget, members = float(results["budget"]), results["members"]
-    x = np.arange(len(members), dtype=float)
+    spread, seeds = style.spread_at(results, index), results["seed_values"][index]
+    at_most = [np.minimum(values, budget) for values in spread]
     axes.axhline(budget, color=style.FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
-    at_most = [np.minimum(values, budget) for values in style.spread_at(results, index)]
-    style.draw_band(axes, x, at_most, "bdqn")
-    _draw_seeds(axes, x, results["estimate"][index], results["seed_values"][index], budget, "bdqn")
-    labels = [f"{n}" for n in members]
-    estimate, low, high = (
-        results[f"reference_{key}"][index : index + 1] for key in ("estimate", "low", "high")
-    )
-    if not np.isnan(estimate[0]):
-        place, look = np.array([len(members) + 0.2]), style.agent_style("pe_dqn")
-        level = min(float(estimate[0]), budget)
-        axes.axhline(level, color=look.colour, linewidth=0.9, zorder=1)
-        axes.vlines(place, low, np.minimum(high, budget), color=look.colour, linewidth=5, alpha=0.2)
-        seeds = results["reference_seed_values"][index : index + 1]
-        _draw_seeds(axes, place, estimate, seeds, budget, "pe_dqn")
-        x, labels = np.append(x, place), [*labels, look.label]
-    axes.set_xticks(x, labels)
-    axes.set_xlim(-0.5, x[-1] + 0.5)
-    values = np.append(results["seed_values"][index], results["reference_seed_values"][index])
-    least = float(np.nanmin(values))
+    bdqn, pe_dqn = members > 0, members == 0
+    x = np.where(bdqn, np.cumsum(bdqn) - 1.0, bdqn.sum() + 0.2)
+    style.draw_band(axes, x[bdqn], [values[bdqn] for values in at_most], "bdqn")
+    if pe_dqn.any():
+        colour = style.agent_style("pe_dqn").colour
+        axes.axhline(at_most[0][pe_dqn][0], color=colour, linewidth=0.9, zorder=1)
+        low, high = (values[pe_dqn] for values in at_most[1:])
+        axes.vlines(x[pe_dqn], low, high, color=colour, linewidth=5, alpha=0.2)
+    for agent, columns in (("bdqn", bdqn), ("pe_dqn", pe_dqn)):
+        beside = x[columns, None] + np.linspace(0.14, 0.34, seeds.shape[1])
+        small = 1.8 if seeds.shape[1] <= 10 else 1.2
+        style.draw_markers(axes, beside, seeds[columns], budget, agent, size=small)
+        style.draw_markers(axes, x[columns], spread[0][columns], budget, agent, size=4.2)
+    order = np.argsort(x)
+    axes.set_xticks(x[order], [str(n) if n else "PE-DQN" for n in members[order].tolist()])
+    axes.set_xlim(-0.5, x.max() + 0.5)
+    least = float(np.nanmin(seeds))
     if least > 0 and budget / least > _LOGARITHMIC:
         axes.set_yscale("log")
         axes.set_ylim(0.7 * least, 1.3 * budget)
     else:
         axes.set_ylim(0, 1.06 * budget)
-
-
-def _draw_seeds(
-    axes: Axes,
-    x: np.ndarray,
-    estimate: np.ndarray,
-    seeds: np.ndarray,
-    budget: float,
-    agent: str,
-) -> None:
-    """Draw medians [members], and beside them all seeds [members, seeds]."""
-    places = x[:, None] + np.linspace(0.14, 0.34, seeds.shape[1])
-    style.draw_markers(
-        axes, places, seeds, budget, agent, size=1.8 if seeds.shape[1] <= 10 else 1.2
-    )
-    style.draw_markers(axes, x, estimate, budget, agent, size=4.2)

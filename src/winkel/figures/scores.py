@@ -2,20 +2,19 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.analysis.scores import OFFICIAL_IDS, score_runs
+from winkel.analysis.scores import OFFICIAL_IDS, score_runs, shortfalls
 from winkel.analysis.statistics import student_interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.experiments.results import Record, Results
+from winkel.experiments.results import Results
 from winkel.figures import common, style
-from winkel.figures.common import agent_of, num_episodes
 from winkel.io.results import Arrays
 from winkel.io.runs import Run
 
@@ -63,9 +62,9 @@ def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
     selection.keep(lambda r: r.config["env"] in OFFICIAL_IDS, "in settings not among bsuite's 468")
     if not selection.records:
         raise InputError("no runs of bsuite's own settings (such as deep_sea/0)")
-    selection.notes += _note_settings(selection.records) + _note_episodes(selection.records)
-    scored = score_runs(Run(r.config, r.episodes) for r in selection.records)
-    selection.notes += _note_unscored(scored)
+    runs = [Run(r.config, r.episodes) for r in selection.records]
+    scored = score_runs(runs)
+    selection.notes += _note_incomplete(runs) + _note_unscored(scored)
     return scored, selection.all_notes()
 
 
@@ -81,35 +80,23 @@ def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndar
     return agents, table.swapaxes(1, 2)
 
 
-def _note_settings(records: Iterable[Record]) -> list[str]:
-    """Experiments of which some agent and seed has only some settings."""
-    found: dict[str, dict[tuple[str, int], int]] = defaultdict(lambda: defaultdict(int))
-    for record in records:
-        found[record.experiment][agent_of(record), record.config["seed"]] += 1
-    shown = []
-    for name, counts in found.items():
-        of = len(EXPERIMENTS[name].settings)
-        fewer = {key: n for key, n in counts.items() if n < of}
-        if fewer:
-            who = "" if len(fewer) == len(counts) else ", ".join(sorted({a for a, _ in fewer}))
-            shown.append(f"{name} {_range(fewer.values())}/{of}" + (f" ({who})" if who else ""))
-    return [f"only some settings: {', '.join(shown)}"] if shown else []
-
-
-def _note_episodes(records: Iterable[Record]) -> list[str]:
-    """Experiments whose runs end before bsuite's number of episodes, which scores assume."""
-    lengths: dict[str, set[int]] = defaultdict(set)
-    for record in records:
-        if num_episodes(record) < EXPERIMENTS[record.experiment].num_episodes:
-            lengths[record.experiment].add(num_episodes(record))
+def _note_incomplete(runs: Sequence[Run]) -> list[str]:
+    """Experiments with fewer settings or episodes than bsuite's, which scores assume."""
+    have, lack = defaultdict(set), defaultdict(set)
+    for config, _ in runs:
+        have[OFFICIAL_IDS[config["env"]]].add(config["agent"])
+    for (agent, _), found in shortfalls(runs).items():
+        for experiment, missing in found.items():
+            lack[missing, experiment].add(agent)
     names: dict[str, list[str]] = defaultdict(list)
-    for name, found in lengths.items():
-        names[_range(found)].append(name)
-    shown = [
-        f"{number} in {', '.join(found) if len(found) < 4 else f'{len(found)} experiments'}"
-        for number, found in names.items()
+    for (missing, experiment), agents in lack.items():
+        everyone = agents == have[experiment]
+        names[missing].append(experiment + ("" if everyone else f" ({', '.join(sorted(agents))})"))
+    lines = [
+        f"{missing} in {', '.join(found) if len(found) < 4 else f'{len(found)} experiments'}"
+        for missing, found in names.items()
     ]
-    return [f"fewer episodes than bsuite's: {'; '.join(shown)}"] if shown else []
+    return [f"incomplete: {'; '.join(lines)}"] if lines else []
 
 
 def _note_unscored(scored: Scores) -> list[str]:
@@ -128,11 +115,6 @@ def _note_unscored(scored: Scores) -> list[str]:
         if missing:
             lines.append(f"{agent} lacks, for a seed or more: {', '.join(missing)}")
     return lines
-
-
-def _range(numbers: Collection[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
 def draw(results: Arrays) -> Figure:

@@ -15,7 +15,7 @@ from winkel.analysis.scores import OFFICIAL_IDS
 from winkel.analysis.statistics import Interval, bootstrap, wilson_interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.experiments.results import Arrays, Results
-from winkel.figures import common, ensemble_size, radar, regret, statistics_study, vizdoom
+from winkel.figures import common, ensemble_size, radar, regret, vizdoom
 from winkel.figures.common import agent_of, num_episodes
 
 REPETITIONS = 10_000
@@ -142,12 +142,12 @@ def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
     bdqn = {agent_of(r) for r in results.records if r.config.get("algorithm") == "bdqn"}
     arrays = ensemble_size.collect(_only(results, {"pe_dqn", *bdqn}))
     budget, size = int(arrays["budget"]), int(arrays["size"])
-    row = ensemble_size.QUANTITIES.index("regret")
-    ours = _known(np.minimum(arrays["reference_seed_values"][row], budget))
+    regrets = arrays["seed_values"][ensemble_size.QUANTITIES.index("regret")]
     theirs = {
         n: _known(np.minimum(values, budget))
-        for n, values in zip(arrays["members"].tolist(), arrays["seed_values"][row], strict=True)
+        for n, values in zip(arrays["members"].tolist(), regrets, strict=True)
     }
+    ours = theirs.pop(0, np.zeros(0))
     missing = tuple(f"deep_sea by bdqn with {n} members" for n in members if n not in theirs)
     if not len(ours):
         return Measured(missing=(f"deep_sea of size {size} by pe_dqn", *missing))
@@ -158,39 +158,34 @@ def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
     return Measured(comparisons, missing, scale, (f"deep sea of size {size}", *_notes(arrays)))
 
 
-def projection_gap(results: Results, *, moments: Sequence[str]) -> Measured:
-    """Difference of the median shares of state-actions visited, quantile minus categorical."""
-    names = [f"statistic_{p}_{m}" for m in moments for p in ("quantile", "categorical")]
+def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: str) -> Measured:
+    """Difference of the median shares of state-actions visited, first minus second agent of a pair.
+
+    `pairs` are two agents by label; `when` is 'end', or 'mean' for the average over episodes.
+    """
+    names = [name for pair in pairs.values() for name in pair]
     missing = _missing(results, names)
     if len(missing) == len(names):
         return Measured(missing=missing)
-    arrays = statistics_study.collect(_only(results, names))
+    selection = common.deep_sea_runs(_only(results, names), having=("seen",))
+    size, budget = common.keep_one_size(selection)
+    shares: dict[str, list[float]] = {name: [] for name in names}
+    for record in selection.records:
+        visited = common.visited_shares(record)
+        shares[agent_of(record)].append(visited[-1] if when == "end" else visited.mean())
     comparisons: list[Comparison] = []
     seeds: list[int] = []
-    for moment in moments:
-        column = arrays["moments"].tolist().index(moment)
-        x, y = ([_known(rows[column])] for rows in arrays["seed_shares"])
-        if len(x[0]) and len(y[0]):
-            comparisons.append(_compare(moment, x, y, median_gap))
+    for label, (agent, other) in pairs.items():
+        if shares[agent] and shares[other]:
+            x, y = [np.array(shares[agent])], [np.array(shares[other])]
+            comparisons.append(_compare(label, x, y, median_gap))
             seeds += [len(x[0]), len(y[0])]
-    scale = {"seeds": min(seeds), "size": int(arrays["size"])} if seeds else {}
-    notes = tuple(note for note in _notes(arrays) if not note.startswith("no runs of"))
-    return Measured(tuple(comparisons), missing, scale, notes)
-
-
-def coverage_gap(results: Results, *, agent: str, other: str) -> Measured:
-    """Difference of the median shares of state-actions visited, averaged over episodes."""
-    if missing := _missing(results, [agent, other]):
+        elif not _missing(results, [agent, other]):
+            missing += (f"deep_sea of one size and budget by both {agent} and {other}",)
+    if not comparisons:
         return Measured(missing=missing)
-    selection = common.deep_sea_runs(_only(results, {agent, other}), having=("seen",))
-    size, budget = common.keep_one_size(selection)
-    shares = [(agent_of(r), common.visited_shares(r).mean()) for r in selection.records]
-    x, y = ([np.array([s for name, s in shares if name == who])] for who in (agent, other))
-    if not len(x[0]) or not len(y[0]):
-        return Measured(missing=(f"deep_sea of one size and budget by both {agent} and {other}",))
-    scale = {"seeds": min(len(x[0]), len(y[0])), "episodes": budget, "size": size}
-    notes = tuple(map(str, selection.all_notes()))
-    return Measured((_compare(other, x, y, median_gap),), (), scale, notes)
+    scale = {"seeds": min(seeds), "episodes": budget, "size": size}
+    return Measured(tuple(comparisons), missing, scale, tuple(selection.all_notes().tolist()))
 
 
 def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[str]) -> Measured:
@@ -221,8 +216,7 @@ def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[s
 MEASURES: dict[str, Callable[..., Measured]] = {
     "score_lead": score_lead,
     "regret_ratio": regret_ratio,
-    "projection_gap": projection_gap,
-    "coverage_gap": coverage_gap,
+    "visited_gap": visited_gap,
     "members_ratio": members_ratio,
     "found_share": found_share,
 }
