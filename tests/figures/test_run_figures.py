@@ -269,13 +269,6 @@ def test_an_agent_looks_the_same_everywhere_and_like_no_other():
     assert style.in_order(["b", "random", "a", "bdqn", "pe_dqn"]) == [4, 3, 1, 2, 0]
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(0.0, "0"), (500.0, "500"), (2500.0, "2.5k"), (1e4, "10k"), (2e6, "2M")]
-)
-def test_counts_are_short(value, shown):
-    assert style.shorten(value) == shown
-
-
 def runs_in(tmp_path):
     for seed in range(2):
         for env, agent in (("deep_sea:size=4", "pe_dqn"), ("deep_sea:size=5", "bdqn")):

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from winkel.io.results import Arrays, write_atomically
 
@@ -47,32 +48,6 @@ MOST_NOTES = 7
 """Written beneath a figure."""
 _CHARACTERS, _LINE = 26.5, 0.105  # of a note to the inch, and inches from line to line
 _ENTRY, _LETTER = 0.46, 0.047  # inches of a legend's entry without its name, and of a letter
-
-_RC: dict[str, Any] = {
-    "font.family": "serif",
-    "font.serif": ["STIXGeneral", "Times New Roman", "Times", "DejaVu Serif"],
-    "mathtext.fontset": "stix",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "legend.frameon": False,
-    "figure.dpi": 100,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "winkel",  # equal figures are equal files
-}
 
 
 class AgentStyle(NamedTuple):
@@ -131,7 +106,7 @@ def in_order(names: Sequence[str] | np.ndarray) -> list[int]:
 @contextmanager
 def paper_style() -> Iterator[None]:
     """Apply the settings to everything drawn inside."""
-    with mpl.rc_context(_RC):  # type: ignore[arg-type]
+    with mpl.style.context(Path(__file__).with_name("paper.mplstyle")):
         yield
 
 
@@ -203,15 +178,7 @@ def count_axis(axes: Axes, bins: int = 4) -> None:
     """Set few round ticks from zero on the horizontal axis, as 0, 5k, 10k or 2M."""
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(bins, integer=True, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: shorten(value)))
-
-
-def shorten(value: float) -> str:
-    """Write a number such as 500, 2.5k or 1M."""
-    for unit, name in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= unit:
-            return f"{value / unit:g}{name}"
-    return f"{value:g}"
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def legend_above(
