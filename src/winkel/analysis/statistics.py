@@ -47,7 +47,7 @@ def median_iqr(values: Float[np.ndarray, "runs"]) -> Interval:
 
     Quantiles are interpolated linearly. A quantile with any weight on inf is inf, so the median is
     finite when more than half of the runs reached the event. All runs need the same budget, or a
-    short run looks like a failure. Leaving unsolved runs out would favour the agent that solves
+    short run counts as a failure. Leaving unsolved runs out would favour the agent that solves
     only the easy seeds.
     """
     known = _check("values", values, axes=1, finite=False)

@@ -59,14 +59,14 @@ def draw(results: Arrays) -> Figure:
     _draw_web(axes, spokes)
     _write_names(axes, spokes, results["tags"], [not np.isnan(scores).all() for scores in mean.T])
     for agent in order:
-        look = style.agent_style(str(agents[agent]))
+        line = style.agent_style(str(agents[agent]))
         corners = spokes * mean[agent]
         closed = np.append(corners, corners[:, :1], axis=1)
         if len(order) <= _MOST_FILLED and not np.isnan(closed).any():
-            axes.fill(*closed, color=look.colour, alpha=0.08, linewidth=0)
+            axes.fill(*closed, color=line.colour, alpha=0.08, linewidth=0)
         axes.plot(
-            *closed, color=look.colour, linestyle=look.dashes, linewidth=1.2, label=agents[agent],
-            marker=look.marker, markersize=2.8, markeredgewidth=0,
+            *closed, color=line.colour, linestyle=line.dashes, linewidth=1.2, label=agents[agent],
+            marker=line.marker, markersize=2.8, markeredgewidth=0,
         )  # fmt: skip
     style.legend_above(figure, [str(agents[i]) for i in order], markers=True)
     seeds = (~np.isnan(results["seed_scores"])).any(axis=1).sum(axis=-1)

@@ -118,7 +118,7 @@ def _note_unscored(scored: Scores) -> list[str]:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw a bar per agent and experiment, in as many rows as bars need to be told apart.
+    """Draw a bar per agent and experiment, in as many rows as the bars need.
 
     Hard exploration is in bold. A score that is missing has no bar, but a small cross.
     """
@@ -158,11 +158,16 @@ def _draw_row(axes: Axes, results: Arrays, order: list[int], shown: np.ndarray) 
     width = min(0.82 / len(order), 0.35)
     dots = _shows_dots(results["seed_scores"])
     for place, agent in enumerate(order):
-        look = style.agent_style(str(results["agents"][agent]))
+        line = style.agent_style(str(results["agents"][agent]))
         x = np.arange(len(shown)) + (place - (len(order) - 1) / 2) * width
         mean, low, high = (results[name][agent, shown] for name in ("mean", "low", "high"))
         axes.bar(
-            x, mean, 0.88 * width, color=look.colour, alpha=0.75, label=results["agents"][agent]
+            x,
+            mean,
+            0.88 * width,
+            color=line.colour,
+            alpha=0.75,
+            label=results["agents"][agent],
         )
         axes.vlines(x, low, high, color=style.INK, linewidth=0.6)
         if dots[agent]:
@@ -173,7 +178,7 @@ def _draw_row(axes: Axes, results: Arrays, order: list[int], shown: np.ndarray) 
                 markersize=1.3, markeredgewidth=0, alpha=0.8, clip_on=False,
             )  # fmt: skip
         for gap in x[np.isnan(mean)]:
-            axes.plot(gap, 0.025, "x", color=look.colour, markersize=2.2, markeredgewidth=0.6)
+            axes.plot(gap, 0.025, "x", color=line.colour, markersize=2.2, markeredgewidth=0.6)
     names = [str(results["experiments"][index]).replace("_", " ") for index in shown]
     axes.set_xticks(
         range(len(shown)), names, rotation=28, ha="right", rotation_mode="anchor", fontsize=6.5

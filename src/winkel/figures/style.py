@@ -143,14 +143,14 @@ def draw_band(
 ) -> None:
     """Draw a line and its band (estimate, low, high), fainter among many; one point is a dot."""
     estimate, low, high = spread
-    look = agent_style(agent)
+    line = agent_style(agent)
     axes.fill_between(
-        x, low, high, color=look.colour, alpha=0.2 / (1 + among / 5), linewidth=0, zorder=1
+        x, low, high, color=line.colour, alpha=0.2 / (1 + among / 5), linewidth=0, zorder=1
     )
     alone = np.isfinite(estimate).sum() == 1
     axes.plot(
-        x, estimate, color=look.colour, linestyle=look.dashes, linewidth=1.1, label=agent,
-        marker=look.marker if alone else "", markersize=3,
+        x, estimate, color=line.colour, linestyle=line.dashes, linewidth=1.1, label=agent,
+        marker=line.marker if alone else "", markersize=3,
     )  # fmt: skip
 
 
@@ -158,11 +158,11 @@ def draw_markers(
     axes: Axes, x: np.ndarray, values: np.ndarray, limit: float, agent: str, size: float
 ) -> None:
     """Draw markers; those of infinite values are open and drawn at the limit."""
-    look = agent_style(agent)
-    for where, face in ((np.isfinite(values), look.colour), (np.isinf(values), "white")):
+    line = agent_style(agent)
+    for where, face in ((np.isfinite(values), line.colour), (np.isinf(values), "white")):
         if where.any():  # an empty line has a place, and layouts make room for it
             axes.plot(
-                x[where], np.minimum(values, limit)[where], look.marker, color=look.colour,
+                x[where], np.minimum(values, limit)[where], line.marker, color=line.colour,
                 markerfacecolor=face, markersize=size,
                 markeredgewidth=min(0.7, size / 5), clip_on=False,
             )  # fmt: skip
@@ -185,15 +185,15 @@ def legend_above(
     figure: Figure, agents: Sequence[str], *, markers: bool = False, bars: bool = False
 ) -> None:
     """Write a legend of all agents in as few rows as fit; the figure grows by them."""
-    looks = [agent_style(agent) for agent in agents]
+    agent_lines = [agent_style(agent) for agent in agents]
     handles: list[Artist] = [
-        Patch(color=look.colour, alpha=0.75, linewidth=0, label=look.label)
+        Patch(color=line.colour, alpha=0.75, linewidth=0, label=line.label)
         if bars
         else Line2D(
-            [], [], color=look.colour, linestyle=look.dashes, label=look.label, linewidth=1.2,
-            marker=look.marker if markers else "", markersize=3.5, markeredgewidth=0.7,
+            [], [], color=line.colour, linestyle=line.dashes, label=line.label, linewidth=1.2,
+            marker=line.marker if markers else "", markersize=3.5, markeredgewidth=0.7,
         )
-        for look in looks
+        for line in agent_lines
     ]  # fmt: skip
     place_legend(figure, handles)
 
