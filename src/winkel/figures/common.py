@@ -16,19 +16,6 @@ from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.experiments.results import Record, Results
 
-TEXTS = (
-    "agents",
-    "devices",
-    "experiments",
-    "moments",
-    "notes",
-    "projections",
-    "quantities",
-    "settings",
-    "tags",
-)
-"""Arrays of names and sentences; all others are of numbers."""
-
 _RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
 _BY_ENVIRONMENT = ("z_min", "z_max")  # defaults that follow the range of the environment's returns
 
@@ -43,9 +30,6 @@ def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str]) -> None:
         if name not in arrays:
             raise InputError(f"need an array {name}, got {', '.join(arrays) or 'none'}")
         array = arrays[name]
-        if np.issubdtype(array.dtype, np.str_) != (name in TEXTS):
-            wanted = "text" if name in TEXTS else "numbers"
-            raise InputError(f"need {wanted} in {name}, got {array.dtype}")
         if array.ndim != len(axes.split()):
             raise InputError(f"need axes [{axes}] of {name}, got shape {list(array.shape)}")
         for axis, length in zip(axes.split(), array.shape, strict=True):

@@ -8,10 +8,23 @@ from winkel.errors import InputError
 from winkel.figures import common
 from winkel.io.results import Arrays
 
+TEXTS = (
+    "agents",
+    "devices",
+    "experiments",
+    "moments",
+    "notes",
+    "projections",
+    "quantities",
+    "settings",
+    "tags",
+)
+"""Arrays of names and sentences; all others are of numbers."""
+
 
 def needs(shapes: Mapping[str, str]) -> dict[str, int]:
     """How many axes each array of numbers has."""
-    return {name: len(axes.split()) for name, axes in shapes.items() if name not in common.TEXTS}
+    return {name: len(axes.split()) for name, axes in shapes.items() if name not in TEXTS}
 
 
 def check(results: Arrays, shapes: Mapping[str, str]) -> None:
