@@ -15,8 +15,8 @@ import numpy as np
 
 import winkel
 from winkel.envs.registry import make
-from winkel.experiments.session import Options
-from winkel.experiments.status import reachable
+from winkel.runs.session import Options
+from winkel.runs.status import reachable
 
 HORIZON = 10_000
 

@@ -15,8 +15,8 @@ import time
 import jax
 import numpy as np
 
-from winkel.experiments.config import configure
-from winkel.experiments.train import preset_fields, task_of
+from winkel.runs.spec import configure
+from winkel.runs.train import preset_fields, task_of
 from winkel.simulators import Moves
 from winkel.training.host_lanes import HostLanes
 from winkel.training.reports import Plan

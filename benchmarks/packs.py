@@ -17,7 +17,7 @@ import numpy as np
 from winkel.envs.bsuite.packs import PACKS
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.envs.registry import longest_episode
-from winkel.io.results import load_all
+from winkel.files import load_all
 from winkel.training.ahead import rounded_up
 from winkel.training.regrouping import fewer_lanes
 

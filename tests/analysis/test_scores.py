@@ -12,7 +12,7 @@ from winkel.analysis.scores import (
     shortfalls,
 )
 from winkel.errors import InputError
-from winkel.io.runs import Run
+from winkel.runs.folder import Run
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning:winkel")
 

@@ -12,10 +12,11 @@ import pytest
 from winkel.agents import AGENTS
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.experiments import bench, bench_rows, machine
+from winkel.experiments import bench, bench_rows
 from winkel.experiments.bench_rows import Bench, Call, Row
-from winkel.experiments.config import configure
 from winkel.replay import Uniform
+from winkel.runs import machine
+from winkel.runs.spec import configure
 from winkel.training import device, steps
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon

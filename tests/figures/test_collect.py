@@ -6,10 +6,10 @@ from scipy import stats
 
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.experiments.results import read_results
 from winkel.figures import COLLECTED, FIGURES
-from winkel.io.results import save_arrays
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.files import save_arrays
+from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.results import read_results
 
 
 def add(root, env, agent, seed, episodes, *, evaluations=None, snapshots=None, **config):

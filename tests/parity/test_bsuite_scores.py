@@ -22,7 +22,7 @@ from winkel.analysis.scores import (
 )
 from winkel.envs.bsuite.info import FACTS
 from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.runs.folder import Run, run_folder, save_run
 
 with matplotlib.rc_context():  # its import changes the style of every later figure
     from bsuite.experiments import summary_analysis

@@ -5,8 +5,8 @@ import pytest
 from report.synthetic import EPISODES, SEEDS, deep_sea, doom, official
 from winkel.analysis.statistics import Interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.experiments.results import read_results
 from winkel.report import assess, load_claims
+from winkel.runs.results import read_results
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from winkel.analysis.scores import OFFICIAL_IDS, Log, log_of
 from winkel.errors import InputError
-from winkel.io.runs import find_runs, load_run, write_text
+from winkel.runs.folder import find_runs, load_run, write_text
 
 
 def export_bsuite(

@@ -10,7 +10,7 @@ import tyro
 from winkel.analysis.export import export_bsuite
 from winkel.analysis.scores import score_runs, score_tags, shortfalls
 from winkel.commands.terminal import say
-from winkel.io.runs import find_runs, load_run
+from winkel.runs.folder import find_runs, load_run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ import tyro
 
 from winkel.commands.terminal import progress_bar, say
 from winkel.errors import InputError
-from winkel.experiments.results import read_results
 from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
-from winkel.io.results import ensure_folder, load_all, save_arrays
+from winkel.files import ensure_folder, load_all, save_arrays
+from winkel.runs.results import read_results
 
 Format = Literal["png", "pdf", "svg"]
 if TYPE_CHECKING:

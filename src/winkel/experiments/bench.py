@@ -22,9 +22,9 @@ from winkel.agents.base import Agent
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
 from winkel.experiments.bench_rows import Row
-from winkel.experiments.config import Configured, configure, fields_of
-from winkel.experiments.machine import out_of_memory, peak_bytes
 from winkel.replay import Uniform
+from winkel.runs.machine import out_of_memory, peak_bytes
+from winkel.runs.spec import Configured, configure, fields_of
 from winkel.training import device, steps
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon

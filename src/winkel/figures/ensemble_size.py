@@ -6,10 +6,10 @@ from matplotlib.figure import Figure
 
 from winkel.analysis.statistics import median_iqr
 from winkel.errors import InputError
-from winkel.experiments.results import Record, Results
 from winkel.figures import common, style
 from winkel.figures.common import num_episodes, size_of
-from winkel.io.results import Arrays
+from winkel.files import Arrays
+from winkel.runs.results import Record, Results
 
 TITLE = "Deep sea: members of the ensemble (compare Fig. 7a)"
 QUANTITIES = ("first", "regret")

@@ -13,9 +13,9 @@ from matplotlib.transforms import ScaledTranslation
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.experiments.results import Results
 from winkel.figures import common, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
+from winkel.runs.results import Results
 
 TITLE = "Deep sea: visits, disagreement and bonus (Fig. 9)"
 SHAPES = {

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from winkel import bounds, operators
 from winkel.figures import common, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 from winkel.mdps import (
     FiniteMDP,
     Policy,

@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from winkel.analysis.statistics import student_interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.experiments.results import Record, Results
 from winkel.figures import common, style
 from winkel.figures.common import Selection, agent_of, num_episodes
-from winkel.io.results import Arrays
+from winkel.files import Arrays
+from winkel.runs.results import Record, Results
 
 Curve = tuple[np.ndarray, np.ndarray]
 """Numbers of episodes or steps, which rise, and returns after them."""

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel.figures import common, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 from winkel.mdps import FiniteMDP, uniform_policy
 from winkel.operators import bellman, mix, project
 from winkel.projections import Categorical, Quantile

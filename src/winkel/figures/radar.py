@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from winkel.analysis.scores import score_tags
 from winkel.analysis.statistics import student_interval
 from winkel.envs.bsuite.sweep import TAGS
-from winkel.experiments.results import Results
 from winkel.figures import common, style
 from winkel.figures.scores import score_seeds, tabulate
-from winkel.io.results import Arrays
+from winkel.files import Arrays
+from winkel.runs.results import Results
 
 TITLE = "bsuite by capability (Fig. 4a)"
 SHAPES = {

@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel.analysis.statistics import median_iqr
-from winkel.experiments.results import Results
 from winkel.figures import common, style
 from winkel.figures.common import agent_of, num_episodes, size_of
-from winkel.io.results import Arrays
+from winkel.files import Arrays
+from winkel.runs.results import Results
 
 TITLE = "Deep sea: regret by size (Fig. 4b)"
 SHAPES = {

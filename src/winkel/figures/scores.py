@@ -13,10 +13,10 @@ from winkel.analysis.scores import OFFICIAL_IDS, score_runs, shortfalls
 from winkel.analysis.statistics import student_interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.experiments.results import Results
 from winkel.figures import common, style
-from winkel.io.results import Arrays
-from winkel.io.runs import Run
+from winkel.files import Arrays
+from winkel.runs.folder import Run
+from winkel.runs.results import Results
 
 Scores = Mapping[tuple[str, int], Mapping[str, float]]
 """By agent and seed, then by experiment or capability."""

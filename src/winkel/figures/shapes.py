@@ -6,7 +6,7 @@ import numpy as np
 
 from winkel.errors import InputError
 from winkel.figures import common
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 TEXTS = (
     "agents",

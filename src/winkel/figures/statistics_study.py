@@ -4,9 +4,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from winkel.analysis.statistics import median_iqr
-from winkel.experiments.results import Results
 from winkel.figures import common, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
+from winkel.runs.results import Results
 
 TITLE = "Deep sea: what a statistic explores (Fig. 3)"
 PROJECTIONS = ("quantile", "categorical")

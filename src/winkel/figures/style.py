@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from winkel.io.results import Arrays, write_atomically
+from winkel.files import Arrays, write_atomically
 
 # Okabe and Ito's palette.
 QUANTILE = "#0072B2"

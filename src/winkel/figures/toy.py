@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from winkel.distributions import quantile
 from winkel.figures import common, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 from winkel.projections import Categorical, Projection, Quantile
 from winkel.types import Atoms
 

@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from winkel.experiments.results import Record, Results
 from winkel.figures import common, style
 from winkel.figures.learning_curves import collect_panels
-from winkel.io.results import Arrays
+from winkel.files import Arrays
+from winkel.runs.results import Record, Results
 
 TITLE = "VizDoom (Fig. 5b)"
 EXPERIMENT = "doom"

@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
-from winkel.experiments.results import Results
 from winkel.report.measures import MEASURES, Measured
+from winkel.runs.results import Results
 
 Verdict = Literal["reproduced", "not reproduced", "untested"]
 Outcome = Literal["holds", "contradicted", "open"]

@@ -14,9 +14,9 @@ import numpy as np
 from winkel.analysis.scores import OFFICIAL_IDS
 from winkel.analysis.statistics import Interval, bootstrap, wilson_interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.experiments.results import Arrays, Results
 from winkel.figures import common, ensemble_size, radar, regret, vizdoom
 from winkel.figures.common import agent_of, num_episodes
+from winkel.runs.results import Arrays, Results
 
 REPETITIONS = 10_000
 """Resamples of a bootstrap; its generator is seeded with 0."""

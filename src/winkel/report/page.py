@@ -12,12 +12,10 @@ import jinja2
 from markupsafe import Markup
 
 from winkel.errors import InputError
-from winkel.experiments.results import Results, read_results
 from winkel.figures import COLLECTED, FIGURES
 from winkel.figures.common import text
 from winkel.figures.style import agent_style
-from winkel.io.results import ensure_folder
-from winkel.io.runs import write_text
+from winkel.files import ensure_folder
 from winkel.report import tables
 from winkel.report.claims import (
     CLAIMS,
@@ -30,6 +28,8 @@ from winkel.report.claims import (
 )
 from winkel.report.measures import REPETITIONS
 from winkel.report.pictures import THEMED, svg_of, themed
+from winkel.runs.folder import write_text
+from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"
 

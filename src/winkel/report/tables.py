@@ -28,11 +28,11 @@ from winkel.analysis.statistics import (
     student_interval,
     wilson_interval,
 )
-from winkel.experiments.config import fingerprint
-from winkel.experiments.results import Arrays, Record, Results
 from winkel.figures import radar, scores
 from winkel.figures.common import agent_of, first_treasure, num_episodes, over_seeds, size_of
 from winkel.figures.style import agent_style, in_order
+from winkel.runs.results import Arrays, Record, Results
+from winkel.runs.spec import fingerprint
 
 OURS = "pe_dqn"
 MOST_LINKED = 3000
