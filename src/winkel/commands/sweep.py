@@ -10,10 +10,15 @@ import jax
 import tyro
 
 from winkel.agents import VARIANTS
-from winkel.cluster.on_ray import Resources
-from winkel.cluster.shard import sweeping
+from winkel.cluster.ray import Resources
+from winkel.cluster.shards import lock_folder
 from winkel.commands.backend import make_deterministic
-from winkel.commands.cluster import Wanted, plan, run_with_ray, submit_by_slurm
+from winkel.commands.cluster import (
+    ShardedSweep,
+    run_with_ray,
+    write_job_array,
+    write_manifest,
+)
 from winkel.commands.sweep_display import Board, estimate, print_costs
 from winkel.commands.terminal import say
 from winkel.errors import InputError, require_integer
@@ -146,9 +151,9 @@ class SweepCommand:
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
-            manifest = plan(self._wanted(gpus))
+            manifest = write_manifest(self._wanted(gpus))
             if self.script is not None:
-                submit_by_slurm(manifest, self.out, self.script, self.cpus_per_shard, gpus)
+                write_job_array(manifest, self.out, self.script, self.cpus_per_shard, gpus)
         else:
             self._run_here()
 
@@ -180,7 +185,7 @@ class SweepCommand:
         if self.dry_run:
             self._count(sweep, options, dry=True)
             return
-        with sweeping(self.out):
+        with lock_folder(self.out):
             self._sweep_here(sweep, options)
         say(f"runs: {self.out}")
 
@@ -239,18 +244,18 @@ class SweepCommand:
         )
         return self._sweep(packed), options
 
-    def _wanted(self, gpus: float) -> Wanted:
+    def _wanted(self, gpus: float) -> ShardedSweep:
         """The same as shards, each with so many GPUs."""
         devices = max(int(gpus), 1) if self.devices is None else self.devices
         sweep, options = self._settled(gpus > 0, devices)
-        return Wanted(
+        return ShardedSweep(
             sweep=sweep,
             options=options,
             out=self.out,
             resume=self.resume,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
-            most=MOST_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
+            max_lanes=MOST_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
             deterministic=self.deterministic,
             mnist_dir=self.mnist_dir,
         )
