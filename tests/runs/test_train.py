@@ -14,7 +14,7 @@ import pytest
 import winkel
 from winkel.cli import main
 from winkel.errors import InputError
-from winkel.experiments.collect import COLLECTORS
+from winkel.figures import FIGURES
 from winkel.runs.checkpoint import load_checkpoint, save_checkpoint
 from winkel.runs.metrics import read_metrics
 from winkel.runs.recorder import Recorder
@@ -156,7 +156,7 @@ def test_runs_that_go_on_stand_beside_those_that_ended_of_the_same_plan(half, wh
     shutil.copytree(whole[1], half / SEED_0.replace("seed-0", "seed-1"))
     config = half / SEED_0.replace("seed-0", "seed-1") / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"seed": 1}))
-    arrays = COLLECTORS["learning-curves"](read_results(half, unfinished=True))
+    arrays = FIGURES["learning-curves"].collect(read_results(half, unfinished=True))
     assert arrays["num_seeds"].tolist() == [[2]]
     assert np.nanmax(arrays["x"]) == 11
     assert not any("left out" in note for note in arrays["notes"])

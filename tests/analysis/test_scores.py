@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from winkel.errors import InputError
-from winkel.experiments.score import (
+from winkel.analysis.scores import (
     is_logged,
     log_of,
     score_experiment,
@@ -12,6 +11,7 @@ from winkel.experiments.score import (
     score_tags,
     shortfalls,
 )
+from winkel.errors import InputError
 from winkel.runs.record import RunRecord
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning:winkel")

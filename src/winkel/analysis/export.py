@@ -1,34 +1,26 @@
-"""Runs as bsuite's own CSV files, so that its loader, its scores and its plots read them."""
+"""Write runs as bsuite's own CSV files, for its loader, its scores and its plots."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from winkel.analysis.scores import OFFICIAL_IDS, Log, log_of
 from winkel.errors import InputError
-from winkel.experiments.score import OFFICIAL_IDS, Log, log_of
 from winkel.files import write_text
 from winkel.runs.record import find_runs, load_run
 
 
-class Exported(NamedTuple):
-    """What an export did.
-
-    Attributes:
-        written: the CSV files.
-        skipped: folders of runs that bsuite has no file for: of environments outside its 468 ids,
-            or before the first episode's end.
-    """
-
-    written: list[Path]
-    skipped: list[Path]
-
-
-def export_bsuite(runs_root: Path, out: Path, *, overwrite: bool = False) -> Exported:
+def export_bsuite(
+    runs_root: Path, out: Path, *, overwrite: bool = False
+) -> tuple[list[Path], list[Path]]:
     """Write `<out>/<agent>/seed-<n>/bsuite_id_-_<experiment>-<index>.csv` for each official run.
 
-    One folder per agent and seed, because bsuite's `load_bsuite` takes a folder for one agent's
-    results and would average over seeds. All is checked before anything is written.
+    There is one folder per agent and seed, because bsuite's `load_bsuite` takes a folder for one
+    agent's results and would average over seeds. Everything is checked before a file is written.
+
+    Returns:
+        The files written, and the folders of runs that were skipped: environments outside bsuite's
+        468 ids, and runs in which no episode ended.
     """
     logs: dict[Path, dict[str, np.ndarray]] = {}
     skipped = []
@@ -52,11 +44,11 @@ def export_bsuite(runs_root: Path, out: Path, *, overwrite: bool = False) -> Exp
         logs[path] = log
     for path, log in logs.items():
         write_text(path, _csv(log))
-    return Exported(written=list(logs), skipped=skipped)
+    return list(logs), skipped
 
 
 def _csv(log: Log) -> str:
-    """Shortest digits that read back as the same number, as pandas writes them."""
+    """Write the shortest digits that read back as the same number, as pandas does."""
     columns = [np.asarray(column).tolist() for column in log.values()]
     lines = [",".join(map(repr, row)) for row in zip(*columns, strict=True)]
     return "\n".join([",".join(log), *lines, ""])

@@ -1,4 +1,4 @@
-"""Collectors: numbers worked out by hand, and nothing missing without a note."""
+"""Arrays collected from runs: numbers worked out by hand, and nothing missing without a note."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,7 @@ from scipy import stats
 
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.experiments import collect
-from winkel.experiments.collect import COLLECTORS
+from winkel.figures import COLLECTED, FIGURES
 from winkel.files import save_arrays
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.results import read_results
@@ -28,7 +27,7 @@ def add(root, env, agent, seed, episodes, *, evaluations=None, snapshots=None, *
     return folder
 
 
-def sea(root, agent, size, seed, bad, env=None, seen=None, setting=(), **config):
+def deep_sea(root, agent, size, seed, bad, env=None, seen=None, setting=(), **config):
     episodes = {"bad": np.asarray(bad, bool)}
     if seen is not None:
         episodes["seen"] = np.asarray(seen)
@@ -39,7 +38,7 @@ def sea(root, agent, size, seed, bad, env=None, seen=None, setting=(), **config)
 
 
 def collected(name, root):
-    return COLLECTORS[name](read_results(root))
+    return FIGURES[name].collect(read_results(root))
 
 
 def notes(arrays):
@@ -57,9 +56,9 @@ def bads(total, first=1):
 
 def test_regret_is_the_median_number_of_bad_episodes_by_size(tmp_path):
     for seed, regret in enumerate([2, 8, 3, 5]):
-        sea(tmp_path, "pe_dqn", 4, seed, bads(regret), env="deep_sea/0")
+        deep_sea(tmp_path, "pe_dqn", 4, seed, bads(regret), env="deep_sea/0")
     for seed, regret in enumerate([1, 2, 3, 4]):
-        sea(tmp_path, "bdqn", 6, seed, bads(regret))
+        deep_sea(tmp_path, "bdqn", 6, seed, bads(regret))
     arrays = collected("regret", tmp_path)
     assert arrays["agents"].tolist() == ["bdqn", "pe_dqn"]
     assert arrays["sizes"].tolist() == [4, 6]
@@ -75,9 +74,9 @@ def test_regret_is_the_median_number_of_bad_episodes_by_size(tmp_path):
 
 def test_a_run_without_treasure_is_infinite_and_counted(tmp_path):
     for seed, bad in enumerate([bads(3), np.ones(10), bads(5)]):
-        sea(tmp_path, "pe_dqn", 4, seed, bad)
+        deep_sea(tmp_path, "pe_dqn", 4, seed, bad)
     for seed, bad in enumerate([bads(3), np.ones(10), np.ones(10), bads(4)]):
-        sea(tmp_path, "dltv", 4, seed, bad)
+        deep_sea(tmp_path, "dltv", 4, seed, bad)
     arrays = collected("regret", tmp_path)
     np.testing.assert_array_equal(arrays["estimate"], [[np.inf], [5]])  # of 3, 4, inf, inf: no 3.5
     np.testing.assert_array_equal(arrays["low"], [[3.75], [4]])
@@ -87,11 +86,11 @@ def test_a_run_without_treasure_is_infinite_and_counted(tmp_path):
 
 def test_nothing_is_left_out_or_mixed_without_a_note(tmp_path):
     for seed in range(3):
-        sea(tmp_path, "pe_dqn", 4, seed, bads(2 + seed), hyper={"beta": 5.0 + (seed == 2)})
-    sea(tmp_path, "pe_dqn", 4, 0, bads(9), env="deep_sea/0")  # the same agent, size and seed
-    sea(tmp_path, "pe_dqn", 6, 0, np.zeros(7))  # another budget
-    sea(tmp_path, "pe_dqn", 8, 0, bads(9), setting={"move_cost": 0.5})  # another kind of sea
-    sea(tmp_path, "bdqn", 4, 0, bads(4), status="failed", reason="loss is nan")
+        deep_sea(tmp_path, "pe_dqn", 4, seed, bads(2 + seed), hyper={"beta": 5.0 + (seed == 2)})
+    deep_sea(tmp_path, "pe_dqn", 4, 0, bads(9), env="deep_sea/0")  # the same agent, size and seed
+    deep_sea(tmp_path, "pe_dqn", 6, 0, np.zeros(7))  # another budget
+    deep_sea(tmp_path, "pe_dqn", 8, 0, bads(9), setting={"move_cost": 0.5})  # other settings
+    deep_sea(tmp_path, "bdqn", 4, 0, bads(4), status="failed", reason="loss is nan")
     add(tmp_path, "deep_sea:size=4", "random", 0, {"return": np.ones(10)}, setting={"size": 4})
     (tmp_path / "deep_sea" / "ids" / "size=4" / "seed-0").mkdir(parents=True)
     add(
@@ -110,7 +109,7 @@ def test_nothing_is_left_out_or_mixed_without_a_note(tmp_path):
     assert "ids/size=4/seed-0: empty" in said
     assert "1 run without bad" in said
     assert "only runs of 10 episodes; left out: 1 of 7 episodes" in said
-    assert "left out: 1 in seas of" in said
+    assert "left out: 1 with settings" in said
     assert "1 further runs of the same agent, size and seed" in said
     assert "runs of pe_dqn differ in beta" in said
     assert "of no matter" not in said
@@ -118,9 +117,9 @@ def test_nothing_is_left_out_or_mixed_without_a_note(tmp_path):
 
 def test_statistics_are_shares_of_reachable_state_actions_at_the_end(tmp_path):
     for seed, seen in enumerate([4, 8, 20]):
-        sea(tmp_path, "statistic_quantile_variance", 4, seed, np.ones(3), seen=[1, 2, seen])
-    sea(tmp_path, "statistic_categorical_mean", 4, 0, np.ones(3), seen=[1, 2, 5])
-    sea(tmp_path, "pe_dqn", 4, 0, np.ones(3), seen=[1, 2, 20])
+        deep_sea(tmp_path, "statistic_quantile_variance", 4, seed, np.ones(3), seen=[1, 2, seen])
+    deep_sea(tmp_path, "statistic_categorical_mean", 4, 0, np.ones(3), seen=[1, 2, 5])
+    deep_sea(tmp_path, "pe_dqn", 4, 0, np.ones(3), seen=[1, 2, 20])
     arrays = collected("statistics", tmp_path)
     place = [arrays["projections"].tolist().index("quantile"), 1]
     assert arrays["moments"].tolist() == ["mean", "variance", "skewness", "kurtosis"]
@@ -132,10 +131,10 @@ def test_statistics_are_shares_of_reachable_state_actions_at_the_end(tmp_path):
     assert "pe_dqn" not in notes(arrays)
 
 
-def test_coverage_is_the_share_seen_over_episodes(tmp_path):
+def test_coverage_is_the_share_visited_over_episodes(tmp_path):
     for seed, seen in enumerate([[2, 4, 6], [2, 6, 12], [4, 8, 8]]):
-        sea(tmp_path, "dltv", 3, seed, np.ones(3), seen=seen)
-    sea(tmp_path, "dltv", 5, 0, np.ones(3), seen=[1, 1, 1])
+        deep_sea(tmp_path, "dltv", 3, seed, np.ones(3), seen=seen)
+    deep_sea(tmp_path, "dltv", 5, 0, np.ones(3), seen=[1, 1, 1])
     arrays = collected("coverage", tmp_path)
     assert arrays["episodes"].tolist() == [1, 2, 3]
     np.testing.assert_allclose(arrays["estimate"], [[2 / 12, 6 / 12, 8 / 12]])
@@ -147,21 +146,20 @@ def test_coverage_is_the_share_seen_over_episodes(tmp_path):
 def test_ensemble_sizes_are_read_from_the_config_whatever_the_label(tmp_path):
     def bdqn(label, members, seed, bad, size=6):
         config = {"algorithm": "bdqn", "config": {"num_members": members}}
-        sea(tmp_path, label, size, seed, bad, **config)
+        deep_sea(tmp_path, label, size, seed, bad, **config)
 
     for seed in range(3):
         bdqn("few", 2, seed, np.ones(10) if seed else bads(4, first=3))
         bdqn("bdqn", 20, seed, bads(3 + seed, first=2 + seed))
-        sea(tmp_path, "pe_dqn", 6, seed, bads(5, first=4), algorithm="pe_dqn")
+        deep_sea(tmp_path, "pe_dqn", 6, seed, bads(5, first=4), algorithm="pe_dqn")
     bdqn("bdqn", 20, 0, bads(1), size=8)
     arrays = collected("ensemble-size", tmp_path)
     assert arrays["quantities"].tolist() == ["first", "regret"]
-    assert arrays["members"].tolist() == [2, 20]
+    assert arrays["members"].tolist() == [0, 2, 20]  # PE-DQN first
     assert (arrays["size"], arrays["budget"]) == (6, 10)
-    np.testing.assert_array_equal(arrays["estimate"], [[np.inf, 3], [np.inf, 4]])
-    np.testing.assert_array_equal(arrays["reference_estimate"], [4, 5])
+    np.testing.assert_array_equal(arrays["estimate"], [[4, np.inf, 3], [5, np.inf, 4]])
     assert "bdqn with 2 members 2/3" in notes(arrays)
-    assert "1 run in seas of size 8" in notes(arrays)
+    assert "1 run of size 8" in notes(arrays)
 
 
 def catch(root, agent, seed, wrong, settings=range(20), name="catch", num=10):
@@ -176,7 +174,7 @@ def test_scores_are_means_over_seeds_with_student_intervals(tmp_path):
     for seed, n in enumerate(wrong):
         catch(tmp_path, "pe_dqn", seed, n)
     catch(tmp_path, "bdqn", 0, 10, settings=range(19))
-    sea(tmp_path, "bdqn", 4, 0, np.ones(10))
+    deep_sea(tmp_path, "bdqn", 4, 0, np.ones(10))
     arrays = collected("scores", tmp_path)
     scores = [1 - 2 * n / 10 / 1.6 for n in wrong]
     assert arrays["experiments"].tolist() == ["catch"]
@@ -186,9 +184,9 @@ def test_scores_are_means_over_seeds_with_student_intervals(tmp_path):
     np.testing.assert_allclose(arrays["low"][:, 0], [np.nan, np.mean(scores) - reach])
     assert arrays["high"][1, 0] == 1  # no score is higher
     said = notes(arrays)
-    assert "catch 19/20 (bdqn)" in said
+    assert "19 of 20 settings, from 10 of 10,000 episodes in catch (bdqn)" in said
     assert "left out: 1 run in settings not among bsuite's 468" in said
-    assert "fewer episodes than bsuite's: 10 in catch" in said
+    assert "from 10 of 10,000 episodes in catch (pe_dqn)" in said
     assert "1 of 23 experiments" in said
 
 
@@ -243,10 +241,10 @@ def test_training_returns_are_binned_and_scales_divided_out(tmp_path):
 
 
 def test_greedy_and_training_returns_are_never_compared(tmp_path):
-    looks = evaluated([10, 20], [[5.0], [5.0]])
-    add(tmp_path, "catch/0", "pe_dqn", 0, {"return": np.zeros(20)}, evaluations=looks)
-    folder = add(tmp_path, "catch/0", "bdqn", 0, {"return": np.ones(20)}, evaluations=looks)
-    add(tmp_path, "catch/0", "ids", 0, {"return": np.ones(30)}, evaluations=looks)
+    evaluations = evaluated([10, 20], [[5.0], [5.0]])
+    add(tmp_path, "catch/0", "pe_dqn", 0, {"return": np.zeros(20)}, evaluations=evaluations)
+    folder = add(tmp_path, "catch/0", "bdqn", 0, {"return": np.ones(20)}, evaluations=evaluations)
+    add(tmp_path, "catch/0", "ids", 0, {"return": np.ones(30)}, evaluations=evaluations)
     (folder / "evaluations.npz").write_bytes(b"damaged")
     arrays = collected("learning-curves", tmp_path)
     assert arrays["greedy"].tolist() == [0]
@@ -275,39 +273,36 @@ def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
 
 
 def test_heatmaps_are_of_pe_dqns_first_run_with_snapshots(tmp_path):
-    def looked(value):
+    def snapshots(value):
         cells = np.full((2, 16, 2), value)
         quantities = dict.fromkeys(("visits", "disagreement", "bonus"), cells)
         return {"episodes": np.array([0, 9]), **quantities}
 
-    sea(tmp_path, "bdqn", 4, 0, np.ones(3), snapshots=looked(1.0))
-    sea(tmp_path, "pe_dqn", 4, 0, np.ones(3))
+    deep_sea(tmp_path, "bdqn", 4, 0, np.ones(3), snapshots=snapshots(1.0))
+    deep_sea(tmp_path, "pe_dqn", 4, 0, np.ones(3))
     assert (collected("heatmaps", tmp_path)["bonus"] == 1).all()
-    sea(tmp_path, "pe_dqn", 4, 1, np.ones(3), snapshots=looked(2.0))
+    deep_sea(tmp_path, "pe_dqn", 4, 1, np.ones(3), snapshots=snapshots(2.0))
     arrays = collected("heatmaps", tmp_path)
     assert arrays["bonus"].shape == (2, 4, 4, 2)
     assert (arrays["bonus"] == 2).all()
     assert "pe_dqn in deep_sea:size=4, seed 1" in notes(arrays)
 
 
-def test_heatmaps_of_a_padded_sea_show_its_own_cells(tmp_path):
+def test_heatmaps_of_a_padded_grid_show_its_own_cells(tmp_path):
     cells = np.arange(7 * 7)[None, :, None] * np.ones((1, 1, 2))
     quantities = dict.fromkeys(("visits", "disagreement", "bonus"), cells)
-    sea(tmp_path, "pe_dqn", 4, 0, np.ones(3), snapshots={"episodes": np.array([3]), **quantities})
+    deep_sea(
+        tmp_path, "pe_dqn", 4, 0, np.ones(3), snapshots={"episodes": np.array([3]), **quantities}
+    )
     arrays = collected("heatmaps", tmp_path)
     np.testing.assert_array_equal(arrays["visits"][0, 2, :, 0], [14, 15, 16, 17])
     assert arrays["visits"].shape == (1, 4, 4, 2)
     assert arrays["right"].shape == (4, 4)
 
 
-@pytest.mark.parametrize("name", COLLECTORS)
+@pytest.mark.parametrize("name", COLLECTED)
 def test_where_there_is_nothing_to_show_one_line_says_so(tmp_path, name):
     add(tmp_path, "gym:CartPole-v1", "pe_dqn", 0, {"return": np.zeros(3)})
     with pytest.raises(InputError, match=r"no .*runs") as caught:
         collected(name, tmp_path)
     assert "\n" not in str(caught.value)
-
-
-def test_every_collector_is_named_after_its_figure():
-    for name, function in COLLECTORS.items():
-        assert getattr(collect, f"collect_{name.replace('-', '_')}") is function

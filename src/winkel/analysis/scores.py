@@ -1,4 +1,4 @@
-"""bsuite's official scores, from logs in bsuite's layout. Equal to bsuite 0.3.6, without pandas."""
+"""bsuite's official scores, from logs in bsuite's layout; equal to bsuite 0.3.6."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,16 +25,15 @@ _LOGGED_TENTHS = np.array([10, 12, 14, 17, 20, 25, 30, 40, 50, 60, 70, 80, 90, 1
 
 
 def is_logged(episode: np.ndarray) -> np.ndarray:
-    """Whether bsuite logs after an episode, counted from 1: at 1, 1.2, 1.4, 1.7, 2 … times 10^k."""
+    """Return whether bsuite logs after an episode, counted from 1: 1, 1.2, 1.4, 1.7, 2 … · 10^k."""
     power = 10 ** np.floor(np.log10(np.maximum(1, episode))).astype(np.int64)
     return (10 * episode[..., None] == _LOGGED_TENTHS * power[..., None]).any(axis=-1)
 
 
 def log_of(experiment: str, episodes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What bsuite's `Logging` would have written: its columns, in its order, at logged episodes.
+    """Return what bsuite's `Logging` would have written: its columns, at logged episodes.
 
-    The last episode is not logged when the rule does not say so: of a run stopped after 9 999
-    episodes the log ends at 9 000.
+    The last episode is not always logged: the log of a run of 9 999 episodes ends at 9 000.
     """
     info = bsuite_info(experiment, episodes)
     length = np.asarray(episodes["length"], np.int64)
@@ -53,11 +52,11 @@ def log_of(experiment: str, episodes: Mapping[str, np.ndarray]) -> dict[str, np.
 
 
 def score_experiment(name: str, logs: Mapping[str, Log]) -> float:
-    """The score of an experiment in [0, 1], from the logs of its ids, such as 'catch/0'.
+    """Score an experiment in [0, 1] from the logs of its ids, such as 'catch/0'.
 
-    Faithful to bsuite also where runs are unfinished or missing, which is rarely what one wants:
-    only the ids that got furthest count towards a regret; deep sea drops ids without a row that
-    counts; mnist has no score, NaN, before its last episode. NaN also without any row.
+    Unfinished and missing runs are scored as bsuite scores them: only the ids with the most
+    episodes count towards a regret; deep sea ignores ids without a row in its range of episodes;
+    mnist is NaN before its last episode. An experiment without any row is NaN.
     """
     family = family_of(name)
     experiment = EXPERIMENTS[name]
@@ -74,7 +73,7 @@ def score_experiment(name: str, logs: Mapping[str, Log]) -> float:
 
 
 def score_tags(scores: Mapping[str, float]) -> dict[str, float]:
-    """The mean score per capability over the experiments that have one; NaN where none has."""
+    """Average the scores of each capability over its experiments; NaN where none has a score."""
     for name in scores:
         family_of(name)
     return {
@@ -84,9 +83,9 @@ def score_tags(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def score_runs(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, float]]:
-    """The scores by experiment of each agent and seed, each on its own.
+    """Score each agent and seed separately, by experiment.
 
-    Runs in environments that are not official, such as 'deep_sea:size=100', do not count.
+    Runs in environments that are not official, such as 'deep_sea:size=100', are ignored.
     """
     logs: dict[tuple[str, int], dict[str, dict[str, Log]]] = {}
     for run in runs:
@@ -106,7 +105,7 @@ def score_runs(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, flo
 
 
 def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str]]:
-    """What scores lack of what bsuite makes them from: by agent and seed, then by experiment."""
+    """Name missing settings and episodes behind scores, by agent and seed, then by experiment."""
     lengths: dict[tuple[str, int], dict[str, list[int]]] = {}
     for run in runs:
         config, episodes = run.config, run.episodes
@@ -114,7 +113,7 @@ def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str
         if experiment is not None:
             found = lengths.setdefault((config["agent"], config["seed"]), {})
             found.setdefault(experiment, []).append(len(episodes["return"]))
-    told: dict[tuple[str, int], dict[str, str]] = {}
+    lacking: dict[tuple[str, int], dict[str, str]] = {}
     for key, found in lengths.items():
         for name, numbers in found.items():
             whole, fewest = EXPERIMENTS[name], min(numbers)
@@ -124,12 +123,12 @@ def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str
             if fewest < whole.num_episodes:
                 parts.append(f"from {fewest:,} of {whole.num_episodes:,} episodes")
             if parts:
-                told.setdefault(key, {})[name] = ", ".join(parts)
-    return told
+                lacking.setdefault(key, {})[name] = ", ".join(parts)
+    return lacking
 
 
 def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:
-    """All logs after one another, with the number of the id and its setting beside each row."""
+    """Concatenate all logs; each row also has the number of its id and the id's setting."""
     no_episodes = {fact: np.zeros(0) for fact in ("return", "length", *FACTS[experiment.family])}
     columns = log_of(experiment.name, no_episodes)
     parts = []
@@ -163,7 +162,7 @@ def _groups(rows: Log, key: str) -> Iterator[Log]:
 
 
 def _mean(values: ArrayLike) -> float:
-    """As pandas has it: NaNs do not count, and the mean of nothing is NaN."""
+    """Average as pandas does: ignore NaN; the mean of nothing is NaN."""
     known = np.asarray(values, np.float64)
     known = known[~np.isnan(known)]
     return float(known.mean()) if known.size else math.nan
@@ -172,8 +171,8 @@ def _mean(values: ArrayLike) -> float:
 def _regret(rows: Log, limit: int, total: str, ideal: float | None = None) -> float:
     """Mean regret per episode at the last episode that any run has, or at the limit.
 
-    Runs without a row at that very episode do not count. `total` is a total of regrets, or with
-    `ideal` a total of returns, of which the ideal agent has that many per episode.
+    Runs without a row at that episode are ignored. `total` names a column of total regrets or, with
+    `ideal`, one of total returns; `ideal` is then the return per episode of the best policy.
     """
     last = rows["episode"] == min(rows["episode"].max(initial=0), limit)
     if not last.any():
@@ -192,7 +191,7 @@ def _by_regret(
 def _by_accuracy(rows: Log, limit: int) -> float:
     """Half for regret, half for the accuracy over the last tenth, which needs finished runs.
 
-    The accuracy has no upper limit: rows past it count as well.
+    Rows past the limit also count towards the accuracy.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.diff(rows["total_regret"]) / np.diff(rows["episode"])
@@ -208,7 +207,7 @@ def _by_good_episode(rows: Log, limit: int, good: float, total: str, ideal: floa
 
 
 def _swingup(rows: Log, limit: int) -> float:
-    """By `total_return`, unlike cartpole; the same as the raw return, as it has no noise."""
+    """Use `total_return`, unlike cartpole; it equals the raw return, as there is no noise."""
     rows = _where(rows, rows["episode"] <= limit)
     groups = _groups(rows, "id")
     return _mean([_by_good_episode(group, limit, 100.0, "total_return", 700.0) for group in groups])
@@ -223,9 +222,10 @@ def _share_below(
 
 
 def _deep_sea(rows: Log, limit: int, first: int, threshold: float) -> float:
-    """The share of sizes solved before dithering would: within 2^size episodes and 100 more.
+    """The share of sizes solved faster than by random actions: within 2^size + 100 episodes.
 
-    Solved is from the first logged episode with a share of bad ones so far below the threshold.
+    A size is solved at the first logged episode at which the share of bad episodes so far is below
+    the threshold.
     """
     rows = _where(rows, (rows["episode"] >= first) & (rows["episode"] <= limit))
     beaten = []

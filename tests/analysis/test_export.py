@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from winkel.analysis.export import export_bsuite
 from winkel.errors import InputError
-from winkel.experiments.export import export_bsuite
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.spec import run_folder
 
@@ -24,7 +24,7 @@ def save(root, env, agent="a", seed=0, num=3, folder=None):
 
 def test_a_file_has_bsuites_columns_and_integers_stay_integers(tmp_path):
     save(tmp_path / "runs", "deep_sea/7")
-    (path,) = export_bsuite(tmp_path / "runs", tmp_path / "out").written
+    (path,), _ = export_bsuite(tmp_path / "runs", tmp_path / "out")
     assert path == tmp_path / "out" / "a" / "seed-0" / "bsuite_id_-_deep_sea-7.csv"
     columns = [
         "steps", "episode", "total_return", "episode_len", "episode_return",
@@ -55,7 +55,7 @@ def test_agents_and_seeds_have_folders_and_other_runs_are_reported(tmp_path):
 def test_nothing_is_written_over_unless_asked(tmp_path):
     save(tmp_path / "runs", "deep_sea/0")
     save(tmp_path / "runs", "deep_sea/1")
-    first, second = export_bsuite(tmp_path / "runs", tmp_path / "out").written
+    (first, second), _ = export_bsuite(tmp_path / "runs", tmp_path / "out")
     first.unlink()
     second.write_text("mine")
     with pytest.raises(InputError, match=r"deep_sea-1\.csv exists"):
