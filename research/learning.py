@@ -1,5 +1,8 @@
 """What variants of PE-DQN learn from: replay with traced exponents, and several updates a step."""
 
+# isort: skip_file
+# The imports are those of commit aeff97a, which these scripts run on.
+
 from typing import Any
 
 import jax

@@ -1,5 +1,8 @@
 """The lanes of one program, and the runs of deep sea that go through them."""
 
+# isort: skip_file
+# The imports are those of commit aeff97a, which these scripts run on.
+
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,10 +10,10 @@ from typing import Any
 
 import jax
 import variants
-from winkel.experiments.config import configure
 
 from winkel.agents.base import Spec
 from winkel.envs.registry import make
+from winkel.experiments.config import configure
 from winkel.training import device
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.mesh import described

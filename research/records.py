@@ -92,13 +92,16 @@ def figures(run: dict[str, Any]) -> dict[str, float]:
 
 
 def table(runs: Iterable[dict[str, Any]]) -> list[str]:
-    """A line for each setting: medians, quartiles of the regret, mean success after the first."""
+    """A line for each setting: medians, quartiles of the regret, mean success after the first.
+
+    Regrets of settings with runs that were `cut` (ended by hand) are lower bounds.
+    """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         groups[run["group"], run["size"], run["name"]].append(run)
     lines = [
         f"{'group':10}{'N':>4} {'setting':58}{'solved':>7}{'first':>7}{'regret':>8}"
-        f"{'quartiles':>14}{'/N':>6}{'greedy':>8}{'episodes':>9}{'open':>5}{'after':>6}"
+        f"{'quartiles':>14}{'/N':>6}{'greedy':>8}{'episodes':>9}{'cut':>5}{'after':>6}"
     ]
     for (group, size, name), some in groups.items():
         each = [figures(run) for run in some]
@@ -113,7 +116,7 @@ def table(runs: Iterable[dict[str, Any]]) -> list[str]:
             f"{group:10}{size:4} {name:58}{solved:4}/{len(some):<2}{first:7.0f}{middle:8.0f}"
             f"{f'[{low:.0f}, {high:.0f}]':>14}{middle / size:6.1f}{greedy:8.0f}"
             f"{max(len(run['treasure']) for run in some):9}"
-            f"{sum(run['stopped'] == 'open' for run in some):5}"
+            f"{sum(run['stopped'] in ('open', 'cancelled') for run in some):5}"
             f"{np.mean([f['after'] for f in each]):6.2f}"
         )
     return lines

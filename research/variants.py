@@ -4,6 +4,9 @@ With the defaults of `Hyper` it is winkel's `pe_dqn` (and its kernels), but for 
 draws uniformly through the tree of priorities. Every field after `z_max` is one idea of the log.
 """
 
+# isort: skip_file
+# The imports are those of commit aeff97a, which these scripts run on.
+
 import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple

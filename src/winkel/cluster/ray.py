@@ -12,7 +12,7 @@ from typing import Any
 
 from winkel.cluster.shards import MANIFEST, Manifest, read_manifest, read_progress, run_shard
 from winkel.errors import InputError
-from winkel.runs.machine import DETERMINISTIC
+from winkel.runs.deterministic import DETERMINISTIC
 from winkel.runs.recorder import Status
 
 POLL_SECONDS, STOP_SECONDS = 0.5, 120.0

@@ -7,7 +7,7 @@ import numpy as np
 
 from winkel.commands.inspect import distribution_arrays, draw, heatmap_arrays, observation_at
 from winkel.commands.terminal import console, say
-from winkel.commands.train import Display, summarise
+from winkel.commands.train import Display, print_summary
 from winkel.envs.registry import make
 from winkel.files import ensure_folder
 from winkel.runs.spec import Options
@@ -45,7 +45,7 @@ class Demo:
                 notice=display.say,
                 beta_decay=1.0,
             )
-        summarise(training)
+        print_summary(training)
         found = [run.episodes["treasure"].any() for run in training.runs]
         solved = [run.episodes["treasure"][-50:].mean() >= 0.9 for run in training.runs]
         say(f"goal found: {sum(found)} of {len(found)} seeds")

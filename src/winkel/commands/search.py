@@ -57,10 +57,17 @@ class SearchCommand:
     """Seed of the suggested configurations."""
     mnist_dir: Path | None = None
     """Folder of MNIST's IDX files."""
+    action: "tyro.conf.OmitArgPrefixes[Action]" = None
+    """What to do instead of searching."""
     fields: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self) -> None:
         """Search, print a summary and write the page."""
+        if self.action is not None:
+            if self.fields:
+                raise InputError(f"unknown argument {self.fields[0]!r}")
+            self.action.run()
+            return
         _require_optuna()
         from winkel.search.population import Population
         from winkel.search.study import open_study
@@ -179,6 +186,14 @@ class SearchSpace:
 
         text = read_paper_space(self.space)
         console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
+
+
+Action = (
+    Annotated[SearchReport, tyro.conf.subcommand("report", prefix_name=False)]
+    | Annotated[SearchApply, tyro.conf.subcommand("apply", prefix_name=False)]
+    | Annotated[SearchSpace, tyro.conf.subcommand("space", prefix_name=False)]
+    | Annotated[None, tyro.conf.subcommand("run", prefix_name=False)]
+)
 
 
 def print_summary(summary: "Summary") -> None:

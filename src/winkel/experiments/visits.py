@@ -15,12 +15,11 @@ from jaxtyping import Float, Int
 from winkel.envs.host import HostTask
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays
-from winkel.runs.record import Arrays, is_begun
+from winkel.runs.record import Arrays
+from winkel.runs.recorder import is_begun
 from winkel.runs.spec import RunSpec
 from winkel.simulators import Moves
-from winkel.simulators.vizdoom.level import my_way_home
-from winkel.simulators.vizdoom.names import DoomMaker
-from winkel.simulators.vizdoom.variants import SPAWNS
+from winkel.simulators.vizdoom import DoomMaker
 from winkel.training.steps import Horizon
 
 VISITS = "visits.npz"
@@ -205,18 +204,9 @@ def map_arrays(folder: Path, config: Mapping[str, Any], maker: Any) -> tuple[str
     }
     if isinstance(maker, DoomMaker):
         with contextlib.suppress(InputError):  # another WAD: there are places, but no walls
-            return "map", arrays | _level(maker.variant)
+            walls, starts, goal = maker.floor_plan()
+            return "map", arrays | {"segments": walls, "starts": starts, "goal": goal}
     return "places", arrays
-
-
-def _level(variant: str) -> Arrays:
-    level, spawn = my_way_home(), SPAWNS[variant]
-    starts = [level.spots[spawn.spot]] if spawn is not None else list(level.spots.values())
-    return {
-        "segments": level.walls,
-        "starts": np.array(starts),
-        "goal": np.array(level.goal),
-    }
 
 
 def _titles(config: Mapping[str, Any], made: int) -> list[str]:

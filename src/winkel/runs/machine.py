@@ -8,9 +8,6 @@ import time
 import jax
 import jax.numpy as jnp
 
-DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
-"""XLA's flag for a GPU that gives the same bits each time."""
-
 
 def device_name() -> str:
     """The accelerator, or the processor and its cores: what times depend on."""

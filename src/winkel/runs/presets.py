@@ -1,5 +1,6 @@
 """Settings by name: the paper's presets, and files such as `winkel search apply` writes."""
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -70,16 +71,6 @@ def write_preset(name: str, agent: str, fields: Mapping[str, Any], origin: list[
     if path.exists():
         raise InputError(f"{path} exists; choose another --name, or delete it")
     lines = [*(f"# {line}" for line in origin), f'agent = "{agent}"', "", "[fields]"]
-    lines += [f"{field} = {_toml(value)}" for field, value in fields.items()]
+    lines += [f"{field} = {json.dumps(value)}" for field, value in fields.items()]
     write_text(path, "\n".join(lines) + "\n")
     return path
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return repr(value)

@@ -21,8 +21,8 @@ from winkel.agents.base import Agent
 from winkel.envs.registry import Packing
 from winkel.errors import InputError
 from winkel.files import load_all, load_arrays, save_arrays, write_text
-from winkel.runs.checkpoint import has_checkpoint, load_checkpoint
-from winkel.runs.spec import RunSpec, check_folder_name, check_same_run
+from winkel.runs.checkpoint import load_checkpoint
+from winkel.runs.spec import RunSpec, check_folder_name
 from winkel.types import AnyArray, Estimates, Image, Observation, OneHot
 
 Arrays = dict[str, np.ndarray]
@@ -240,19 +240,6 @@ def split_tables(arrays: Arrays) -> dict[str, Arrays]:
         table, _, column = name.partition("/")
         tables.setdefault(table, {})[column] = array
     return tables
-
-
-def is_complete(folder: Path, config: Mapping[str, Any]) -> bool:
-    """Whether a folder holds this run, ended. Another run there is an error."""
-    if not (folder / CONFIG).is_file():
-        return False
-    check_same_run(config, load_run(folder).config, str(folder / CONFIG))
-    return True
-
-
-def is_begun(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint to continue from."""
-    return has_checkpoint(folder / CHECKPOINTS)
 
 
 def _check_config(config: object, where: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from winkel.runs.checkpoint import load_checkpoint, save_checkpoint
+from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from winkel.runs.metrics import MetricsLog, Mirror
 from winkel.runs.record import (
     CHECKPOINTS,
@@ -15,7 +15,7 @@ from winkel.runs.record import (
     METRICS,
     Arrays,
     RunRecord,
-    is_begun,
+    load_run,
     save_run,
     split_tables,
 )
@@ -212,12 +212,24 @@ class Recorder:
         )
 
 
-def finish_killed(spec: RunSpec, folder: Path) -> None:
-    """Write the records of a run that had ended, but was killed before they were on disk."""
-    if (folder / CONFIG).is_file() or not is_begun(folder):
-        return
-    outcome = load_checkpoint(folder / CHECKPOINTS, only="episodes/").meta.get("outcome")
-    if outcome is not None:
+def is_begun(folder: Path) -> bool:
+    """Whether a folder holds a checkpoint to continue from."""
+    return has_checkpoint(folder / CHECKPOINTS)
+
+
+def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
+    """Whether a folder holds this run, ended; raises if it holds another run.
+
+    Unless `write` is false, this writes the records of a run that was killed just before that.
+    """
+    if not (folder / CONFIG).is_file():
+        if not write or not is_begun(folder):
+            return False
+        outcome = load_checkpoint(folder / CHECKPOINTS, only="episodes/").meta.get("outcome")
+        if outcome is None:
+            return False
         recorder = Recorder(spec, folder)
         recorder.resume()
         recorder.finish(outcome)
+    check_same_run(spec.config, load_run(folder).config, str(folder / CONFIG))
+    return True

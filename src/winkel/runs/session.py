@@ -15,12 +15,12 @@ import jax
 import numpy as np
 
 from winkel.agents.base import Agent
-from winkel.envs.host import HostTask
+from winkel.envs.simulator_task import SimulatorTask
 from winkel.envs.task import Task
 from winkel.runs.checkpoint import pack, unpack
 from winkel.runs.metrics import Mirror
-from winkel.runs.record import RunRecord, is_begun
-from winkel.runs.recorder import Recorder, Status
+from winkel.runs.record import RunRecord
+from winkel.runs.recorder import Recorder, Status, is_begun
 from winkel.runs.spec import Options, RunSpec
 from winkel.simulators import Moves
 from winkel.training.device import lane_shapes
@@ -286,7 +286,7 @@ def make_lanes(
 ) -> Lanes | HostLanes:
     """Make lanes for runs of one agent and one shape of environment."""
     programs = programs or Programs()
-    if isinstance(task, HostTask):
+    if isinstance(task, SimulatorTask):
         return HostLanes(
             agent,
             lambda seeds: task.pool(seeds, notice),
@@ -314,8 +314,8 @@ def make_lanes(
 def state_shapes(spec: RunSpec) -> Any:
     """Shapes and types of a run's state, without computing it."""
     task = spec.task
-    if isinstance(task, HostTask):
-        shape, dtype = task.shows
+    if isinstance(task, SimulatorTask):
+        shape, dtype, _ = task.layout
         obs = jax.ShapeDtypeStruct((task.num_envs, *shape), dtype)
         return host_lane_shapes(spec.agent, spec.hyper, obs)
     return lane_shapes(spec.agent, task.env, task.params, spec.hyper, spec.horizon)

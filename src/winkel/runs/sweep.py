@@ -18,8 +18,8 @@ from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.runs.configure import configure, fields_of
-from winkel.runs.record import is_complete, load_run
-from winkel.runs.recorder import Status, finish_killed
+from winkel.runs.record import load_run
+from winkel.runs.recorder import Status, is_ended
 from winkel.runs.session import Cost, Session, make_lanes
 from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
 from winkel.training.programs import lane_bytes, lanes_that_fit
@@ -207,9 +207,7 @@ def remaining_groups(
             folder = run.folder(out)
             if folder.exists() and not resume:
                 raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
-            if write:
-                finish_killed(run, folder)
-            if is_complete(folder, run.config):
+            if is_ended(run, folder, write):
                 ended[load_run(folder).config.get("status", "finished")] += 1
             else:
                 left.append(run)

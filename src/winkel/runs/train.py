@@ -2,14 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from winkel.envs.host import make_host
 from winkel.envs.registry import make
+from winkel.envs.simulator_task import make_simulator_task
 from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.experiments.visits import watching
@@ -24,11 +25,10 @@ from winkel.runs.record import (
     Policy,
     RunRecord,
     find_runs,
-    is_complete,
     load_run,
     split_tables,
 )
-from winkel.runs.recorder import Status, finish_killed
+from winkel.runs.recorder import Status, is_ended
 from winkel.runs.session import MirrorMaker, Session, state_shapes
 from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
 from winkel.simulators.names import is_name
@@ -135,7 +135,8 @@ def train(
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    fields = preset_fields(env, agent, preset) | fields
+    if preset is not None or env.startswith("doom:"):
+        fields = preset_fields(env, agent, preset) | fields
     task = make_task(env, agent, fields, mnist_dir, num_envs, workers)
     configured = configure(agent, fields, task)
     if task.range_origin is not None and "z_min" in configured.hyper._fields:
@@ -158,7 +159,7 @@ def train(
     size = len(todo) if task.compiled else num_lanes  # simulators of a session start together
     for first in range(0, len(todo), max(size, 1)):
         batch = todo[first : first + size]
-        with watching(batch, root, notice) as watch:
+        with watching(batch, root, notice) if task.probes else nullcontext() as watch:
             session = Session(
                 batch, root, num_lanes, progress, notice, mirrors=mirrors, watch=watch
             )
@@ -186,8 +187,8 @@ def make_task(
     if workers is not None:
         require_integer("workers", workers, at_least=0)
     given = {field_name(agent, field) for field in fields}
-    look = not {"z_min", "z_max"} <= given
-    return make_host(env, num_envs=num_envs, workers=workers, look=look)
+    measure = not {"z_min", "z_max"} <= given
+    return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
 
 
 def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
@@ -243,9 +244,8 @@ def _load_finished(
     for folder in folders:
         if not resume and folder.exists():
             raise InputError(f"{folder} exists; resume it, or choose another folder or label")
-    done = {}
-    for spec, folder in zip(specs, folders, strict=True):
-        finish_killed(spec, folder)
-        if is_complete(folder, spec.config):
-            done[spec.seed] = load_trained(folder, mnist_dir)
-    return done
+    return {
+        spec.seed: load_trained(folder, mnist_dir)
+        for spec, folder in zip(specs, folders, strict=True)
+        if is_ended(spec, folder)
+    }

@@ -7,10 +7,8 @@ import pytest
 
 from winkel.errors import InputError
 from winkel.simulators.vizdoom import MyWayHome
-from winkel.simulators.vizdoom.frames import Shrink
-from winkel.simulators.vizdoom.level import my_way_home
-from winkel.simulators.vizdoom.simulator import EPISODE_LENGTH
-from winkel.simulators.vizdoom.variants import SPAWNS
+from winkel.simulators.vizdoom.my_way_home import EPISODE_LENGTH, Downsample
+from winkel.simulators.vizdoom.scenario import STARTS, read_floor_plan
 
 TURN = 360 / 65536
 
@@ -33,13 +31,13 @@ def spawns(simulator, count):
     found = []
     for episode in range(count):
         simulator.reset(0 if episode == 0 else None)
-        found.append(simulator._engine.place())
+        found.append(simulator._engine.position())
     return np.array(found)
 
 
 def test_dense_starts_at_all_spots_in_all_directions(make):
     found = spawns(make("dense"), 1_000)
-    spots = np.array(list(my_way_home().spots.values()))
+    spots = read_floor_plan("dense").starts
     distances = np.abs(found[:, None, :2] - spots).max(axis=-1)  # [spawns, spots]
     assert (distances.min(axis=1) < 1e-3).all()
     counts = np.bincount(distances.argmin(axis=1), minlength=17)
@@ -83,7 +81,7 @@ def test_the_vest_pays_one_step_before_the_episode_ends(make, walk, timeout):
     assert last[2:5] == (0.0, True, (0.0,))
     np.testing.assert_array_equal(last.obs, reached.obs)
     assert simulator.reset(None).shape == (42, 42)
-    np.testing.assert_allclose(simulator._engine.place()[:2], (240, -176))
+    np.testing.assert_allclose(simulator._engine.position()[:2], (240, -176))
 
 
 def test_the_time_is_out_after_2100_steps_and_truncation_changes_the_end_alone(make):
@@ -111,7 +109,7 @@ def test_a_vest_found_with_the_last_step_is_no_truncation(make, walk, monkeypatc
     simulator = make("sparse", timeout="truncation")
     simulator.reset(1)
     length = len(walk(simulator)) - 1
-    monkeypatch.setattr("winkel.simulators.vizdoom.simulator.EPISODE_LENGTH", length)
+    monkeypatch.setattr("winkel.simulators.vizdoom.my_way_home.EPISODE_LENGTH", length)
     simulator.reset(1)
     *_, last = walk(simulator)
     assert last.reward == pytest.approx(0.9999)
@@ -129,7 +127,7 @@ def trajectory(simulator, seed, episodes=2, steps=60):
     return np.concatenate(seen)
 
 
-@pytest.mark.parametrize("variant", SPAWNS)
+@pytest.mark.parametrize("variant", STARTS)
 def test_a_seed_decides_all_episodes(make, variant):
     simulator, other = make(variant), make(variant)
     first = trajectory(simulator, 5)
@@ -144,7 +142,7 @@ def test_buttons_do_what_they_are_called(make):
     changes = []
     for action in range(5):
         simulator.reset(0)
-        before = np.array(simulator._engine.place())
+        before = np.array(simulator._engine.position())
         for _ in range(5):
             moved = simulator.step(action)
         change = np.array(moved.probes) - before
@@ -169,13 +167,13 @@ def test_the_game_is_the_one_of_the_package(make, tmp_path, monkeypatch):
     game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
     game.set_seed(11)
     game.init()
-    simulator, shrink = make("dense"), Shrink("fast")
+    simulator, downsample = make("dense"), Downsample("fast")
     frame = simulator.reset(11)
-    np.testing.assert_array_equal(frame, shrink(game.get_state().screen_buffer))
+    np.testing.assert_array_equal(frame, downsample(game.get_state().screen_buffer))
     for action in np.random.default_rng(1).integers(5, size=200).tolist():
         moved = simulator.step(action)
         assert game.make_action([float(button == action) for button in range(5)]) == moved.reward
-        np.testing.assert_array_equal(moved.obs, shrink(game.get_state().screen_buffer))
+        np.testing.assert_array_equal(moved.obs, downsample(game.get_state().screen_buffer))
     game.close()
 
 
