@@ -12,8 +12,9 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial, TrialState
 
 from winkel.agents.base import Agent
-from winkel.envs.host import HostTask
 from winkel.errors import InputError, require_integer
+from winkel.runs.session import make_lanes
+from winkel.runs.spec import Options
 from winkel.search.problem import Problem, score_episodes
 from winkel.search.space import MILESTONES, SearchEnvironment
 from winkel.search.study import Study, storage_errors
@@ -27,7 +28,7 @@ from winkel.search.trials import (
     step_of,
 )
 from winkel.training.host_lanes import HostLanes
-from winkel.training.lanes import Arrays, Lanes, Plan, Report
+from winkel.training.lanes import Arrays, Lanes, Report
 
 LANES, LANES_ON_CPU = 64, 8
 """Default number of runs side by side."""
@@ -150,11 +151,6 @@ class TrialLanes:
         for plan in [plan for plan, (owner, _) in self.owners.items() if owner is trial]:
             self._release(plan)
 
-    def close(self) -> None:
-        """End simulators."""
-        if isinstance(self.lanes, HostLanes):
-            self.lanes.close()
-
     def _release(self, plan: int) -> None:
         del self.owners[plan]
         self.lanes.release(plan)
@@ -204,8 +200,8 @@ class Population:
             raise InputError(
                 f"need trials <= {size}, the configurations that the space has, got {self.wanted}"
             )
-        simulators = any(isinstance(task, HostTask) for task in self.problem.tasks)
-        self.size = 1 if simulators else max(self.lanes // self.problem.seeds, 1)
+        compiled = all(task.compiled for task in self.problem.tasks)
+        self.size = max(self.lanes // self.problem.seeds, 1) if compiled else 1
         self._updates = 0  # of ended trials
         self._keys = set[Any]()  # of all programs so far
         self._shown = time.monotonic()
@@ -219,7 +215,7 @@ class Population:
                         self._advance(lanes)
                     for key, lanes in list(self.programs.items()):
                         if not lanes.owners:
-                            self.programs.pop(key).close()
+                            self.programs.pop(key).lanes.close()
                     if time.monotonic() - self._shown >= SHOW_SECONDS:
                         self.progress(self.measure())
                         self._shown = time.monotonic()
@@ -232,7 +228,7 @@ class Population:
                 raise
             finally:
                 for lanes in self.programs.values():
-                    lanes.close()
+                    lanes.lanes.close()
                 self.programs.clear()
 
     def measure(self) -> Progress:
@@ -276,38 +272,31 @@ class Population:
         plans = self.problem.plans(trial.environment, configured)
         trial.runs = [SeedRun() for _ in plans]
         task, agent = self.problem.tasks[trial.environment], configured.agent
-        alone = trial.number if isinstance(task, HostTask) else None
+        alone = None if task.compiled else trial.number
         key = (trial.environment, agent, alone)
         if key in self.programs:
             lanes = self.programs[key].lanes
             numbers = [lanes.add(plan) for plan in plans if isinstance(lanes, Lanes)]
         else:
-            self.programs[key] = TrialLanes(self._make_lanes(task, agent, plans))
+            count, options = self._count_lanes(agent), Options(chunk_steps=self.chunk_steps)
+            lanes = make_lanes(agent, task, plans, count, options, self.notice)
+            self.programs[key] = TrialLanes(lanes)
             self._keys.add(key)
             numbers = list(range(len(plans)))
         for number, run in zip(numbers, trial.runs, strict=True):
             self.programs[key].owners[number] = trial, run
 
-    def _make_lanes(self, task: Any, agent: Agent, plans: list[Plan]) -> Lanes | HostLanes:
-        """Make lanes for all trials in progress that will share the program.
+    def _count_lanes(self, agent: Agent) -> int:
+        """Return the number of lanes for all trials in progress that will share a program.
 
-        The number is a power of two, so that few programs differ in it alone.
+        It is a power of two, so that few programs differ in it alone.
         """
-        if isinstance(task, HostTask):
-            return HostLanes(
-                agent,
-                lambda seeds: task.pool(seeds, self.notice),
-                plans,
-                task.num_envs,
-                self.chunk_steps,
-            )
         agents = [
             self.problem.configure(trial.environment, trial.fields).agent
             for trial in self.in_progress.values()
         ]
-        expected = agents.count(agent) * len(plans)
-        count = min(self.lanes or LANES, 1 << (expected - 1).bit_length())
-        return Lanes(agent, task.env, plans, count, self.chunk_steps, notice=self.notice)
+        expected = agents.count(agent) * self.problem.seeds
+        return min(self.lanes or LANES, 1 << (expected - 1).bit_length())
 
     def _advance(self, lanes: TrialLanes) -> None:
         """Advance lanes by a chunk; first score all trials, then prune, end or move them on."""

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from winkel.envs.host import HostTask
-from winkel.envs.registry import Task
+from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import Configured, configure, field_name
 from winkel.runs.presets import preset_fields
@@ -49,7 +48,7 @@ class Problem:
     seeds: int = 1
     fields: Mapping[str, Any] = field(default_factory=dict)
     mnist_dir: Path | None = None
-    tasks: tuple[Task | HostTask, ...] = field(init=False, repr=False)
+    tasks: tuple[Task, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if require_integer("seeds", self.seeds, at_least=1) > FIRST_SEED:

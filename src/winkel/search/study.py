@@ -69,14 +69,13 @@ class Study:
         while len(begun) < room:
             trials = self.trials()
             queued = sum(trial.state == TrialState.WAITING for trial in trials)
-            if not queued:
-                missing = min(room - len(begun), num_trials - sum(map(is_counted, trials)))
-                for params in suggest(space, trials, seed, missing):
-                    self.queue(params, space)
-                    queued += 1
-            if not queued:
-                break
+            missing = min(room - len(begun), num_trials - sum(map(is_counted, trials)))
             asked = [self._take() for _ in range(min(room - len(begun), queued))]
+            for params in suggest(space, trials, seed, 0 if queued else missing):
+                self.queue(params, space)
+                asked.append(self._take())
+            if not asked:
+                break
             trials = self.trials()
             for trial in asked:
                 earlier = [t for t in trials if t.number < trial.number and is_counted(t)]
