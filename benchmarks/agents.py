@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from winkel.agents import AGENTS
 from winkel.commands.bench import time_chunks
 from winkel.envs.registry import make
-from winkel.experiments.config import configure
 from winkel.projections import PROJECTIONS, Categorical, Quantile
+from winkel.runs.spec import configure
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 

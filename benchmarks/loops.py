@@ -15,8 +15,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from winkel.experiments.config import configure, parse_overrides
-from winkel.experiments.train import preset_fields, task_of
+from winkel.runs.spec import configure, parse_overrides
+from winkel.runs.train import preset_fields, task_of
 from winkel.training.host_lanes import HostLanes
 from winkel.training.reports import Plan
 from winkel.training.steps import Horizon

@@ -6,7 +6,7 @@ import pytest
 from winkel import envs
 from winkel.envs.bsuite.mnist import Mnist
 from winkel.envs.render import render
-from winkel.experiments.rollout import frames, make_policy
+from winkel.runs.rollout import frames, make_policy
 
 ZERO = jnp.zeros((), jnp.int32)
 

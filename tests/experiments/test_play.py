@@ -24,11 +24,11 @@ from winkel.envs.host import HostEnv
 from winkel.envs.registry import Packing, make
 from winkel.errors import InputError
 from winkel.experiments import looks, visits
-from winkel.experiments.planned import Planned
 from winkel.experiments.play import CUT, ENDED, RUNNING, clock_of, load_one, play, seen_after
-from winkel.experiments.recording import Recorder
 from winkel.experiments.visits import MOST_CELLS, TENTHS, Visits, map_arrays
 from winkel.experiments.worlds import Compiled, Simulated, world_of
+from winkel.runs.planned import Planned
+from winkel.runs.recording import Recorder
 from winkel.simulators import Pool
 from winkel.simulators.vizdoom.names import DoomMaker
 from winkel.training.steps import Horizon, start_clock

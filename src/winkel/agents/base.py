@@ -40,7 +40,7 @@ Number = float | Float[Array, ""]
 
 
 BY_ENVIRONMENT = math.nan
-"""Stands for a number that the environment decides, which `experiments.config` fills in."""
+"""Stands for a number that the environment decides, which `winkel.runs.spec` fills in."""
 
 
 class Spec(NamedTuple):

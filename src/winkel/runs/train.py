@@ -12,15 +12,15 @@ import numpy as np
 from winkel.envs.host import UNKNOWN, HostTask, is_name, make_host
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import Configured, configure, describe, field_name, fingerprint
-from winkel.experiments.preset_files import named_preset
-from winkel.experiments.recording import Recorder, conclude, is_complete
-from winkel.experiments.session import Options, Planned, Session, Status
-from winkel.experiments.trained import Training, load_trained
 from winkel.experiments.visits import watching
-from winkel.io.log import Mirror
-from winkel.io.results import ensure_folder
-from winkel.io.runs import run_folder
+from winkel.files import ensure_folder
+from winkel.runs.folder import run_folder
+from winkel.runs.metrics import Mirror
+from winkel.runs.presets import named_preset
+from winkel.runs.recording import Recorder, conclude, is_complete
+from winkel.runs.session import Options, Planned, Session, Status
+from winkel.runs.spec import Configured, configure, describe, field_name, fingerprint
+from winkel.runs.trained import Training, load_trained
 from winkel.training.steps import UNLIMITED, Horizon
 from winkel.version import __version__
 
@@ -72,7 +72,7 @@ def train(
         num_envs: environments that each run of a simulator has at once; 1, or 32 in VizDoom, by
             default. There is one update for each step of all of them.
         workers: processes that simulators run in; by the number of CPUs by default, 0: none.
-        preset: settings from `winkel.agents.presets`, or of a file (`experiments.preset_files`); in
+        preset: settings from `winkel.agents.presets`, or of a file (`winkel.runs.presets`); in
             VizDoom `DOOM_PRESET` by default.
         options: evaluation, snapshots, checkpoints.
         label: what the agent is called in `out`; its name by default.

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from winkel.errors import InputError
-from winkel.io import checkpoint
-from winkel.io.checkpoint import has_checkpoint, load_checkpoint, pack, save_checkpoint, unpack
+from winkel.runs import checkpoint
+from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, save_checkpoint, unpack
 
 ARRAYS = {"a": np.arange(5.0), "b[0].w": np.ones((2, 3), jnp.bfloat16), "n": np.array(3)}
 META = {"env_steps": 7, "git": "é", "nested": {"x": [1, None, 0.5]}}
@@ -89,7 +89,7 @@ def run(code, folder):
     """Run code in another process, where `save(arrays, meta)` saves to the folder."""
     start = (
         "import os, pathlib, resource, signal, sys, numpy as np\n"
-        "from winkel.io.checkpoint import save_checkpoint\n"
+        "from winkel.runs.checkpoint import save_checkpoint\n"
         "save = lambda *what: save_checkpoint(pathlib.Path(sys.argv[1]), *what)\n"
     )
     command = [sys.executable, "-c", start + code, str(folder)]

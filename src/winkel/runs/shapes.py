@@ -6,7 +6,7 @@ import jax
 
 from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
-from winkel.experiments.config import Configured
+from winkel.runs.spec import Configured
 from winkel.training.device import lane_shapes
 from winkel.training.host import host_lane_shapes
 from winkel.training.steps import Horizon

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from winkel.errors import InputError
-from winkel.io.log import MetricsLog, Mirror, read_metrics, tensorboard, wandb
+from winkel.runs.metrics import MetricsLog, Mirror, read_metrics, tensorboard, wandb
 
 values = st.floats() | st.integers() | st.text(max_size=5)
 rows = st.lists(st.dictionaries(st.text(max_size=5), values, max_size=4), max_size=6)
@@ -124,7 +124,7 @@ def test_rows_that_are_not_json_are_refused_and_leave_no_trace(tmp_path, without
 FULL = """
 import pathlib, resource, sys
 from winkel.errors import InputError
-from winkel.io.log import MetricsLog
+from winkel.runs.metrics import MetricsLog
 with MetricsLog(pathlib.Path(sys.argv[1])) as log:
     log.write({"a": 1})
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))

@@ -16,12 +16,12 @@ from winkel.agents.base import Agent
 from winkel.envs.host import remade
 from winkel.envs.registry import Packing, remake
 from winkel.errors import InputError
-from winkel.experiments.config import configure
-from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS
-from winkel.experiments.shapes import shapes_of
-from winkel.io.checkpoint import load_checkpoint, unpack
-from winkel.io.results import load_all
-from winkel.io.runs import CONFIG, find_runs, load_run
+from winkel.files import load_all
+from winkel.runs.checkpoint import load_checkpoint, unpack
+from winkel.runs.folder import CONFIG, find_runs, load_run
+from winkel.runs.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS
+from winkel.runs.shapes import shapes_of
+from winkel.runs.spec import configure
 from winkel.training.steps import UNLIMITED, Horizon
 from winkel.types import AnyArray, Estimates, Image, Observation, OneHot
 

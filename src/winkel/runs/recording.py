@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.io.checkpoint import Loaded, has_checkpoint, load_checkpoint, save_checkpoint
-from winkel.io.log import MetricsLog, Mirror
-from winkel.io.results import save_arrays
-from winkel.io.runs import CONFIG, Run, load_run, save_run
+from winkel.files import save_arrays
+from winkel.runs.checkpoint import Loaded, has_checkpoint, load_checkpoint, save_checkpoint
+from winkel.runs.folder import CONFIG, Run, load_run, save_run
+from winkel.runs.metrics import MetricsLog, Mirror
 
 CHECKPOINTS, METRICS = "checkpoint", "metrics.jsonl"
 EVALUATIONS, SNAPSHOTS = "evaluations.npz", "snapshots.npz"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.envs.registry import parse
 from winkel.errors import InputError, require_integer
-from winkel.experiments.train import checked_seeds
+from winkel.runs.train import checked_seeds
 
 
 class Item(NamedTuple):

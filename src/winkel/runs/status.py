@@ -7,7 +7,7 @@ import numpy as np
 
 from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
-from winkel.experiments.recording import Arrays, Recorder
+from winkel.runs.recording import Arrays, Recorder
 from winkel.training.lanes import Report
 
 RECENT = 50

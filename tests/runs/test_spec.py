@@ -9,7 +9,7 @@ import pytest
 from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.experiments.config import (
+from winkel.runs.spec import (
     configure,
     describe,
     field_name,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from winkel.errors import InputError, require_integer
-from winkel.io.results import ensure_folder
+from winkel.files import ensure_folder
 
 Row = Mapping[str, float | int | str]
 

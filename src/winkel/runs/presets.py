@@ -8,8 +8,8 @@ from typing import Any
 
 from winkel.agents import VARIANTS, presets
 from winkel.errors import InputError
-from winkel.experiments.config import field_name
-from winkel.io.runs import write_text
+from winkel.runs.folder import write_text
+from winkel.runs.spec import field_name
 
 
 def presets_folder() -> Path:

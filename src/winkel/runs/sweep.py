@@ -13,15 +13,15 @@ import jax
 
 from winkel.envs.registry import Task, make, make_packed, make_padded, parse
 from winkel.errors import InputError
-from winkel.experiments.config import Configured, configure, fields_of
-from winkel.experiments.ledger import GroupCost, Outcome
-from winkel.experiments.recording import Recorder, conclude, is_complete
-from winkel.experiments.results import SWEEPS
-from winkel.experiments.session import Options, Planned, Session, Status
-from winkel.experiments.sweep_settings import Item, Sweep, bsuite_envs, deep_sea_envs
-from winkel.experiments.train import horizon_of, run_config, stop_of
-from winkel.io.results import ensure_folder
-from winkel.io.runs import load_run, run_folder, write_text
+from winkel.files import ensure_folder
+from winkel.runs.folder import load_run, run_folder, write_text
+from winkel.runs.ledger import GroupCost, Outcome
+from winkel.runs.recording import Recorder, conclude, is_complete
+from winkel.runs.results import SWEEPS
+from winkel.runs.session import Options, Planned, Session, Status
+from winkel.runs.spec import Configured, configure, fields_of
+from winkel.runs.sweep_settings import Item, Sweep, bsuite_envs, deep_sea_envs
+from winkel.runs.train import horizon_of, run_config, stop_of
 from winkel.training.lanes import Lanes
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon

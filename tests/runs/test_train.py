@@ -15,11 +15,11 @@ import winkel
 from winkel.cli import main
 from winkel.errors import InputError
 from winkel.experiments.collect import COLLECTORS
-from winkel.experiments.recording import Recorder, check_same_run
-from winkel.experiments.results import read_results
-from winkel.experiments.session import Options, Session
-from winkel.io.checkpoint import load_checkpoint, save_checkpoint
-from winkel.io.log import read_metrics
+from winkel.runs.checkpoint import load_checkpoint, save_checkpoint
+from winkel.runs.metrics import read_metrics
+from winkel.runs.recording import Recorder, check_same_run
+from winkel.runs.results import read_results
+from winkel.runs.session import Options, Session
 from winkel.training.lanes import Lanes
 
 # Chunks of 16 steps after 8 end in the middle of episodes of 5; 20 episodes are 6 chunks.

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from winkel.errors import InputError, require_integer
-from winkel.io.results import Arrays, write_atomically
+from winkel.files import Arrays, write_atomically
 
 FORMAT = 1
 """The version of the files; those of another version are refused, never guessed at."""

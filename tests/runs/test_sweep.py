@@ -11,10 +11,10 @@ import pytest
 import winkel
 from winkel.envs.registry import make, make_padded, true_inputs
 from winkel.errors import InputError
-from winkel.experiments.config import configure
-from winkel.experiments.results import read_results
-from winkel.experiments.session import Options
-from winkel.experiments.sweep import (
+from winkel.runs.results import read_results
+from winkel.runs.session import Options
+from winkel.runs.spec import configure
+from winkel.runs.sweep import (
     Sweep,
     bsuite_envs,
     deep_sea_envs,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from winkel.errors import InputError
-from winkel.io.results import ensure_folder, load_arrays, save_arrays, write_atomically
+from winkel.files import ensure_folder, load_arrays, save_arrays, write_atomically
 
 
 def _npy():
@@ -54,7 +54,7 @@ def test_ctrl_c_just_after_a_write_is_ctrl_c_and_no_other_error(tmp_path, monkey
         replace(*names)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("winkel.io.results.os.replace", interrupted)
+    monkeypatch.setattr("winkel.files.os.replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_arrays(tmp_path / "results.npz", {"a": np.arange(3)})
     assert [p.name for p in tmp_path.iterdir()] == ["results.npz"]

@@ -10,11 +10,11 @@ from winkel.cli import main
 from winkel.envs.bsuite.info import FACTS
 from winkel.envs.registry import longest_episode, make, parse
 from winkel.errors import InputError
-from winkel.experiments.ledger import GroupCost, Outcome
-from winkel.experiments.results import read_results
-from winkel.experiments.session import Options
-from winkel.experiments.sweep import Sweep, bsuite_envs, grouped, lanes_of, run_sweep, write_log
-from winkel.io.log import read_metrics
+from winkel.runs.ledger import GroupCost, Outcome
+from winkel.runs.metrics import read_metrics
+from winkel.runs.results import read_results
+from winkel.runs.session import Options
+from winkel.runs.sweep import Sweep, bsuite_envs, grouped, lanes_of, run_sweep, write_log
 from winkel.training import programs
 
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 8, "capacity": 16}
@@ -182,7 +182,7 @@ def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
     told = []
     assert lanes_of(group, None, told.append) == 8  # on a CPU
     assert lanes_of(group, 300, told.append) == 20
-    monkeypatch.setattr("winkel.experiments.sweep.lanes_that_fit", lambda need: 5)
+    monkeypatch.setattr("winkel.runs.sweep.lanes_that_fit", lambda need: 5)
     assert lanes_of(group, None, told.append) == 5
     assert not told
     assert lanes_of(group, 7, told.append) == 7
@@ -222,7 +222,7 @@ def test_the_command_packs_and_tells(tmp_path, capsys):
 
 
 def test_costs_add_up():
-    from winkel.experiments.status import Spent
+    from winkel.runs.status import Spent
 
     spent = Spent(2.0, 1.0, 0.5, 0.1, 3, 8, {"catch/0": 10, "catch/1": 5, "deep_sea:size=3": 20})
     outcome = Outcome(3, 0, 0, 4.0, (GroupCost("a", 3, spent), GroupCost("b", 3, spent)))

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from winkel.envs.host import HostTask
 from winkel.envs.registry import Task, longest_episode
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import Configured
-from winkel.experiments.recording import Recorder
+from winkel.runs.recording import Recorder
+from winkel.runs.spec import Configured
 from winkel.training.lanes import Plan
 from winkel.training.steps import Horizon
 

@@ -4,7 +4,7 @@ import pytest
 from winkel import envs
 from winkel.envs.bsuite.info import bsuite_info
 from winkel.errors import InputError
-from winkel.experiments.rollout import make_policy, rollout
+from winkel.runs.rollout import make_policy, rollout
 
 
 def test_every_episode_is_recorded_once():

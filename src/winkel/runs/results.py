@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.experiments.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS, table_so_far
-from winkel.io.log import read_metrics
-from winkel.io.results import load_all
-from winkel.io.runs import CONFIG, Run, check_run, load_run
+from winkel.files import load_all
+from winkel.runs.folder import CONFIG, Run, check_run, load_run
+from winkel.runs.metrics import read_metrics
+from winkel.runs.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS, table_so_far
 
 Arrays = dict[str, np.ndarray]
 

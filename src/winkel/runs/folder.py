@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.io.results import load_all, load_arrays, save_arrays, write_atomically
+from winkel.files import load_all, load_arrays, save_arrays, write_atomically
 
 CONFIG, EPISODES = "config.json", "episodes.npz"
 _REQUIRED = ("return", "length")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from winkel.envs.host import HostTask
-from winkel.experiments.planned import Options, Planned
-from winkel.experiments.recording import is_begun
-from winkel.experiments.shapes import shapes_of
-from winkel.experiments.status import Spent, Standing, Status, status
-from winkel.experiments.trained import Trained
-from winkel.io.checkpoint import pack, unpack
+from winkel.runs.checkpoint import pack, unpack
+from winkel.runs.planned import Options, Planned
+from winkel.runs.recording import is_begun
+from winkel.runs.shapes import shapes_of
+from winkel.runs.status import Spent, Standing, Status, status
+from winkel.runs.trained import Trained
 from winkel.simulators import Moves
 from winkel.training.host_lanes import HostLanes
 from winkel.training.lanes import Lanes, Plan, Report

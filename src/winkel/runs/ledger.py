@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, NamedTuple
 
-from winkel.experiments.status import Spent
+from winkel.runs.status import Spent
 
 
 class GroupCost(NamedTuple):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from winkel.errors import InputError
-from winkel.io import runs
-from winkel.io.runs import Run, find_runs, load_run, run_folder, save_run
+from winkel.runs import folder as runs
+from winkel.runs.folder import Run, find_runs, load_run, run_folder, save_run
 
 
 def a_run(**config):
