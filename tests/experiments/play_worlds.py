@@ -91,7 +91,7 @@ def room_task(name=ROOM):
     shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
     maker = parse(name).maker
     env = HostEnv(shown, Room.num_actions)
-    return HostTask(name, env, maker, facts=(), probes=Room.probes, num_envs=2)
+    return HostTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
 
 
 def made_run(out, env, agent="dltv", seed=0, **fields):

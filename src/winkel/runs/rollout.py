@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from winkel.envs.base import Environment, EnvState, check_action
-from winkel.envs.registry import Task, TaskBatch
-from winkel.envs.render import render
+from winkel.envs.task import CompiledTask, TaskBatch
 from winkel.errors import InputError
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]
@@ -119,12 +118,12 @@ def _advance(env: Environment, policy: Policy, params: Any, lane: Lane) -> tuple
     return jax.lax.scan(step, lane, length=CHUNK)
 
 
-def frames(task: Task, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
+def frames(task: CompiledTask, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
     """One episode as (caption, picture) pairs: its start, then every step before any reset."""
     env, params = task.env, task.params
     key, key_start = jax.random.split(jax.random.key(seed))
     inner = env.start(env.draw_start(key_start, params), jnp.zeros((), jnp.int32), params)
-    yield "start", render(env, inner, params)
+    yield "start", env.render(inner, params)
 
     @jax.jit
     def step_once(
@@ -143,4 +142,4 @@ def frames(task: Task, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
         action, inner, result = step_once(env, inner, params, key_policy, key_draw)
         ended, step, total = bool(result.boundary), step + 1, total + float(result.reward)
         caption = f"step {step}  action {int(action)}  reward {float(result.reward):+.3f}"
-        yield f"{caption}  return {total:+.3f}", render(env, inner, params)
+        yield f"{caption}  return {total:+.3f}", env.render(inner, params)

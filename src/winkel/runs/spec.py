@@ -15,9 +15,7 @@ import numpy as np
 
 from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.base import Agent, Kind, Spec
-from winkel.envs.bsuite.ranges import support
-from winkel.envs.host import HostTask
-from winkel.envs.registry import Task, parse
+from winkel.envs.task import Task
 from winkel.errors import InputError
 
 _RANGES: Mapping[str, tuple[float, float]] = {
@@ -46,7 +44,7 @@ class Configured(NamedTuple):
     hyper: Any
 
 
-def configure(name: str, overrides: Mapping[str, Any], task: Task | HostTask) -> Configured:
+def configure(name: str, overrides: Mapping[str, Any], task: Task) -> Configured:
     """The named agent or variant with some fields of its `Config` or `Hyper` replaced.
 
     The categorical support, where not given, is the range of the environment's returns.
@@ -183,11 +181,11 @@ def _number(field: str, value: Any) -> float:
     return float(value)
 
 
-def _with_support(hyper: Any, task: Task | HostTask) -> Any:
+def _with_support(hyper: Any, task: Task) -> Any:
     if "z_min" not in hyper._fields:
         return hyper
     if math.isnan(hyper.z_min) or math.isnan(hyper.z_max):
-        low, high = _range_of_returns(task, hyper.gamma)
+        low, high = task.return_range(hyper.gamma)
     else:
         low, high = hyper.z_min, hyper.z_max
     z_min = low if math.isnan(hyper.z_min) else hyper.z_min
@@ -195,15 +193,6 @@ def _with_support(hyper: Any, task: Task | HostTask) -> Any:
     if not z_min < z_max:
         raise InputError(f"need z_min < z_max, got [{z_min:g}, {z_max:g}]")
     return hyper._replace(z_min=z_min, z_max=z_max)
-
-
-def _range_of_returns(task: Task | HostTask, gamma: float) -> tuple[float, float]:
-    if isinstance(task, Task):
-        experiment, setting = parse(task.id)
-        return support(experiment.family, setting, gamma)
-    if task.rewards is None:
-        raise InputError(f"need z_min and z_max, the range of returns in {task.id}, got neither")
-    return task.rewards.support(gamma)
 
 
 def _from_text(text: str) -> Any:

@@ -58,10 +58,7 @@ class Standing:
     @classmethod
     def of(cls, task: Task | HostTask, rows: Arrays) -> "Standing":
         """After these episodes, none or those of a run that goes on."""
-        countable = None
-        if isinstance(task, Task) and "size" in task.setting:
-            countable = reachable(task)
-        standing = cls(countable, np.zeros(0))
+        standing = cls(task.num_pairs, np.zeros(0))
         standing.add(rows)
         return standing
 
@@ -78,12 +75,6 @@ class Standing:
             treasures = np.flatnonzero(rows["treasure"])
             self.found = self.episodes + int(treasures[0]) + 1 if len(treasures) else None
         self.episodes += count
-
-
-def reachable(task: Task) -> int:
-    """State-actions that an episode can come through, where observations are countable."""
-    size = task.setting["size"]
-    return int(size * (size + 1) / 2 * task.env.num_actions)
 
 
 def status(recorder: Recorder, standing: Standing, report: Report | None) -> Status:

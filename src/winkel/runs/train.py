@@ -1,7 +1,6 @@
 """Training: an agent in an environment, several seeds at once, recorded and resumable."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -187,18 +186,16 @@ def run_config(
 ) -> dict[str, Any]:
     """Everything that makes a run what it is, as JSON, with a hash of it and the versions used."""
     settings = {
-        "env": task.id,
+        **task.describe(),
         "agent": label,
         "seed": seed,
         "algorithm": configured.name,
-        "setting": dict(task.setting),
         **describe(configured),
         "horizon": {
             "episodes": None if horizon.episodes == UNLIMITED else int(horizon.episodes),
             "steps": None if horizon.steps == UNLIMITED else int(horizon.steps),
         },
         "until": None if stop is None else int(stop.episodes),
-        "padded": task.padded,
         "options": {
             "evaluate_every": options.evaluate_every,
             "evaluation_episodes": options.evaluation_episodes,
@@ -206,14 +203,6 @@ def run_config(
             "chunk_steps": options.chunk_steps,
         },
     }
-    if task.packing is not None:
-        settings["packed"] = {
-            "pack": task.packing.pack,
-            "inputs": math.prod(task.env.observation.shape),
-            "actions": task.env.num_actions,
-        }
-    if isinstance(task, HostTask):
-        settings["host"] = task.describe()
     settings = json.loads(json.dumps(settings))
     versions = {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
     return settings | {
