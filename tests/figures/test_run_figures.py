@@ -335,4 +335,4 @@ def test_every_figure_has_a_name_on_the_command_line():
     offered = set(itertools.chain(*(part.__args__ for part in FigureName.__args__)))
     assert offered == set(COMPUTE) | set(COLLECTORS)
     assert set(COMPUTE) == set(FIGURES)
-    assert set(COLLECTORS) == set(RUN_FIGURES) - {"inspect"}
+    assert set(COLLECTORS) == set(RUN_FIGURES)

@@ -2,14 +2,11 @@
 
 from winkel.figures import (
     coverage,
-    doom_map,
     ensemble_size,
     heatmaps,
-    inspect,
     iteration,
     learning_curves,
     operator,
-    places,
     radar,
     regret,
     scores,
@@ -22,7 +19,6 @@ FIGURES = {"toy": toy, "operator": operator, "iteration": iteration}
 """Figures whose arrays `winkel figure` computes."""
 
 RUN_FIGURES = {
-    "inspect": inspect,
     "heatmaps": heatmaps,
     "radar": radar,
     "scores": scores,
@@ -35,7 +31,4 @@ RUN_FIGURES = {
 }
 """Figures of arrays that a trained agent or its run has left, or that are collected from runs."""
 
-MAPS = {"map": doom_map, "places": places}
-"""Figures of where the environments of a run have been, with walls or without."""
-
-__all__ = ["FIGURES", "MAPS", "RUN_FIGURES"]
+__all__ = ["FIGURES", "RUN_FIGURES"]

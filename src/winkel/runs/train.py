@@ -11,15 +11,15 @@ import numpy as np
 from winkel.envs.host import UNKNOWN, HostTask, is_name, make_host
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
-from winkel.experiments.visits import watching
 from winkel.files import ensure_folder
 from winkel.runs.folder import run_folder
 from winkel.runs.metrics import Mirror
 from winkel.runs.presets import named_preset
-from winkel.runs.recording import Recorder, conclude, is_complete
+from winkel.runs.recording import Recorder, conclude, is_begun, is_complete
 from winkel.runs.session import Options, Planned, Session, Status
 from winkel.runs.spec import Configured, configure, describe, field_name, fingerprint
 from winkel.runs.trained import Training, load_trained
+from winkel.simulators.visits import watch_visits
 from winkel.training.steps import UNLIMITED, Horizon
 from winkel.version import __version__
 
@@ -111,11 +111,21 @@ def train(
             for i in todo
         ]
         for numbers, batch in _batches(todo, runs, lanes, isinstance(task, HostTask)):
-            with watching(batch, notice) as watch:
+            with watch_visits(task, _watched(batch), notice) as watch:
                 session = Session(batch, options, progress, notice, watch=watch)
                 trained = session.run(min(lanes or MAX_LANES, len(configs)))
             done |= dict(zip(numbers, trained, strict=True))
     return Training(runs=tuple(done[i] for i in range(len(configs))))
+
+
+def _watched(batch: list[Planned]) -> list[tuple[Path, int, int, bool]]:
+    """Folder, number of steps and episodes, and whether it is resumed, of runs with a folder."""
+    ends = [(run.recorder.folder, run.stop or run.horizon) for run in batch]
+    return [
+        (folder, int(end.steps), int(end.episodes), is_begun(folder))
+        for folder, end in ends
+        if folder is not None
+    ]
 
 
 def task_of(

@@ -29,6 +29,20 @@ class Level(NamedTuple):
     spots: dict[int, tuple[float, float]]
 
 
+class FloorPlan(NamedTuple):
+    """A map from above, in map units; x grows to the east and y to the north.
+
+    Attributes:
+        walls: segments.
+        starts: where episodes start.
+        goal: where the vest lies.
+    """
+
+    walls: Float[np.ndarray, "walls 2 2"]
+    starts: Float[np.ndarray, "starts 2"]
+    goal: Float[np.ndarray, "2"]
+
+
 def my_way_home() -> Level:
     """The level of all three variants."""
     return read_level(wad.parse(variants.scenario("dense")))

@@ -3,9 +3,12 @@
 import dataclasses
 from typing import Any, ClassVar
 
+import numpy as np
+
 from winkel.errors import InputError
 from winkel.simulators.vizdoom.engine import ACTIONS
 from winkel.simulators.vizdoom.frames import RENDERINGS
+from winkel.simulators.vizdoom.level import FloorPlan, my_way_home
 from winkel.simulators.vizdoom.simulator import TIMEOUTS, MyWayHome
 from winkel.simulators.vizdoom.variants import SPAWNS, package_folder
 
@@ -24,10 +27,18 @@ class DoomMaker:
     stack: int = 6
 
     action_names: ClassVar[tuple[str, ...]] = tuple(ACTIONS)
+    map_cell: ClassVar[float] = 16.0
+    """Side of a cell in counts of visits: the player's radius."""
 
     def __call__(self) -> MyWayHome:
         """A simulator; its engine starts with the first reset."""
         return MyWayHome(**dataclasses.asdict(self))
+
+    def floor_plan(self) -> FloorPlan:
+        """Read walls, starts and goal."""
+        level, spawn = my_way_home(), SPAWNS[self.variant]
+        starts = list(level.spots.values()) if spawn is None else [level.spots[spawn.spot]]
+        return FloorPlan(walls=level.walls, starts=np.array(starts), goal=np.array(level.goal))
 
 
 def parse_doom(text: str) -> DoomMaker:

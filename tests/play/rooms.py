@@ -19,7 +19,7 @@ from winkel.training.steps import Horizon
 from winkel.types import Dense, Image
 
 SIDE, LENGTH, STACK = 12, 6, 3
-ROOM, PLAIN = "experiments.play_worlds:make", "experiments.play_worlds:make_plain"
+ROOM, PLAIN = "play.rooms:make", "play.rooms:make_plain"
 TINY = {"hidden": (8,), "batch_size": 4, "burn_in": 16, "capacity": 64, "num_atoms": 5}
 OPTIONS = Options(chunk_steps=10, checkpoint_seconds=1e9, snapshots=0)
 
@@ -96,7 +96,7 @@ def room_task(name=ROOM):
 
 def made_run(out, env, agent="dltv", seed=0, **fields):
     """The folder of a run that has ended, with random numbers for what it learned."""
-    task = room_task(env) if env.startswith("experiments.") else make_task(env)
+    task = room_task(env) if env.startswith("play.") else make_task(env)
     configured = configure(agent, TINY | {"channels": 1} | fields, task)
     horizon = Horizon(steps=100)
     config = run_config(task, configured, seed, horizon, None, OPTIONS, agent)

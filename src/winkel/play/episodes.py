@@ -1,0 +1,161 @@
+"""Episodes of a trained agent, step by step."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from winkel.envs.task import Task
+from winkel.errors import InputError, require_integer
+from winkel.play.observations import newest_frame, to_arrays
+from winkel.play.worlds import World
+from winkel.runs.checkpoint import load_checkpoint
+from winkel.runs.folder import CONFIG, find_runs
+from winkel.runs.recording import CHECKPOINTS
+from winkel.runs.trained import Arrays, Trained, encoded, load
+from winkel.types import Clock
+
+MAX_STEPS = 10_000
+"""Steps after which an episode is cut, by default: a greedy policy may stand still forever."""
+RUNNING, ENDED, CUT = 0, 1, 2
+"""Values of `state`."""
+
+
+def load_one(
+    path: Path, seed: int | None = None, mnist_dir: Path | None = None
+) -> tuple[Trained, Path]:
+    """Load the run of a seed (the first by default) under a folder; return it and its folder."""
+    trained = load(path, mnist_dir).of(seed)
+    trained = dataclasses.replace(trained, learner=jax.device_put(trained.learner))
+    if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
+        return trained, path
+    name = f"seed-{trained.config['seed']}"
+    if (path / name).is_dir():
+        return trained, path / name
+    return trained, next(run for run in find_runs(path) if run.name == name)
+
+
+def load_clock(folder: Path) -> Clock:
+    """Load the clock of a run's newest checkpoint."""
+    arrays = load_checkpoint(folder / CHECKPOINTS).arrays
+    return Clock(**{name: jnp.asarray(arrays[f"state/run.clock.{name}"]) for name in Clock._fields})
+
+
+def observe_after(trained: Trained, world: World, steps: int) -> np.ndarray:
+    """Return the observation after so many greedy steps from the start of an episode."""
+    obs, policy = world.reset(), trained.policy()
+    for step in range(steps):
+        result = world.step(policy(obs))
+        if result.boundary:
+            raise InputError(
+                f"need fewer than {step + 1} steps, at which the greedy episode ends, got {steps}"
+            )
+        obs = result.obs
+    return obs
+
+
+def play(
+    trained: Trained,
+    task: Task,
+    world: World,
+    *,
+    episodes: int = 1,
+    clock: Clock | None = None,
+    seed: int = 0,
+    every: int = 1,
+    max_steps: int = MAX_STEPS,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Arrays:
+    """Play episodes and return arrays over moments: each observation acted on, and each last one.
+
+    Args:
+        trained: the run.
+        task: in which it was trained.
+        world: where to play.
+        episodes: how many.
+        clock: explore as the agent does at this time of training; act greedily without one.
+        seed: of the random numbers of exploration.
+        every: keep a picture of every so many moments of an episode, and of its last.
+        max_steps: of an episode, which is cut then.
+        progress: called with the number of steps so far.
+
+    Returns:
+        `value` and `bonus` [moments, actions] (NaN at last ones), `action` (-1 at last ones),
+        `return` so far, `episode` from 1, `step` from 0, `state` (`RUNNING`, `ENDED` or `CUT`);
+        `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
+        their names, if the task has names.
+    """
+    for name, count in (("episodes", episodes), ("every", every), ("max_steps", max_steps)):
+        require_integer(name, count, at_least=1)
+    explore = None if clock is None else _explorer(trained, clock, seed)
+    rows: dict[str, list[Any]] = {}
+    shown: list[int] = []
+    kept: list[np.ndarray] = []
+
+    def add(obs: np.ndarray, moment: dict[str, Any]) -> None:
+        if moment["step"] % every == 0 or moment["state"] != RUNNING:
+            shown.append(len(rows.get("step", ())))
+            kept.append(newest_frame(task.env.observation, obs))
+        for name, cell in moment.items():
+            rows.setdefault(name, []).append(cell)
+
+    obs, played = world.reset(), 0
+    for episode in range(1, episodes + 1):
+        moment: dict[str, Any] = {"return": 0.0, "episode": episode, "step": 0, "state": RUNNING}
+        while moment["state"] == RUNNING:
+            estimates = trained.estimates(obs)
+            action = int(np.argmax(estimates.value))
+            if explore is not None:
+                action = explore(obs, moment["step"] == 0)
+            add(obs, moment | _decision(estimates.value, estimates.bonus, action))
+            result = world.step(action)
+            obs, last, played = result.obs, result.next_obs, played + 1
+            moment["return"] += float(result.reward)
+            moment["step"] += 1
+            if result.boundary:
+                moment["state"] = ENDED
+            elif moment["step"] >= max_steps:
+                moment["state"] = CUT
+            progress(played)
+        nothing = np.full_like(estimates.value, np.nan)
+        add(last, moment | _decision(nothing, nothing, -1))
+        if moment["state"] == CUT and episode < episodes:
+            obs = world.reset()
+    arrays = {name: np.asarray(cells) for name, cells in rows.items()}
+    arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
+    inputs = None if trained.packing is None else trained.packing.inputs
+    pictures = to_arrays(task.env.observation, kept, task.setting.get("size"), inputs)
+    return arrays | {"shown": np.asarray(shown)} | pictures
+
+
+def _decision(value: Any, bonus: Any, action: int) -> dict[str, Any]:
+    return {"value": np.asarray(value), "bonus": np.asarray(bonus), "action": action}
+
+
+def _explorer(trained: Trained, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
+    """Return a function that acts as the agent does when it trains, at a fixed time of training."""
+    key_actor, key_act = (jax.random.fold_in(jax.random.key(seed), use) for use in (1, 2))
+    agent: Any = trained.agent
+    if trained.packing is not None and trained.packing.actions is not None:
+        available = jnp.asarray(trained.packing.actions)
+        agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
+    actor, time = agent.init_actor(key_actor), 0
+
+    @jax.jit
+    def act(learner: Any, actor: Any, obs: Array, first: Array, key: PRNGKeyArray) -> Any:
+        return agent.act(learner, actor, obs, first, clock, trained.hyper, key)
+
+    def explore(obs: np.ndarray, first: bool) -> int:
+        nonlocal actor, time
+        time += 1
+        array = jnp.asarray(encoded(agent.spec.observation, obs))
+        key = jax.random.fold_in(key_act, time)
+        decision, actor = act(trained.learner, actor, array, jnp.asarray(first), key)
+        return int(decision.action)
+
+    return explore
