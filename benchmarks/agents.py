@@ -19,7 +19,7 @@ from winkel.agents import AGENTS
 from winkel.commands.bench import time_chunks
 from winkel.envs.registry import make
 from winkel.projections import PROJECTIONS, Categorical, Quantile
-from winkel.runs.spec import configure
+from winkel.runs.configure import configure
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 

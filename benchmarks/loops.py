@@ -15,8 +15,9 @@ from functools import partial
 import jax
 import numpy as np
 
-from winkel.runs.spec import configure, parse_overrides
-from winkel.runs.train import preset_fields, task_of
+from winkel.runs.configure import configure, parse_fields
+from winkel.runs.presets import preset_fields
+from winkel.runs.train import make_task
 from winkel.training.host_lanes import HostLanes
 from winkel.training.reports import Plan
 from winkel.training.steps import Horizon
@@ -41,9 +42,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE")
     options = parser.parse_args()
-    given = parse_overrides(options.agent, [f"--{field}" for field in options.set])
+    given = parse_fields([options.agent], [f"--{field}" for field in options.set])
     fields = preset_fields(options.env, options.agent, None) | given
-    task = task_of(options.env, options.agent, fields, None, options.num_envs, options.workers)
+    task = make_task(options.env, options.agent, fields, None, options.num_envs, options.workers)
     configured = configure(options.agent, fields, task)
     plan = Plan((), configured.hyper, Horizon(steps=10_000_000), seed=0)
     make_pool = partial(task.pool, notice=print)

@@ -7,7 +7,7 @@ from terminal_helpers import refused
 from winkel import cli
 from winkel.commands import bench
 from winkel.envs.registry import make
-from winkel.runs.spec import configure
+from winkel.runs.configure import configure
 
 pytestmark = pytest.mark.usefixtures("wide")
 

@@ -48,9 +48,8 @@ def test_a_film_is_written_and_its_episodes_are_told(runs, tmp_path, capsys):
     arguments = ["play", runs / "rooms", "--seed", 7, "--episodes", 2, "--world-seed", 4]
     cli.main([*map(str, arguments), "--out", str(out), "--fps", "20"])
     printed = capsys.readouterr().out
-    trained, _ = load_one(runs / "rooms", 7)
     with open_world(room_task(), 4) as world:
-        played = play(trained, room_task(), world, episodes=2)
+        played = play(load_one(runs / "rooms", 7), world, episodes=2)
     for episode, moment in ((1, LENGTH), (2, 2 * LENGTH + 1)):
         total = played["return"][moment]
         assert f"episode {episode}: return {total:.4g}, length {LENGTH}\n" in printed
@@ -62,7 +61,7 @@ def test_a_film_is_written_and_its_episodes_are_told(runs, tmp_path, capsys):
 
 def test_a_film_lies_beside_its_run_by_default(runs, capsys):
     cli.main(["play", str(runs / "rooms"), "--every", "2", "--steps", "5"])
-    folder = load_one(runs / "rooms")[1]
+    folder = load_one(runs / "rooms").folder
     assert folder.name == "seed-0"
     assert frames(folder / "play.gif")[0] == 4
     assert "length 5, cut there" in capsys.readouterr().out
@@ -98,7 +97,7 @@ def test_beliefs_have_the_names_of_actions(runs, tmp_path, capsys, monkeypatch):
 def test_the_newest_frame_stands_beside_the_distributions(runs, tmp_path, at, steps):
     out = ["--out", str(tmp_path), "--formats", "png"]
     cli.main(["inspect", str(runs / "rooms"), "--seed", "7", "--at", at, *out])
-    trained, _ = load_one(runs / "rooms", 7)
+    trained = load_one(runs / "rooms", 7)
     with open_world(room_task()) as world:
         stack = observe_after(trained, world, steps)
     arrays = np.load(tmp_path / "inspect.npz")

@@ -48,7 +48,7 @@ def test_a_run_is_summed_up(tmp_path, capsys):
             "100",
             f"{returns.mean():.3f}",
             f"{returns[-50:].mean():.3f}",
-            f"episode {found[0] + 1}" if len(found) else "not found",
+            f"episode {found[0] + 1}" if len(found) else "never",
             str(run.episodes["bad"].sum()),
             "finished",
         ]

@@ -1,4 +1,4 @@
-"""Named arrays on disk: what an experiment writes and a figure reads."""
+"""Files that are never half written: text, and named arrays."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def ensure_folder(path: Path) -> None:
-    """Make the folder and check that files can be made in it, before the work and not after."""
+    """Make a folder and check that files can be made in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -27,7 +27,7 @@ def ensure_folder(path: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file under a temporary name beside it, then rename: never half a file in place."""
+    """Write a file under a temporary name beside it, then rename it."""
     ensure_folder(path.parent)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -40,6 +40,15 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         if isinstance(error, OSError):
             raise InputError(f"cannot write {path}: {error.strerror}") from error
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+
+    def write(file: IO[bytes]) -> None:
+        file.write(text.encode())
+
+    write_atomically(path, write)
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
@@ -58,7 +67,7 @@ def load_all(path: Path) -> dict[str, np.ndarray]:
 def load_arrays(path: Path, names: Iterable[str] | Mapping[str, int]) -> dict[str, np.ndarray]:
     """Load the named arrays of an .npz file, none of which may execute code.
 
-    A mapping also says how many axes each array must have, and that it must hold numbers.
+    A mapping also gives the number of axes of each array, which must then hold numbers.
     """
     try:
         loaded = np.load(path, allow_pickle=False)

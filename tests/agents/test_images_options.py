@@ -14,7 +14,7 @@ from winkel.agents.pe_dqn import PEDQN, Config, Hyper
 from winkel.agents.presets import PRESETS, preset
 from winkel.errors import InputError
 from winkel.exploration import falling
-from winkel.runs.train import preset_fields
+from winkel.runs.presets import preset_fields
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Dense, Image, Transition
 

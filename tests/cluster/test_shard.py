@@ -14,7 +14,7 @@ from winkel.cluster.manifest import planned
 from winkel.cluster.progress import lock_path, told
 from winkel.cluster.shard import SWEEP_LOCK, Stopped, run_shard, stopping_at_signals, sweeping
 from winkel.errors import InputError
-from winkel.runs.sweep import grouped, run_sweep
+from winkel.runs.sweep import remaining_groups, run_sweep
 
 LANES = 2
 
@@ -27,8 +27,8 @@ def manifest():
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     out = tmp_path_factory.mktemp("plain")
-    groups, ended = grouped(sea(), out, OPTIONS, None, False)
-    run_sweep(groups, ended, out, OPTIONS, lanes=LANES)
+    groups, ended = remaining_groups(sea(), out, OPTIONS, None, False)
+    run_sweep(groups, ended, out, lanes=LANES)
     return records(out)
 
 
@@ -37,7 +37,7 @@ def test_shards_in_any_order_make_the_records_of_a_plain_sweep(plain, tmp_path, 
     manifest = planned(sea(), OPTIONS, lanes=LANES, shard_runs=shard_runs)
     outcomes = [run_shard(manifest, k, tmp_path) for k in reversed(range(len(manifest.shards)))]
     assert sum(outcome.finished for outcome in outcomes) == 10
-    assert {cost.spent.lanes for outcome in outcomes for cost in outcome.groups} == {LANES}
+    assert {cost.lanes for outcome in outcomes for cost in outcome.groups} == {LANES}
     assert len(plain) == 40
     assert records(tmp_path) == plain
     assert not list((tmp_path / "shards").glob("*.lock*"))

@@ -13,7 +13,7 @@ from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.envs.registry import make
 from winkel.exploration import epsilon_greedy
 from winkel.networks import MLP
-from winkel.runs.spec import configure, fields_of
+from winkel.runs.configure import configure, fields_of
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock
 from winkel.types import Batch, Dense, Transition

@@ -9,15 +9,18 @@ from winkel.errors import InputError
 from winkel.experiments import collect
 from winkel.experiments.collect import COLLECTORS
 from winkel.files import save_arrays
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.record import RunRecord, save_run
 from winkel.runs.results import read_results
+from winkel.runs.spec import run_folder
 
 
 def add(root, env, agent, seed, episodes, *, evaluations=None, snapshots=None, **config):
     count = len(next(iter(episodes.values())))
     columns = {"return": np.zeros(count), "length": np.full(count, 2)}
     folder = run_folder(root, env, agent, seed)
-    save_run(folder, Run({"env": env, "agent": agent, "seed": seed, **config}, columns | episodes))
+    save_run(
+        folder, RunRecord({"env": env, "agent": agent, "seed": seed, **config}, columns | episodes)
+    )
     if evaluations is not None:
         save_arrays(folder / "evaluations.npz", evaluations)
     if snapshots is not None:

@@ -5,11 +5,12 @@ import pytest
 
 from winkel.errors import InputError
 from winkel.experiments.export import export_bsuite
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.record import RunRecord, save_run
+from winkel.runs.spec import run_folder
 
 
 def save(root, env, agent="a", seed=0, num=3, folder=None):
-    run = Run(
+    run = RunRecord(
         config={"env": env, "agent": agent, "seed": seed},
         episodes={
             "return": np.array([0.99, -0.001, 1 / 3])[:num],

@@ -12,7 +12,7 @@ from winkel.experiments.score import (
     score_tags,
     shortfalls,
 )
-from winkel.runs.folder import Run
+from winkel.runs.record import RunRecord
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning:winkel")
 
@@ -108,7 +108,7 @@ def test_tags_are_means_over_the_experiments_that_have_a_score():
 
 
 def run(env, agent, seed, episodes):
-    return Run(config={"env": env, "agent": agent, "seed": seed}, episodes=episodes)
+    return RunRecord(config={"env": env, "agent": agent, "seed": seed}, episodes=episodes)
 
 
 def test_agents_and_seeds_are_scored_on_their_own():

@@ -14,7 +14,8 @@ from winkel.envs.bsuite.sweep import TAGS
 from winkel.errors import InputError
 from winkel.experiments.collect import COLLECTORS
 from winkel.figures import FIGURES, RUN_FIGURES, lines, style
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.record import RunRecord, save_run
+from winkel.runs.spec import run_folder
 
 AGENTS = [
     "pe_dqn", "bdqn", "ids", "dltv", "pe_dqn_qr_qr", "pe_dqn_c51_c51", "pe_dqn_ind", "dqn",
@@ -287,7 +288,7 @@ def runs_in(tmp_path):
             bad = np.arange(8) < 3 + seed
             config = {"env": env, "agent": agent, "seed": seed, "setting": {"size": int(env[-1])}}
             columns = {"return": 1.0 - bad, "length": np.full(8, 4), "bad": bad}
-            save_run(run_folder(tmp_path, env, agent, seed), Run(config, columns))
+            save_run(run_folder(tmp_path, env, agent, seed), RunRecord(config, columns))
     return tmp_path
 
 

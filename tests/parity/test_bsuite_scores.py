@@ -22,7 +22,8 @@ from winkel.experiments.score import (
     score_runs,
     score_tags,
 )
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.record import RunRecord, save_run
+from winkel.runs.spec import run_folder
 
 with matplotlib.rc_context():  # its import changes the style of every later figure
     from bsuite.experiments import summary_analysis
@@ -221,7 +222,7 @@ def test_tags_and_settings_are_bsuites():
 def test_bsuite_reads_exported_runs_and_scores_them_the_same(tmp_path):
     suite = random_suite(4, "partial")
     runs = [
-        Run(config={"env": env_id, "agent": "a", "seed": 7}, episodes=episodes)
+        RunRecord(config={"env": env_id, "agent": "a", "seed": 7}, episodes=episodes)
         for env_id, episodes in suite.items()
     ]
     for run in runs:
@@ -251,6 +252,6 @@ def test_an_exported_file_is_the_one_that_bsuite_writes(tmp_path):
         "wrong": np.array(rewards) < 0,
     }
     config = {"env": "catch/3", "agent": "a", "seed": 0}
-    save_run(run_folder(tmp_path, "catch/3", "a", 0), Run(config=config, episodes=episodes))
+    save_run(run_folder(tmp_path, "catch/3", "a", 0), RunRecord(config=config, episodes=episodes))
     (path,) = export_bsuite(tmp_path, tmp_path / "ours").written
     assert path.read_bytes() == (tmp_path / "theirs" / path.name).read_bytes()

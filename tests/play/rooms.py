@@ -1,19 +1,18 @@
-"""Worlds to look at, and runs in them that nobody had to train."""
+"""Small simulators, and runs in them that need no training."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from winkel.envs.host import HostEnv, HostTask
 from winkel.envs.registry import make as make_task
+from winkel.envs.simulator_task import SimulatorTask
+from winkel.envs.task import EnvShape
 from winkel.runs.checkpoint import pack
-from winkel.runs.folder import run_folder
-from winkel.runs.recording import Recorder
-from winkel.runs.session import Options
-from winkel.runs.shapes import shapes_of
-from winkel.runs.spec import configure
-from winkel.runs.train import run_config
-from winkel.simulators import Layout, Moved
+from winkel.runs.configure import configure
+from winkel.runs.recorder import Recorder
+from winkel.runs.session import state_shapes
+from winkel.runs.spec import Options, make_spec
+from winkel.simulators import Layout, Step
 from winkel.simulators.names import parse
 from winkel.training.steps import Horizon
 from winkel.types import Dense, Image
@@ -54,7 +53,7 @@ class Room:
         self.time += 1
         self.column = min(self.column + (action == 0), SIDE - 1)
         self.row = min(self.row + (action == 1), SIDE - 1)
-        return Moved(
+        return Step(
             obs=self.look(),
             reward=float(action == 0),
             discount=1.0,
@@ -87,19 +86,18 @@ def make_plain():
 
 
 def room_task(name=ROOM):
-    """The simulator as `make_host` has it, without a look at it."""
+    """The task of a room, without starting the simulator."""
     shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
     maker = parse(name).maker
-    env = HostEnv(shown, Room.num_actions)
-    return HostTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
+    env = EnvShape(shown, Room.num_actions)
+    return SimulatorTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
 
 
 def made_run(out, env, agent="dltv", seed=0, **fields):
     """The folder of a run that has ended, with random numbers for what it learned."""
     task = room_task(env) if env.startswith("play.") else make_task(env)
     configured = configure(agent, TINY | {"channels": 1} | fields, task)
-    horizon = Horizon(steps=100)
-    config = run_config(task, configured, seed, horizon, None, OPTIONS, agent)
+    spec = make_spec(task, configured, seed, Horizon(steps=100), None, OPTIONS)
     rng = np.random.default_rng(seed)
 
     def filled(leaf):
@@ -109,11 +107,11 @@ def made_run(out, env, agent="dltv", seed=0, **fields):
             return rng.normal(size=leaf.shape).astype(leaf.dtype)
         return np.zeros(leaf.shape, leaf.dtype)
 
-    lane = jax.tree.map(filled, shapes_of(task, configured, horizon))
+    lane = jax.tree.map(filled, state_shapes(spec))
     clock = lane.run.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
     lane = lane._replace(run=lane.run._replace(clock=clock))
-    folder = run_folder(out, task.id, agent, seed)
-    recorder = Recorder(config=config, folder=folder)
+    folder = spec.folder(out)
+    recorder = Recorder(spec, folder)
     recorder.add("episodes", {"return": np.zeros(1), "length": np.ones(1, int)})
     recorder.checkpoint(pack(lane), {"status": "finished"})
     recorder.finish({"status": "finished"})

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from play.rooms import LENGTH, PLAIN, ROOM, STACK, Room, made_run, room_task
-from winkel.envs.registry import Packing, make
+from winkel.envs.registry import make
+from winkel.envs.task import Packing
 from winkel.errors import InputError
 from winkel.play.episodes import (
     CUT,
     ENDED,
     RUNNING,
-    load_clock,
     load_one,
     observe_after,
     play,
@@ -21,7 +21,7 @@ from winkel.play.episodes import (
 from winkel.play.observations import newest_frame, to_arrays
 from winkel.play.worlds import CompiledWorld, SimulatedWorld, open_world
 from winkel.simulators import Pool
-from winkel.simulators.vizdoom.names import DoomMaker
+from winkel.simulators.vizdoom.my_way_home import DoomMaker
 from winkel.training.steps import start_clock
 from winkel.types import Dense, Image, OneHot
 
@@ -43,9 +43,12 @@ def deep_sea(root):
     return load_one(made_run(root, "deep_sea:size=5"))
 
 
-def played(trained, task, *, world_seed=0, **how):
-    with open_world(task, world_seed) as world:
-        return play(trained, task, world, **how)
+def played(run, task=None, *, world_seed=0, **how):
+    """Episodes of a run in its own task or in another one."""
+    if task is not None:
+        run = dataclasses.replace(run, spec=dataclasses.replace(run.spec, task=task))
+    with open_world(run.task, world_seed) as world:
+        return play(run, world, **how)
 
 
 def by_hand(trained, seed, episodes):
@@ -64,8 +67,8 @@ def by_hand(trained, seed, episodes):
 
 
 def test_a_greedy_agent_sees_stacks_and_takes_the_best_action(room):
-    trained, _ = room
-    found = played(trained, room_task(), world_seed=5, episodes=3)
+    trained = room
+    found = played(trained, world_seed=5, episodes=3)
     expected = list(by_hand(trained, 5, 3))
     assert found["action"].tolist() == [action for _, action, _ in expected]
     for moment, (stack, action, _) in enumerate(expected):
@@ -81,7 +84,7 @@ def test_a_greedy_agent_sees_stacks_and_takes_the_best_action(room):
 
 def test_actions_are_named_where_the_maker_of_a_world_has_names(room):
     task = room_task()
-    assert "actions" not in played(room[0], task)
+    assert "actions" not in played(room, task)
 
     class Named:
         action_names = ("east", "north")
@@ -90,13 +93,13 @@ def test_actions_are_named_where_the_maker_of_a_world_has_names(room):
             return task.maker()
 
     named = dataclasses.replace(task, maker=Named())
-    assert played(room[0], named)["actions"].tolist() == ["east", "north"]
+    assert played(room, named)["actions"].tolist() == ["east", "north"]
     doom = dataclasses.replace(task, maker=DoomMaker("dense"))
     assert doom.action_names == ("turn left", "turn right", "forward", "left", "right")
 
 
 def test_returns_are_sums_of_the_rewards_so_far(room):
-    found = played(room[0], room_task(), episodes=2)
+    found = played(room, episodes=2)
     for episode in (1, 2):
         own = found["episode"] == episode
         paid = np.cumsum(found["action"][own] == 0)
@@ -108,7 +111,7 @@ def test_returns_are_sums_of_the_rewards_so_far(room):
 
 
 def test_every_third_moment_is_shown_and_the_last(room):
-    found = played(room[0], room_task("play.rooms:make:length=7"), every=3, episodes=2)
+    found = played(room, room_task("play.rooms:make:length=7"), every=3, episodes=2)
     assert found["step"][found["shown"]].tolist() == [0, 3, 6, 7] * 2
     assert len(found["pictures"]) == 8
     assert found["pictures"][1].min() == 30  # the time is in the picture
@@ -116,24 +119,22 @@ def test_every_third_moment_is_shown_and_the_last(room):
 
 
 def test_a_long_episode_is_cut_and_the_next_begins_anew(room):
-    found = played(room[0], room_task(), max_steps=2, episodes=2)
+    found = played(room, max_steps=2, episodes=2)
     assert found["step"].tolist() == [0, 1, 2] * 2
     assert found["state"].tolist() == [RUNNING, RUNNING, CUT] * 2
     assert found["pictures"][3].min() == 0  # time 0
 
 
 def test_the_seed_decides_the_episodes(room):
-    one, same, other = (
-        played(room[0], room_task(), world_seed=seed, episodes=3)["pictures"] for seed in (1, 1, 2)
-    )
+    one, same, other = (played(room, world_seed=seed, episodes=3)["pictures"] for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
 
 
 def test_deep_sea_is_played_in_python(deep_sea):
-    trained, _ = deep_sea
+    trained = deep_sea
     task = make("deep_sea:size=5")
-    found = played(trained, task, episodes=2)
+    found = played(trained, episodes=2)
     right, column, rewards = np.asarray(task.params.right), 0, []
     for step, action in enumerate(found["action"][:5]):
         assert np.argwhere(found["pictures"][step] == 0).tolist() == [[step, column]]
@@ -150,23 +151,21 @@ def test_deep_sea_is_played_in_python(deep_sea):
 def test_exploring_goes_by_the_clock_that_the_run_ended_with(root):
     """ε falls from 1 to 0 over the whole run: at its end there is none, before it everything."""
     fields = {"epsilon": 1.0, "epsilon_final": 0.0, "epsilon_decay": 1.0}
-    trained, folder = load_one(made_run(root, PLAIN, "qr_dqn", **fields))
-    clock = load_clock(folder)
+    trained = load_one(made_run(root, PLAIN, "qr_dqn", **fields))
+    clock = trained.clock
     assert (int(clock.env_steps), float(clock.progress)) == (100, 1.0)
-    task = room_task(PLAIN)
     greedy, end, start = (
-        played(trained, task, clock=clock, episodes=4)["action"]
-        for clock in (None, clock, start_clock())
+        played(trained, clock=clock, episodes=4)["action"] for clock in (None, clock, start_clock())
     )
     np.testing.assert_array_equal(greedy, end)
     assert not np.array_equal(greedy, start)
     assert np.bincount(start[start >= 0], minlength=2).min() >= 4  # of 24, both are frequent
-    other = played(trained, task, clock=start_clock(), episodes=4, seed=1)["action"]
+    other = played(trained, clock=start_clock(), episodes=4, seed=1)["action"]
     assert not np.array_equal(other, start)
 
 
 def test_the_agent_is_told_when_episodes_begin(root, monkeypatch):
-    trained, _ = load_one(made_run(root, PLAIN, "qr_dqn", seed=1))
+    trained = load_one(made_run(root, PLAIN, "qr_dqn", seed=1))
     firsts, original = [], type(trained.agent).act
 
     def act(self, learner, actor, obs, first, clock, hyper, key):
@@ -175,24 +174,24 @@ def test_the_agent_is_told_when_episodes_begin(root, monkeypatch):
 
     monkeypatch.setattr(type(trained.agent), "act", act)
     with jax.disable_jit():
-        played(trained, room_task(PLAIN), clock=start_clock(), episodes=2)
+        played(trained, clock=start_clock(), episodes=2)
     assert firsts == [True, *[False] * (LENGTH - 1)] * 2
 
 
 def test_actions_that_a_packed_setting_lacks_are_not_played(root):
-    trained, _ = load_one(made_run(root, PLAIN, "qr_dqn", seed=2, epsilon=1.0, epsilon_final=1.0))
-    assert set(played(trained, room_task(PLAIN), clock=start_clock())["action"]) == {-1, 0, 1}
+    trained = load_one(made_run(root, PLAIN, "qr_dqn", seed=2, epsilon=1.0, epsilon_final=1.0))
+    assert set(played(trained, clock=start_clock())["action"]) == {-1, 0, 1}
     packing = Packing(pack="rooms", inputs=2, actions=1, facts=())
-    trained = dataclasses.replace(trained, packing=packing)
+    packed = dataclasses.replace(room_task(PLAIN), packing=packing)
     for clock in (None, start_clock()):
-        found = played(trained, room_task(PLAIN), clock=clock)
+        found = played(trained, packed, clock=clock)
         assert set(found["action"]) == {-1, 0}
         assert found["value"].shape == (LENGTH + 1, 1)
         assert found["numbers"].shape == (LENGTH + 1, 2)
 
 
 def test_the_greedy_observation_after_some_steps(room):
-    trained, _ = room
+    trained = room
     expected = [stack for stack, _, _ in by_hand(trained, 0, 1)]
     for steps in (0, 1, LENGTH - 1):
         with open_world(room_task()) as world:
@@ -201,22 +200,20 @@ def test_the_greedy_observation_after_some_steps(room):
         observe_after(trained, world, LENGTH)
 
 
-def test_a_run_is_found_by_its_seed(room, root):
-    _, folder = room
-    again = made_run(root / "many", PLAIN, seed=1), made_run(root / "many", PLAIN, seed=4)
-    for path in (root / "many", again[0].parent):
-        assert load_one(path)[1] == again[0]
-        trained, found = load_one(path, 4)
-        assert (found, trained.config["seed"]) == (again[1], 4)
+def test_a_run_is_found_by_its_seed(root):
+    folders = [made_run(root / "many", PLAIN, seed=seed) for seed in (1, 4)]
+    for path in (root / "many", folders[0].parent):
+        assert load_one(path).folder == folders[0]
+        assert load_one(path, 4).folder == folders[1]
         with pytest.raises(InputError, match=r"need a seed from \[1, 4\], got 2"):
             load_one(path, 2)
-    assert load_one(folder, 3)[1] == folder
+    assert load_one(folders[1], 4).folder == folders[1]
 
 
 @pytest.mark.parametrize("name", ["episodes", "every", "max_steps"])
 def test_nothing_is_played_zero_times(room, name):
     with pytest.raises(InputError, match=f"{name}.* >= 1.*got 0"):
-        played(room[0], room_task(), **{name: 0})
+        played(room, **{name: 0})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])

@@ -5,13 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from play.rooms import room_task
+from play.rooms import OPTIONS, TINY, room_task
 from winkel.errors import InputError
 from winkel.figures import style
 from winkel.play import maps
 from winkel.play.maps import find_floor, map_arrays
+from winkel.runs.configure import configure
+from winkel.runs.record import RunRecord
+from winkel.runs.spec import make_spec
 from winkel.simulators.visits import VISITS, Visits
-from winkel.simulators.vizdoom.names import DoomMaker
+from winkel.simulators.vizdoom.my_way_home import DoomMaker
+from winkel.training.steps import Horizon
 
 ROOM = np.array(
     [[(0, 0), (60, 0)], [(60, 0), (60, 40)], [(60, 40), (0, 40)], [(0, 40), (0, 0)]], float
@@ -101,11 +105,18 @@ def doom_task(variant):
     return dataclasses.replace(room_task(), maker=DoomMaker(variant))
 
 
+def arrays_of(folder, config, task):
+    """The arrays of a run of which only these are known."""
+    agent = configure("c51", TINY | {"channels": 1, "z_min": 0.0, "z_max": 1.0}, task)
+    spec = make_spec(task, agent, 0, Horizon(steps=100), None, OPTIONS)
+    return map_arrays(RunRecord(config, {}, folder, spec=spec))
+
+
 def test_a_map_of_vizdoom_has_walls_starts_and_the_goal(tmp_path, monkeypatch):
-    assert map_arrays(tmp_path, CONFIG, doom_task("dense")) is None
+    assert arrays_of(tmp_path, CONFIG, doom_task("dense")) is None
     save_visits(tmp_path)
     for variant, starts in (("dense", 17), ("sparse", 1), ("very-sparse", 1)):
-        name, arrays = map_arrays(tmp_path, CONFIG, doom_task(variant))
+        name, arrays = arrays_of(tmp_path, CONFIG, doom_task(variant))
         assert name == "map"
         assert arrays["starts"].shape == (starts, 2)
         assert arrays["walls"].shape[1:] == (2, 2)
@@ -116,7 +127,7 @@ def test_a_map_of_vizdoom_has_walls_starts_and_the_goal(tmp_path, monkeypatch):
         raise InputError("need vizdoom")
 
     monkeypatch.setattr(DoomMaker, "floor_plan", missing)
-    assert map_arrays(tmp_path, CONFIG, doom_task("dense"))[0] == "places"
+    assert arrays_of(tmp_path, CONFIG, doom_task("dense"))[0] == "places"
 
 
 @pytest.mark.parametrize(
@@ -132,5 +143,5 @@ def test_a_map_of_vizdoom_has_walls_starts_and_the_goal(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_panels_are_named_by_steps_or_by_shares(tmp_path, horizon, others, titles):
     save_visits(tmp_path)
-    _, arrays = map_arrays(tmp_path, CONFIG | {"horizon": horizon} | others, room_task())
+    _, arrays = arrays_of(tmp_path, CONFIG | {"horizon": horizon} | others, room_task())
     assert arrays["titles"][: len(titles)].tolist() == titles

@@ -4,7 +4,8 @@ import numpy as np
 
 from winkel.envs.bsuite.info import FACTS
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.record import RunRecord, save_run
+from winkel.runs.spec import run_folder
 
 EPISODES = 20
 SEEDS = 5
@@ -15,7 +16,7 @@ def save(root, env, agent, seed, episodes, **config):
         "env": env, "agent": agent, "seed": seed, "algorithm": agent, "fingerprint": "f" * 16,
         "versions": {"winkel": "1", "jax": "2"}, "status": "finished", **config,
     }  # fmt: skip
-    save_run(run_folder(root, env, agent, seed), Run(config, episodes))
+    save_run(run_folder(root, env, agent, seed), RunRecord(config, episodes))
 
 
 def sea(root, agent, size, bads, *, seen=0.5, algorithm=None, config=None):

@@ -17,9 +17,10 @@ from winkel.errors import InputError
 from winkel.experiments.collect import COLLECTORS
 from winkel.runs.checkpoint import load_checkpoint, save_checkpoint
 from winkel.runs.metrics import read_metrics
-from winkel.runs.recording import Recorder, check_same_run
+from winkel.runs.recorder import Recorder
 from winkel.runs.results import read_results
-from winkel.runs.session import Options, Session
+from winkel.runs.session import Session
+from winkel.runs.spec import Options, check_same_run
 from winkel.training.lanes import Lanes
 
 # Chunks of 16 steps after 8 end in the middle of episodes of 5; 20 episodes are 6 chunks.
@@ -126,8 +127,8 @@ def test_an_unfinished_run_is_a_result_only_if_asked_for(half, whole):
     np.testing.assert_array_equal(record.episodes["return"], whole[2].episodes["return"][:count])
     assert problems == (f"{SEED_0}: unfinished, its first {count} episodes",)
     loaded = winkel.load(half / SEED_0).of(0)
-    np.testing.assert_equal(record.evaluations(), loaded.evaluations)
-    np.testing.assert_equal(record.snapshots(), loaded.snapshots)
+    np.testing.assert_equal(record.evaluations, loaded.evaluations)
+    np.testing.assert_equal(record.snapshots, loaded.snapshots)
     assert len(loaded.snapshots["episodes"])
     (ended,), problems, _ = read_results(whole[0], unfinished=True)
     assert ended.finished
@@ -239,9 +240,11 @@ def test_progress_is_told_after_every_chunk():
     assert first.state == "finished"
     assert (first.seed, first.progress, first.num_episodes) == (0, 1.0, 20)
     assert first.recent_return == pytest.approx(rows["return"].mean())
-    assert first.seen == pytest.approx(rows["seen"][-1] / 30)  # 15 cells on or below the diagonal
+    assert first.visited == pytest.approx(
+        rows["seen"][-1] / 30
+    )  # 15 cells on or below the diagonal
     found = np.flatnonzero(rows["treasure"])
-    assert first.found == (found[0] + 1 if len(found) else None)
+    assert first.goal_episode == (found[0] + 1 if len(found) else None)
     assert (second.seed, second.state, second.progress) == (1, "running", 0.0)
     assert [statuses[0].progress for statuses in told[:CHUNKS]] == sorted(
         statuses[0].progress for statuses in told[:CHUNKS]
@@ -452,11 +455,11 @@ def test_runs_go_on_in_as_many_lanes_as_before(tmp_path):
 PLACES = (
     (Lanes, "_fill", 4, RARELY),
     (Lanes, "_reports", 4, RARELY),
-    (Session, "_record", 4, RARELY),
-    (Session, "_status", 4, RARELY),
-    (Session, "_look", 4, RARELY),
+    (Recorder, "record", 4, RARELY),
+    (Session, "_evaluate", 4, RARELY),
+    (Session, "_take_snapshots", 4, RARELY),
     (Session, "_save", 4, OFTEN),
-    (Session, "_finish", CHUNKS, RARELY),
+    (Session, "_finish", 1, RARELY),
     (Recorder, "checkpoint", CHUNKS, OFTEN),
     (Recorder, "finish", 1, RARELY),
 )
@@ -491,7 +494,7 @@ def test_ctrl_c_at_any_place_loses_nothing(tmp_path, whole, monkeypatch, place, 
 
 def test_ctrl_c_twice_is_not_held_back(tmp_path, whole, monkeypatch):
     """The chunk is broken off, and what it left half done is not saved."""
-    original, calls = Session._record, []
+    original, calls = Recorder.record, []
 
     def pressed(self, report):
         calls.append(report)
@@ -502,7 +505,7 @@ def test_ctrl_c_twice_is_not_held_back(tmp_path, whole, monkeypatch):
         original(self, report)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_record", pressed)
+        patch.setattr(Recorder, "record", pressed)
         with pytest.raises(KeyboardInterrupt):
             learn(tmp_path)
     learn(tmp_path, resume=True)

@@ -7,7 +7,8 @@ import pytest
 
 from search.tiny import problem
 from winkel.errors import InputError
-from winkel.runs.train import MAX_SEED, checked_seeds, train
+from winkel.runs.spec import MAX_SEED, check_seeds
+from winkel.runs.train import train
 from winkel.search.problem import FIRST_SEED, Problem
 from winkel.search.scores import checked_score, score_of
 from winkel.search.space import (
@@ -194,9 +195,9 @@ def test_no_seed_is_both_tuned_and_reported():
     """The first tuning seed is the first that training refuses."""
     seeds = {plan.seed for plan in problem(seeds=3).plans(0, problem().configured(0, {}))}
     assert seeds == {FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2}
-    assert checked_seeds([MAX_SEED]) == [FIRST_SEED - 1]
+    assert check_seeds([MAX_SEED]) == [FIRST_SEED - 1]
     for seed in seeds:
         with pytest.raises(InputError, match="for tuning"):
-            checked_seeds([seed])
+            check_seeds([seed])
     with pytest.raises(InputError, match="for tuning"):
         train("deep_sea:size=5", seeds=[FIRST_SEED], episodes=5)

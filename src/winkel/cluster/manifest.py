@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from winkel.errors import InputError, require_integer
-from winkel.runs.folder import write_text
-from winkel.runs.planned import Options, Planned
-from winkel.runs.spec import fingerprint
-from winkel.runs.sweep import Item, Sweep, lanes_of, programs
+from winkel.files import write_text
+from winkel.runs.spec import Options, RunSpec, fingerprint
+from winkel.runs.sweep import Item, Sweep, choose_lanes, group_runs
 from winkel.version import __version__
 
 MANIFEST = "manifest.json"
@@ -99,8 +98,8 @@ def planned(
                 f"need --shard-runs >= --lanes, or lanes stay idle, got {shard_runs} and {lanes}"
             )
     shards = []
-    for group in programs(sweep, Path(), options, mnist_dir):
-        abreast = lanes_of(group, most if lanes is None else lanes, devices=options.devices)
+    for group in group_runs(sweep, options, mnist_dir):
+        abreast = choose_lanes(group, most if lanes is None else lanes)
         if lanes is None and shard_runs is not None:
             abreast = min(abreast, -(-shard_runs // options.devices) * options.devices)
         size = shard_runs or abreast
@@ -118,15 +117,14 @@ def planned(
     )
 
 
-def item_of(run: Planned) -> Item:
+def item_of(run: RunSpec) -> Item:
     """Which run of a sweep this is."""
-    config = run.recorder.config
-    return Item(env=config["env"], agent=config["agent"], seed=config["seed"])
+    return Item(env=run.task.id, agent=run.label, seed=run.seed)
 
 
-def identity(runs: Sequence[Planned], lanes: int) -> str:
+def identity(runs: Sequence[RunSpec], lanes: int) -> str:
     """Hash of what some runs are, whatever their order, and of how many go side by side."""
-    prints = sorted(run.recorder.config["fingerprint"] for run in runs)
+    prints = sorted(run.config["fingerprint"] for run in runs)
     return fingerprint({"runs": prints, "lanes": lanes})
 
 

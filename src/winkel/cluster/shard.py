@@ -14,9 +14,17 @@ from winkel.cluster.manifest import Manifest, Shard, identity
 from winkel.cluster.progress import SHARDS, Telling, lock_path
 from winkel.errors import InputError
 from winkel.files import ensure_folder
-from winkel.runs.ledger import GroupCost, Outcome
-from winkel.runs.session import Status
-from winkel.runs.sweep import Group, Sweep, grouped, programs, run_sweep, write_log
+from winkel.runs.recorder import Status
+from winkel.runs.session import Cost
+from winkel.runs.sweep import (
+    Group,
+    Outcome,
+    Sweep,
+    group_runs,
+    remaining_groups,
+    run_sweep,
+    write_log,
+)
 
 SWEEP_LOCK = "sweep.lock"
 STOPPED = 75
@@ -71,11 +79,9 @@ def run_shard(
             telling(statuses)
             progress(groups[index], statuses)
 
-        costs: list[GroupCost] = []
+        costs: list[Cost] = []
         try:
-            outcome = run_sweep(
-                groups, ended, out, manifest.options, shard.lanes, show, notice, costs
-            )
+            outcome = run_sweep(groups, ended, out, shard.lanes, show, notice, costs)
         except KeyboardInterrupt:
             _log(out, shard, manifest.sweep, Outcome(0, 0, ended.total(), 0.0, tuple(costs)), False)
             raise
@@ -119,13 +125,13 @@ def _groups(manifest: Manifest, shard: Shard, number: int, out: Path) -> tuple[l
     """What is left of a shard; runs elsewhere count among its lanes."""
     mnist_dir = None if manifest.mnist_dir is None else Path(manifest.mnist_dir)
     sweep, options = manifest.sweep, manifest.options
-    found = programs(sweep, out, options, mnist_dir, shard.runs)
+    found = group_runs(sweep, options, mnist_dir, shard.runs)
     if len(found) != 1 or identity(found[0].runs, shard.lanes) != shard.id:
         raise InputError(
             f"shard {number} has other runs here than where it was planned; "
             "use the same winkel on all machines, or plan anew"
         )
-    groups, ended = grouped(sweep, out, options, mnist_dir, resume=True, items=shard.runs)
+    groups, ended = remaining_groups(sweep, out, options, mnist_dir, resume=True, items=shard.runs)
     return [g._replace(total=max(g.total, shard.lanes)) for g in groups], ended
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Array, Int
 from winkel.commands.terminal import say
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
-from winkel.runs.spec import Configured, configure, parse_overrides
+from winkel.runs.configure import Configured, configure, parse_fields
 from winkel.training import device
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
@@ -52,7 +52,7 @@ class BenchCommand:
         for number in (self.steps, *self.lanes):
             require_integer("steps and lanes", number, at_least=1)
         task = make(self.env)
-        configured = configure(self.agent, parse_overrides(self.agent, list(self.fields)), task)
+        configured = configure(self.agent, parse_fields([self.agent], self.fields), task)
         bandwidth = copy_bandwidth()
         say(f"{self.agent} in {task.id}, {jax.devices()[0].device_kind}, jax {jax.__version__}")
         say(_COLUMNS)

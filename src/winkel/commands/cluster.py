@@ -17,8 +17,9 @@ from winkel.cluster.slurm import write_script
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
 from winkel.errors import InputError
-from winkel.runs.session import Options, Status
-from winkel.runs.sweep import Sweep, grouped
+from winkel.runs.recorder import Status
+from winkel.runs.spec import Options
+from winkel.runs.sweep import Sweep, remaining_groups
 
 
 class Wanted(NamedTuple):
@@ -61,7 +62,7 @@ def _write(manifest: Manifest, wanted: Wanted) -> None:
         raise InputError(
             f"{path} is of another sweep; replace it with --resume, or choose another --out"
         )
-    _, ended = grouped(
+    _, ended = remaining_groups(
         wanted.sweep, wanted.out, wanted.options, wanted.mnist_dir, wanted.resume, write=False
     )
     manifest.write(path)

@@ -7,11 +7,10 @@ import numpy as np
 
 from winkel.commands.inspect import draw
 from winkel.commands.terminal import console, say
-from winkel.commands.train import Display, summarise
-from winkel.envs.registry import make
+from winkel.commands.train import Display, print_summary
 from winkel.files import ensure_folder
 from winkel.play.inspection import heatmap_arrays, inspection_arrays
-from winkel.runs.session import Options
+from winkel.runs.spec import Options
 from winkel.runs.train import train
 
 ENV = "deep_sea/0"
@@ -46,18 +45,17 @@ class Demo:
                 notice=display.say,
                 beta_decay=1.0,
             )
-        summarise(training)
+        print_summary(training)
         found = [run.episodes["treasure"].any() for run in training.runs]
         solved = [run.episodes["treasure"][-50:].mean() >= 0.9 for run in training.runs]
         say(f"goal found: {sum(found)} of {len(found)} seeds")
         say(f"solved (9 of 10 of the last 50 episodes): {sum(solved)} of {len(solved)} seeds")
         best = training.runs[int(np.argmax(found))]
-        task = make(ENV)
-        grids = heatmap_arrays(best, task)
+        grids = heatmap_arrays(best)
         assert grids is not None
         pictures = (
             draw("heatmaps", grids, self.out, ("png", "pdf")),
-            draw("inspect", inspection_arrays(best, task, np.array(0)), self.out, ("png",)),
+            draw("inspect", inspection_arrays(best, np.array(0)), self.out, ("png",)),
         )
         for files in pictures:
             say(f"picture: {files[1]}")

@@ -7,14 +7,13 @@ import tyro
 
 from winkel.commands.figure import Format
 from winkel.commands.terminal import say
-from winkel.envs.registry import remake
 from winkel.errors import InputError
 from winkel.figures import heatmaps, style
 from winkel.files import ensure_folder, save_arrays
 from winkel.play import inspection, maps
 from winkel.play.episodes import load_one, observe_after
 from winkel.play.worlds import open_world
-from winkel.runs.trained import Arrays
+from winkel.runs.record import Arrays
 
 FIGURES = {"inspect": inspection, "heatmaps": heatmaps, "map": maps, "places": maps}
 
@@ -41,22 +40,21 @@ class Inspect:
         """Write the pictures and print the numbers of each action."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
-        trained, folder = load_one(self.path, self.seed, self.mnist_dir)
-        task = remake(trained.config, self.mnist_dir)
-        out = self.out or self.path
+        run = load_one(self.path, self.seed, self.mnist_dir)
+        task, out = run.task, self.out or self.path
         ensure_folder(out)
         if task.compiled and self.at != "start":
             obs = inspection.find_observation(task, self.at)
         elif self.at == "start" or self.at.isdecimal():
             with open_world(task, notice=say) as world:
-                obs = observe_after(trained, world, 0 if self.at == "start" else int(self.at))
+                obs = observe_after(run, world, 0 if self.at == "start" else int(self.at))
         else:
             raise InputError(f"need --at start, or a number of greedy steps, got {self.at!r}")
-        arrays = inspection.inspection_arrays(trained, task, obs)
+        arrays = inspection.inspection_arrays(run, obs)
         written = draw("inspect", arrays, out, self.formats)
-        if (grids := inspection.heatmap_arrays(trained, task)) is not None:
+        if (grids := inspection.heatmap_arrays(run)) is not None:
             written += draw("heatmaps", grids, out, self.formats)
-        if (visited := maps.map_arrays(folder, trained.config, task)) is not None:
+        if (visited := maps.map_arrays(run)) is not None:
             written += draw(*visited, out, self.formats)
         for path in written:
             say(f"wrote {path}")

@@ -8,9 +8,8 @@ import numpy as np
 import tyro
 
 from winkel.commands.terminal import progress_bar, say
-from winkel.envs.registry import remake
 from winkel.errors import InputError
-from winkel.play.episodes import CUT, MAX_STEPS, load_clock, load_one, play
+from winkel.play.episodes import CUT, MAX_STEPS, load_one, play
 from winkel.play.film import check_film, write_film
 from winkel.play.worlds import open_world
 
@@ -47,18 +46,16 @@ class Play:
                 raise InputError(f"need --{name} >= 1, got {getattr(self, name)}")
         if self.out is not None:
             check_film(self.out, self.fps)
-        trained, folder = load_one(self.path, self.seed, self.mnist_dir)
-        out = folder / "play.gif" if self.out is None else self.out
+        run = load_one(self.path, self.seed, self.mnist_dir)
+        out, config = self.out or run.folder / "play.gif", run.config
         check_film(out, self.fps)
-        config, task = trained.config, remake(trained.config, self.mnist_dir)
-        with progress_bar() as progress, open_world(task, self.world_seed, say) as world:
+        with progress_bar() as progress, open_world(run.task, self.world_seed, say) as world:
             bar = progress.add_task("play", total=None)
             played = play(
-                trained,
-                task,
+                run,
                 world,
                 episodes=self.episodes,
-                clock=load_clock(folder) if self.policy == "exploring" else None,
+                clock=run.clock if self.policy == "exploring" else None,
                 seed=self.world_seed,
                 every=self.every,
                 max_steps=self.steps,

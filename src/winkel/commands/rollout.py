@@ -14,8 +14,9 @@ from winkel.envs import make, make_batch
 from winkel.envs.registry import TaskBatch
 from winkel.errors import InputError
 from winkel.files import ensure_folder
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.record import RunRecord, save_run
 from winkel.runs.rollout import frames, make_policy, rollout
+from winkel.runs.spec import run_folder
 from winkel.version import __version__
 
 
@@ -68,7 +69,7 @@ class Rollout:
         for folder, task_id, setting, episodes in zip(
             folders, batch.ids, batch.settings, records, strict=False
         ):
-            save_run(folder, Run(config=self._config(task_id, setting), episodes=episodes))
+            save_run(folder, RunRecord(config=self._config(task_id, setting), episodes=episodes))
         if folders:
             say(f"kept {len(folders)} runs in {self.out}")
 

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
+from winkel.runs.configure import parse_fields
 from winkel.runs.presets import write_preset
-from winkel.runs.spec import parse_overrides
 
 if TYPE_CHECKING:
     from winkel.search.population import Progress as Standing
@@ -58,10 +58,17 @@ class SearchCommand:
     """Of the choice of configurations."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
+    action: "tyro.conf.OmitArgPrefixes[Action]" = None
+    """What to do instead of searching."""
     fields: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self) -> None:
         """Search, show it, sum it up, write the page."""
+        if self.action is not None:
+            if self.fields:
+                raise InputError(f"unknown argument {self.fields[0]!r}")
+            self.action.run()
+            return
         _require_optuna()
         from winkel.search.population import Population
         from winkel.search.storage import open_study
@@ -102,7 +109,7 @@ class SearchCommand:
             agent=self.agent,
             space=space,
             seeds=self.seeds,
-            fields=parse_overrides(self.agent, list(self.fields)),
+            fields=parse_fields([self.agent], self.fields),
             mnist_dir=self.mnist_dir,
         )
 
@@ -166,6 +173,14 @@ class SearchSpace:
         from winkel.search.space import paper_text
 
         console.print(paper_text(self.space), highlight=False, markup=False, soft_wrap=True, end="")
+
+
+Action = (
+    Annotated[SearchReport, tyro.conf.subcommand("report", prefix_name=False)]
+    | Annotated[SearchApply, tyro.conf.subcommand("apply", prefix_name=False)]
+    | Annotated[SearchSpace, tyro.conf.subcommand("space", prefix_name=False)]
+    | Annotated[None, tyro.conf.subcommand("run", prefix_name=False)]
+)
 
 
 def _summary(study: Path, storage: str | None) -> "Summary":

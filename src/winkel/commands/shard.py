@@ -8,10 +8,10 @@ import tyro
 
 from winkel.cluster import manifest as manifests
 from winkel.cluster.shard import STOPPED, Stopped, run_shard, stopping_at_signals
-from winkel.commands.backend import make_deterministic
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
-from winkel.runs.session import Status
+from winkel.runs.deterministic import make_deterministic
+from winkel.runs.recorder import Status
 from winkel.runs.sweep import Group
 
 

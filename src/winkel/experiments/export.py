@@ -7,7 +7,8 @@ import numpy as np
 
 from winkel.errors import InputError
 from winkel.experiments.score import OFFICIAL_IDS, Log, log_of
-from winkel.runs.folder import find_runs, load_run, write_text
+from winkel.files import write_text
+from winkel.runs.record import find_runs, load_run
 
 
 class Exported(NamedTuple):
@@ -32,7 +33,8 @@ def export_bsuite(runs_root: Path, out: Path, *, overwrite: bool = False) -> Exp
     logs: dict[Path, dict[str, np.ndarray]] = {}
     skipped = []
     for folder in find_runs(runs_root):
-        config, episodes = load_run(folder)
+        run = load_run(folder)
+        config, episodes = run.config, run.episodes
         env_id = config["env"]
         log = log_of(OFFICIAL_IDS[env_id], episodes) if env_id in OFFICIAL_IDS else {}
         if not log or not log["episode"].size:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from winkel.envs.bsuite.info import FACTS, bsuite_info, family_of
 from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS, Experiment
 from winkel.errors import InputError
-from winkel.runs.folder import Run
+from winkel.runs.record import RunRecord
 
 Log = Mapping[str, np.ndarray]
 """Columns over logged episodes."""
@@ -83,13 +83,14 @@ def score_tags(scores: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def score_runs(runs: Iterable[Run]) -> dict[tuple[str, int], dict[str, float]]:
+def score_runs(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, float]]:
     """The scores by experiment of each agent and seed, each on its own.
 
     Runs in environments that are not official, such as 'deep_sea:size=100', do not count.
     """
     logs: dict[tuple[str, int], dict[str, dict[str, Log]]] = {}
-    for config, episodes in runs:
+    for run in runs:
+        config, episodes = run.config, run.episodes
         env_id, agent, seed = config["env"], config["agent"], config["seed"]
         if env_id not in OFFICIAL_IDS:
             continue
@@ -104,10 +105,11 @@ def score_runs(runs: Iterable[Run]) -> dict[tuple[str, int], dict[str, float]]:
     }
 
 
-def shortfalls(runs: Iterable[Run]) -> dict[tuple[str, int], dict[str, str]]:
+def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str]]:
     """What scores lack of what bsuite makes them from: by agent and seed, then by experiment."""
     lengths: dict[tuple[str, int], dict[str, list[int]]] = {}
-    for config, episodes in runs:
+    for run in runs:
+        config, episodes = run.config, run.episodes
         experiment = OFFICIAL_IDS.get(config["env"])
         if experiment is not None:
             found = lengths.setdefault((config["agent"], config["seed"]), {})

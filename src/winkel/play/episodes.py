@@ -10,14 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.play.observations import newest_frame, to_arrays
 from winkel.play.worlds import World
-from winkel.runs.checkpoint import load_checkpoint
-from winkel.runs.folder import CONFIG, find_runs
-from winkel.runs.recording import CHECKPOINTS
-from winkel.runs.trained import Arrays, Trained, encoded, load
+from winkel.runs.record import Arrays, RunRecord, encode_observation
+from winkel.runs.train import load
 from winkel.types import Clock
 
 MAX_STEPS = 10_000
@@ -26,29 +23,16 @@ RUNNING, ENDED, CUT = 0, 1, 2
 """Values of `state`."""
 
 
-def load_one(
-    path: Path, seed: int | None = None, mnist_dir: Path | None = None
-) -> tuple[Trained, Path]:
-    """Load the run of a seed (the first by default) under a folder; return it and its folder."""
-    trained = load(path, mnist_dir).of(seed)
-    trained = dataclasses.replace(trained, learner=jax.device_put(trained.learner))
-    if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
-        return trained, path
-    name = f"seed-{trained.config['seed']}"
-    if (path / name).is_dir():
-        return trained, path / name
-    return trained, next(run for run in find_runs(path) if run.name == name)
+def load_one(path: Path, seed: int | None = None, mnist_dir: Path | None = None) -> RunRecord:
+    """Load the run of a seed (the first by default) under a folder; its state is on the device."""
+    run = load(path, mnist_dir).of(seed)
+    learner, clock = jax.device_put((run.learner, run.clock))
+    return dataclasses.replace(run, learner=learner, clock=clock)
 
 
-def load_clock(folder: Path) -> Clock:
-    """Load the clock of a run's newest checkpoint."""
-    arrays = load_checkpoint(folder / CHECKPOINTS).arrays
-    return Clock(**{name: jnp.asarray(arrays[f"state/run.clock.{name}"]) for name in Clock._fields})
-
-
-def observe_after(trained: Trained, world: World, steps: int) -> np.ndarray:
+def observe_after(run: RunRecord, world: World, steps: int) -> np.ndarray:
     """Return the observation after so many greedy steps from the start of an episode."""
-    obs, policy = world.reset(), trained.policy()
+    obs, policy = world.reset(), run.policy()
     for step in range(steps):
         result = world.step(policy(obs))
         if result.boundary:
@@ -60,8 +44,7 @@ def observe_after(trained: Trained, world: World, steps: int) -> np.ndarray:
 
 
 def play(
-    trained: Trained,
-    task: Task,
+    run: RunRecord,
     world: World,
     *,
     episodes: int = 1,
@@ -74,8 +57,8 @@ def play(
     """Play episodes and return arrays over moments: each observation acted on, and each last one.
 
     Args:
-        trained: the run.
-        task: in which it was trained.
+        run: the run.
+        task: in which it was run.
         world: where to play.
         episodes: how many.
         clock: explore as the agent does at this time of training; act greedily without one.
@@ -92,8 +75,8 @@ def play(
     """
     for name, count in (("episodes", episodes), ("every", every), ("max_steps", max_steps)):
         require_integer(name, count, at_least=1)
-    explore = None if clock is None else _explorer(trained, clock, seed)
-    rows: dict[str, list[Any]] = {}
+    explore = None if clock is None else _explorer(run, clock, seed)
+    task, rows = run.task, dict[str, list[Any]]()
     shown: list[int] = []
     kept: list[np.ndarray] = []
 
@@ -108,7 +91,7 @@ def play(
     for episode in range(1, episodes + 1):
         moment: dict[str, Any] = {"return": 0.0, "episode": episode, "step": 0, "state": RUNNING}
         while moment["state"] == RUNNING:
-            estimates = trained.estimates(obs)
+            estimates = run.estimates(obs)
             action = int(np.argmax(estimates.value))
             if explore is not None:
                 action = explore(obs, moment["step"] == 0)
@@ -128,7 +111,7 @@ def play(
             obs = world.reset()
     arrays = {name: np.asarray(cells) for name, cells in rows.items()}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
-    inputs = None if trained.packing is None else trained.packing.inputs
+    inputs = None if run.packing is None else run.packing.inputs
     pictures = to_arrays(task.env.observation, kept, task.setting.get("size"), inputs)
     return arrays | {"shown": np.asarray(shown)} | pictures
 
@@ -137,25 +120,25 @@ def _decision(value: Any, bonus: Any, action: int) -> dict[str, Any]:
     return {"value": np.asarray(value), "bonus": np.asarray(bonus), "action": action}
 
 
-def _explorer(trained: Trained, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
+def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
     """Return a function that acts as the agent does when it trains, at a fixed time of training."""
     key_actor, key_act = (jax.random.fold_in(jax.random.key(seed), use) for use in (1, 2))
-    agent: Any = trained.agent
-    if trained.packing is not None and trained.packing.actions is not None:
-        available = jnp.asarray(trained.packing.actions)
+    agent: Any = run.agent
+    if run.packing is not None and run.packing.actions is not None:
+        available = jnp.asarray(run.packing.actions)
         agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
     actor, time = agent.init_actor(key_actor), 0
 
     @jax.jit
     def act(learner: Any, actor: Any, obs: Array, first: Array, key: PRNGKeyArray) -> Any:
-        return agent.act(learner, actor, obs, first, clock, trained.hyper, key)
+        return agent.act(learner, actor, obs, first, clock, run.hyper, key)
 
     def explore(obs: np.ndarray, first: bool) -> int:
         nonlocal actor, time
         time += 1
-        array = jnp.asarray(encoded(agent.spec.observation, obs))
+        array = jnp.asarray(encode_observation(agent.spec.observation, obs))
         key = jax.random.fold_in(key_act, time)
-        decision, actor = act(trained.learner, actor, array, jnp.asarray(first), key)
+        decision, actor = act(run.learner, actor, array, jnp.asarray(first), key)
         return int(decision.action)
 
     return explore

@@ -23,7 +23,7 @@ from winkel.errors import InputError
 from winkel.figures import style
 from winkel.files import ensure_folder, write_atomically
 from winkel.play.episodes import CUT, ENDED
-from winkel.runs.trained import Arrays
+from winkel.runs.record import Arrays
 
 MAX_GIF_FPS = 50
 """Viewers take shorter times between the frames of a GIF for mistakes."""

@@ -11,7 +11,7 @@ from winkel.envs.task import Task
 from winkel.errors import InputError
 from winkel.figures import style
 from winkel.play.observations import newest_frame, to_arrays
-from winkel.runs.trained import Arrays, Trained
+from winkel.runs.record import Arrays, RunRecord
 from winkel.types import OneHot
 
 MAX_NAMED = 4
@@ -37,10 +37,11 @@ def find_observation(task: Task, at: str) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(index, shape), np.int32)
 
 
-def inspection_arrays(trained: Trained, task: Task, obs: np.ndarray) -> Arrays:
+def inspection_arrays(run: RunRecord, obs: np.ndarray) -> Arrays:
     """Return the agent's estimates at an observation, as `draw` needs them."""
-    estimates, form = trained.estimates(obs), task.env.observation
-    inputs = None if trained.packing is None else trained.packing.inputs
+    task, estimates = run.task, run.estimates(obs)
+    form = task.env.observation
+    inputs = None if run.packing is None else run.packing.inputs
     shown = to_arrays(form, [newest_frame(form, obs)], task.setting.get("size"), inputs, 0)
     arrays = {
         "locations": np.asarray(estimates.members.locations),
@@ -48,19 +49,19 @@ def inspection_arrays(trained: Trained, task: Task, obs: np.ndarray) -> Arrays:
         "value": np.asarray(estimates.value),
         "disagreement": np.asarray(estimates.disagreement),
         "bonus": np.asarray(estimates.bonus),
-        "members": np.array(trained.agent.member_names()),
+        "members": np.array(run.agent.member_names()),
         "observation": shown["pictures"][0],
     }
     names = task.action_names or [f"action {action}" for action in range(len(arrays["value"]))]
     return arrays | {"actions": np.array(names)}
 
 
-def heatmap_arrays(trained: Trained, task: Task) -> Arrays | None:
+def heatmap_arrays(run: RunRecord) -> Arrays | None:
     """Return the snapshots of deep sea as grids, as `figures.heatmaps` needs them, if any."""
-    snapshots = trained.snapshots
+    task, snapshots = run.task, run.snapshots
     if not snapshots or not task.id.startswith("deep_sea"):
         return None
-    size, spec = int(task.setting["size"]), trained.agent.spec
+    size, spec = int(task.setting["size"]), run.agent.spec
     arrays = {
         name: snapshots[name].reshape(-1, *spec.observation.shape, spec.num_actions)
         for name in ("visits", "disagreement", "bonus")

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from winkel.errors import InputError
 from winkel.figures import style
-from winkel.runs.trained import Arrays
+from winkel.runs.record import Arrays, RunRecord
 from winkel.simulators.visits import VISITS, load_visits
 
 PANELS = 5
@@ -25,21 +24,22 @@ DECADES = 3
 _MAX_COLUMNS = 4
 
 
-def map_arrays(folder: Path, config: Mapping[str, Any], task: Any) -> tuple[str, Arrays] | None:
+def map_arrays(run: RunRecord) -> tuple[str, Arrays] | None:
     """Return the name of a run's map and its arrays: 'map' with walls, 'places' without.
 
     None if the run left no visits.
     """
-    if not (folder / VISITS).is_file():
+    if not (run.folder / VISITS).is_file():
         return None
-    found = load_visits(folder)
+    found = load_visits(run.folder)
     visits = found["visits"].reshape(PANELS, -1, *found["visits"].shape[1:]).sum(axis=1)
     made = int(np.flatnonzero(visits.any(axis=(1, 2)))[-1]) + 1
-    titles = np.array(_titles(config, made))
+    titles = np.array(_titles(run.config, made))
     arrays = {"visits": visits[:made], "extent": found["extent"], "titles": titles}
-    if hasattr(task.maker, "floor_plan"):
+    maker: Any = getattr(run.task, "maker", None)
+    if hasattr(maker, "floor_plan"):
         with contextlib.suppress(InputError):  # the file of the map is another one, or missing
-            return "map", arrays | task.maker.floor_plan()._asdict()
+            return "map", arrays | maker.floor_plan()._asdict()
     return "places", arrays
 
 

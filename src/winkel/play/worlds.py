@@ -52,19 +52,19 @@ class SimulatedWorld:
 
     def step(self, action: int) -> EnvStep:
         """Make one transition; if it ends the episode, `obs` is the first of the next one."""
-        moves = self._pool.step(np.array([action]))
-        if moves.lost[0]:
+        batch = self._pool.step(np.array([action]))
+        if batch.lost[0]:
             raise InputError("the simulator died in the middle of an episode; play again")
-        next_obs = moves.obs_next[0]
+        next_obs = batch.obs_next[0]
         if self._num_frames:
             next_obs = np.concatenate([self._obs[1:], next_obs[None]])
-        self._obs = self._first(moves.obs[0]) if moves.boundary[0] else next_obs
+        self._obs = self._first(batch.obs[0]) if batch.boundary[0] else next_obs
         return EnvStep(
-            reward=moves.reward[0],
-            discount=moves.discount[0],
+            reward=batch.reward[0],
+            discount=batch.discount[0],
             next_obs=next_obs,
             obs=self._obs,
-            boundary=moves.boundary[0],
+            boundary=batch.boundary[0],
             info={},
         )
 

@@ -23,7 +23,7 @@ from winkel.report.html import (
     section,
     table,
 )
-from winkel.runs.results import Record, Results
+from winkel.runs.results import Results, RunRecord
 from winkel.runs.spec import fingerprint
 
 MOST_LINKED = 3000
@@ -34,7 +34,7 @@ _HARDWARE = ("hardware", "platform", "device")
 
 def settings_section(results: Results) -> Html:
     """Budgets of each agent, and which of its fields differ from their defaults."""
-    by_agent: dict[str, list[Record]] = defaultdict(list)
+    by_agent: dict[str, list[RunRecord]] = defaultdict(list)
     for record in results.records:
         by_agent[record.config["agent"]].append(record)
     names = list(by_agent)
@@ -57,7 +57,7 @@ def settings_section(results: Results) -> Html:
     )
 
 
-def _settings_row(name: str, runs: Sequence[Record]) -> list[Cell | str]:
+def _settings_row(name: str, runs: Sequence[RunRecord]) -> list[Cell | str]:
     base = _base(runs[0])
     episodes = [len(r.episodes["return"]) for r in runs]
     steps = [int(r.episodes["length"].sum()) for r in runs]
@@ -71,13 +71,13 @@ def _settings_row(name: str, runs: Sequence[Record]) -> list[Cell | str]:
     return [agent(name), count_cell(len(runs)), *ranges, shown]
 
 
-def _base(record: Record) -> str:
+def _base(record: RunRecord) -> str:
     """The agent that a variant is made of."""
     name = str(record.config.get("algorithm", record.config["agent"]))
     return VARIANTS[name][0] if name in VARIANTS else name
 
 
-def changes(runs: Iterable[Record]) -> dict[str, list[str]]:
+def changes(runs: Iterable[RunRecord]) -> dict[str, list[str]]:
     """Fields that are not everywhere at their default, each with all its values.
 
     A support that follows the environment by default is left out where it does.
@@ -145,7 +145,7 @@ def _sweep(call: Mapping[str, Any]) -> str:
     )
 
 
-def _versions(records: Iterable[Record]) -> str:
+def _versions(records: Iterable[RunRecord]) -> str:
     found = Counter(
         ", ".join(f"{k} {v}" for k, v in sorted(r.config.get("versions", {}).items()))
         for r in records
@@ -153,15 +153,15 @@ def _versions(records: Iterable[Record]) -> str:
     return "; ".join(f"{name or 'unknown'} ({n:,} runs)" for name, n in sorted(found.items()))
 
 
-def _said(records: Iterable[Record], keys: Sequence[str]) -> str:
+def _said(records: Iterable[RunRecord], keys: Sequence[str]) -> str:
     found = {
         json.dumps(r.config[k], sort_keys=True) for r in records for k in keys if k in r.config
     }
     return "; ".join(text.strip('"') for text in sorted(found))
 
 
-def _records_table(records: Sequence[Record], out: Path) -> Html:
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+def _records_table(records: Sequence[RunRecord], out: Path) -> Html:
+    groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for record in records:
         groups[record.config["env"], record.config["agent"]].append(record)
     each = len(records) <= MOST_LINKED
@@ -177,7 +177,7 @@ def _records_table(records: Sequence[Record], out: Path) -> Html:
     )
 
 
-def _run_link(record: Record, out: Path) -> Html:
+def _run_link(record: RunRecord, out: Path) -> Html:
     mark = str(record.config.get("fingerprint", "config"))[:6]
     return element(
         "span",

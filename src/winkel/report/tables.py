@@ -39,7 +39,7 @@ from winkel.report.html import (
     section,
     table,
 )
-from winkel.runs.results import Arrays, Record, Results
+from winkel.runs.results import Arrays, Results, RunRecord
 
 OURS = "pe_dqn"
 _SEAS = ("deep_sea", "deep_sea_stochastic")
@@ -121,7 +121,7 @@ def _aggregates(arrays: Arrays) -> Html:
 
 def sea_section(results: Results) -> Html:
     """Deep sea by size and agent: found, first goal, regret; unsolved runs are censored."""
-    groups: dict[tuple[str, int, str, int], list[Record]] = defaultdict(list)
+    groups: dict[tuple[str, int, str, int], list[RunRecord]] = defaultdict(list)
     for r in results.records:
         if r.experiment in _SEAS and "bad" in r.episodes and num_episodes(r):
             sweep = "bsuite" if r.config["env"] in OFFICIAL_IDS else "extension"
@@ -152,7 +152,7 @@ def sea_section(results: Results) -> Html:
     )
 
 
-def _sea_row(key: tuple[str, int, str, int], runs: Sequence[Record]) -> list[Cell | str]:
+def _sea_row(key: tuple[str, int, str, int], runs: Sequence[RunRecord]) -> list[Cell | str]:
     sweep, size, name, budget = key
     first = np.array([first_treasure(r) for r in runs])
     regret = np.array([float(np.sum(r.episodes["bad"])) for r in runs])

@@ -7,7 +7,7 @@ import numpy as np
 from optuna.trial import Trial
 
 from winkel.errors import InputError
-from winkel.runs.spec import Configured
+from winkel.runs.configure import Configured
 from winkel.search.problem import Problem
 from winkel.search.pruning import LOOKS
 from winkel.search.scores import checked_score

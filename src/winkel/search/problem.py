@@ -8,8 +8,10 @@ from typing import Any
 from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
 from winkel.errors import InputError, require_integer
-from winkel.runs.spec import Configured, configure, field_name
-from winkel.runs.train import MAX_SEED, horizon_of, preset_fields, task_of
+from winkel.runs.configure import Configured, configure, field_name
+from winkel.runs.presets import preset_fields
+from winkel.runs.spec import MAX_SEED, make_horizon
+from winkel.runs.train import make_task
 from winkel.search.scores import Score, score_of
 from winkel.search.space import Choice, Space
 from winkel.training.lanes import Plan
@@ -50,7 +52,9 @@ class Problem:
             raise InputError(f"need a parameter to search over, got all fixed: {', '.join(fixed)}")
         object.__setattr__(self, "fields", fixed)
         object.__setattr__(self, "space", self.space._replace(parameters=left))
-        tasks = [task_of(w.id, self.agent, fixed, self.mnist_dir) for w in self.space.environments]
+        tasks = [
+            make_task(w.id, self.agent, fixed, self.mnist_dir) for w in self.space.environments
+        ]
         object.__setattr__(self, "tasks", tuple(tasks))
         for task, where in zip(tasks, self.space.environments, strict=True):
             if where.score == "visited" and not isinstance(task.env.observation, OneHot):
@@ -81,7 +85,7 @@ class Problem:
     def plans(self, environment: int, configured: Configured) -> list[Plan]:
         """The runs of a configuration in one of the environments."""
         task, where = self.tasks[environment], self.space.environments[environment]
-        horizon: Horizon = horizon_of(task, where.episodes, where.steps)
+        horizon: Horizon = make_horizon(task, where.episodes, where.steps)
         return [
             Plan(
                 params=task.params,

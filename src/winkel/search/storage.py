@@ -18,8 +18,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from winkel.errors import InputError
-from winkel.files import ensure_folder
-from winkel.runs.folder import write_text
+from winkel.files import ensure_folder, write_text
 from winkel.version import __version__
 
 Made = TypeVar("Made")

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays
-from winkel.simulators.pool import Moves
+from winkel.simulators.pool import StepBatch
 
 VISITS = "visits.npz"
 PROBES = ("x", "y")
@@ -114,7 +114,7 @@ def _first_cell(places: np.ndarray) -> float:
 @contextlib.contextmanager
 def watch_visits(
     task: Any, runs: Sequence[tuple[Path, int, int, bool]], notice: Callable[[str], None]
-) -> Iterator[Callable[[Moves, int], None] | None]:
+) -> Iterator[Callable[[StepBatch, int], None] | None]:
     """Return a function for `watch` of a session that leaves `visits.npz` with its runs.
 
     None if the task has no probes x and y. Counts are saved at other times than checkpoints: a
@@ -138,13 +138,13 @@ def watch_visits(
             if folder.is_dir() and (arrays := visits.arrays())["visits"].size:
                 save_arrays(folder / VISITS, arrays)
 
-    def watch(moves: Moves, steps: int) -> None:
+    def watch(batch: StepBatch, steps: int) -> None:
         nonlocal saved_at
-        places = moves.probes[:, columns].astype(np.float64)
+        places = batch.probes[:, columns].astype(np.float64)
         for run, visits in enumerate(counters.values()):
             own = slice(run * task.num_envs, (run + 1) * task.num_envs)
-            kept = ~moves.lost[own]
-            ended = int((moves.boundary[own] & kept).sum())
+            kept = ~batch.lost[own]
+            ended = int((batch.boundary[own] & kept).sum())
             visits.add(places[own][kept], steps - task.num_envs, ended)
         if time.monotonic() - saved_at >= SAVE_SECONDS:
             save()

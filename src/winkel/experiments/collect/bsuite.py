@@ -17,7 +17,6 @@ from winkel.experiments.collect.common import (
 )
 from winkel.experiments.score import OFFICIAL_IDS, score_runs, score_tags
 from winkel.experiments.statistics import student_interval
-from winkel.runs.folder import Run
 from winkel.runs.results import Arrays, Results
 
 Scores = Mapping[tuple[str, int], Mapping[str, float]]
@@ -70,7 +69,7 @@ def _score(results: Results) -> tuple[Scores, np.ndarray]:
     if not selection.records:
         raise InputError("no runs of bsuite's own settings (such as deep_sea/0)")
     selection.notes += [*_incomplete(selection), *_short(selection)]
-    scored = score_runs(Run(r.config, r.episodes) for r in selection.records)
+    scored = score_runs(selection.records)
     selection.notes += _absent(scored)
     return scored, selection.closing_notes()
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from winkel.errors import InputError
 from winkel.experiments.statistics import Band, Interval
-from winkel.runs.results import Record, Results
+from winkel.runs.results import Results, RunRecord
 
 _RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
 _BY_ENVIRONMENT = ("z_min", "z_max")  # defaults that follow the range of the environment's returns
@@ -23,17 +23,17 @@ _BY_ENVIRONMENT = ("z_min", "z_max")  # defaults that follow the range of the en
 class Selection:
     """The runs of a figure. Each step that leaves some out says so in the notes."""
 
-    records: list[Record]
+    records: list[RunRecord]
     notes: list[str] = dataclasses.field(default_factory=list)
 
-    def keep(self, wanted: Callable[[Record], bool], otherwise: str) -> None:
+    def keep(self, wanted: Callable[[RunRecord], bool], otherwise: str) -> None:
         """Leave out runs; `otherwise` says which they are, after 'left out: 3 runs'."""
         others = [r for r in self.records if not wanted(r)]
         self.records = [r for r in self.records if wanted(r)]
         if others:
             self.notes.append(f"left out: {_count(others)} {otherwise}")
 
-    def keep_most(self, key: Callable[[Record], Any], say: Callable[[Any], str]) -> Any:
+    def keep_most(self, key: Callable[[RunRecord], Any], say: Callable[[Any], str]) -> Any:
         """Only runs that have the commonest value of a key, the largest of equally common ones."""
         groups: dict[Any, int] = defaultdict(int)
         for record in self.records:
@@ -45,7 +45,7 @@ class Selection:
         self.records = [r for r in self.records if key(r) == chosen]
         return chosen
 
-    def keep_first(self, key: Callable[[Record], Hashable], what: str) -> None:
+    def keep_first(self, key: Callable[[RunRecord], Hashable], what: str) -> None:
         """One run of each; the second of the same agent and seed is not another sample."""
         found: set[Hashable] = set()
         first = []
@@ -92,12 +92,12 @@ def select(
     return selection
 
 
-def num_episodes(record: Record) -> int:
+def num_episodes(record: RunRecord) -> int:
     """How many a run has."""
     return len(record.episodes["return"])
 
 
-def budget_of(record: Record) -> int:
+def budget_of(record: RunRecord) -> int:
     """How many episodes a run has in the end: it has them, or its plan says so if it goes on."""
     horizon = record.config.get("horizon") or {}
     planned = record.config.get("until") or horizon.get("episodes")
@@ -110,9 +110,9 @@ def text(lines: Iterable[str]) -> np.ndarray:
 
 
 def seed_table(
-    records: Iterable[Record],
-    axes: Sequence[tuple[Sequence[Any], Callable[[Record], Any]]],
-    value: Callable[[Record], Any],
+    records: Iterable[RunRecord],
+    axes: Sequence[tuple[Sequence[Any], Callable[[RunRecord], Any]]],
+    value: Callable[[RunRecord], Any],
 ) -> np.ndarray:
     """Values by the labels of some axes, the last axis over seeds [..., K]; NaN where none is."""
     cells: dict[tuple[int, ...], list[float]] = defaultdict(list)
@@ -143,7 +143,7 @@ def no_band(shape: tuple[int, ...]) -> Band:
     return Band(*(np.full(shape, np.nan) for _ in Band._fields))
 
 
-def _count(records: Sequence[Record]) -> str:
+def _count(records: Sequence[RunRecord]) -> str:
     return f"{len(records)} run{'s' if len(records) > 1 else ''}"
 
 
@@ -162,7 +162,7 @@ def _problems(
     return found
 
 
-def _unequal_seeds(records: Iterable[Record]) -> list[str]:
+def _unequal_seeds(records: Iterable[RunRecord]) -> list[str]:
     """One line on agents that lack a setting or seed which others have in that experiment."""
     have: dict[str, set[tuple[str, int]]] = defaultdict(set)
     envs: dict[str, set[str]] = defaultdict(set)
@@ -178,7 +178,7 @@ def _unequal_seeds(records: Iterable[Record]) -> list[str]:
     return [f"of {len(every)} pairs of setting and seed some agents have fewer: {', '.join(fewer)}"]
 
 
-def _unequal_settings(records: Iterable[Record]) -> list[str]:
+def _unequal_settings(records: Iterable[RunRecord]) -> list[str]:
     """Agents whose runs differ in a field, but for a support that follows the environment."""
     values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for record in records:

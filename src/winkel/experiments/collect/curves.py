@@ -9,7 +9,7 @@ import numpy as np
 from winkel.errors import InputError
 from winkel.experiments.collect.common import Selection, no_band, text
 from winkel.experiments.statistics import Band, student_interval
-from winkel.runs.results import Arrays, Record
+from winkel.runs.results import Arrays, RunRecord
 
 POINTS = 50
 """Points of a curve at most."""
@@ -38,10 +38,10 @@ class Curves(NamedTuple):
 def panels_of(
     whole: Selection,
     names: Sequence[str],
-    name_of: Callable[[Record], str],
+    name_of: Callable[[RunRecord], str],
     *,
     clock: str,
-    budget: Callable[[Record], Any],
+    budget: Callable[[RunRecord], Any],
     say: Callable[[Any], str],
 ) -> Arrays:
     """Curves of all agents in a panel for each name; leaves in `whole` the runs that are shown."""
@@ -65,7 +65,7 @@ def panels_of(
 
 
 def returns_of(
-    records: Sequence[Record], notes: list[str], clock: str
+    records: Sequence[RunRecord], notes: list[str], clock: str
 ) -> tuple[list[Series], bool]:
     """Returns of each run over 'episodes' or 'env_steps', and whether they are greedy ones.
 
@@ -88,7 +88,7 @@ def returns_of(
     return found, not without
 
 
-def scale_of(record: Record) -> float:
+def scale_of(record: RunRecord) -> float:
     """What an environment multiplies its rewards by, in '_scale' experiments."""
     if not record.experiment.endswith("_scale"):
         return 1.0
@@ -96,7 +96,7 @@ def scale_of(record: Record) -> float:
 
 
 def average(
-    records: Sequence[Record], series: Sequence[Series], agents: Sequence[str], *, binned: bool
+    records: Sequence[RunRecord], series: Sequence[Series], agents: Sequence[str], *, binned: bool
 ) -> Curves:
     """The mean over settings of each seed, then over seeds, for all agents."""
     x, points = _binned(series) if binned else _interpolated(series)
@@ -131,9 +131,9 @@ def _stacked(panels: Sequence[Curves]) -> Arrays:
     }
 
 
-def _evaluations(record: Record, clock: str, notes: list[str]) -> Arrays:
+def _evaluations(record: RunRecord, clock: str, notes: list[str]) -> Arrays:
     try:
-        found = record.evaluations()
+        found = record.evaluations
     except InputError as error:
         notes.append(str(error))
         return {}

@@ -4,7 +4,7 @@ from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.experiments.collect.bsuite import hard
 from winkel.experiments.collect.common import budget_of, select, text
 from winkel.experiments.collect.curves import panels_of
-from winkel.runs.results import Arrays, Record, Results
+from winkel.runs.results import Arrays, Results, RunRecord
 
 DOOM = "doom"
 """The experiment of VizDoom's runs."""
@@ -48,7 +48,7 @@ def collect_vizdoom(results: Results) -> Arrays:
     return {"settings": text(settings), **arrays, "notes": whole.closing_notes()}
 
 
-def setting_of(record: Record) -> str:
+def setting_of(record: RunRecord) -> str:
     """Such as 'very-sparse' of 'doom:my-way-home/very-sparse', with options where it has some."""
     return str(record.config["env"]).rpartition("/")[2]
 
@@ -57,7 +57,7 @@ def _rank(name: str) -> tuple[int, str]:
     return (_SPARSITY.index(name) if name in _SPARSITY else len(_SPARSITY), name)
 
 
-def _plan(record: Record) -> tuple[int, int]:
+def _plan(record: RunRecord) -> tuple[int, int]:
     """Steps and episodes that a run was to have; zero where it does not say."""
     horizon = record.config.get("horizon") or {}
     return horizon.get("steps") or 0, horizon.get("episodes") or 0

@@ -15,7 +15,7 @@ from winkel.experiments.collect.common import (
     text,
 )
 from winkel.experiments.statistics import median_iqr
-from winkel.runs.results import Arrays, Record, Results
+from winkel.runs.results import Arrays, Results, RunRecord
 
 QUANTITIES = ("first", "regret")
 """Of the figure of ensemble sizes: the first episode with treasure, and episodes without it."""
@@ -94,7 +94,7 @@ def sea_runs(
     return selection
 
 
-def size_of(record: Record) -> int:
+def size_of(record: RunRecord) -> int:
     """N; 0 where a run does not say."""
     return int(record.config.get("setting", {}).get("size", 0))
 
@@ -104,33 +104,33 @@ def say_budget(episodes: int) -> str:
     return f"of {episodes:,} episodes"
 
 
-def regret_of(record: Record) -> float:
+def regret_of(record: RunRecord) -> float:
     """Episodes without treasure; infinity when there was none at all."""
     bad = np.asarray(record.episodes["bad"], bool)
     return np.inf if bad.all() else float(bad.sum())
 
 
-def first_treasure(record: Record) -> float:
+def first_treasure(record: RunRecord) -> float:
     """The first episode that is not bad, counted from 1; infinity when all are."""
     good = np.flatnonzero(~np.asarray(record.episodes["bad"], bool))
     return float(good[0] + 1) if len(good) else np.inf
 
 
-def _kind(record: Record) -> str:
+def _kind(record: RunRecord) -> str:
     """All that makes a sea but its size and which action means right."""
     setting = dict(record.config["setting"])
     rest = {k: v for k, v in setting.items() if k not in ("size", "mapping_seed")}
     return json.dumps(rest, sort_keys=True)
 
 
-def _members(record: Record) -> int:
+def _members(record: RunRecord) -> int:
     """Of BDQN+P; 0 for any other agent."""
     if record.config.get("algorithm") != "bdqn":
         return 0
     return int(record.config.get("config", {}).get("num_members", 0))
 
 
-def _is_pe_dqn(record: Record) -> bool:
+def _is_pe_dqn(record: RunRecord) -> bool:
     return record.config.get("algorithm") == "pe_dqn"
 
 

@@ -16,7 +16,7 @@ from winkel.experiments.collect.common import (
 )
 from winkel.experiments.collect.sea import say_budget, sea_runs, size_of
 from winkel.experiments.statistics import median_iqr
-from winkel.runs.results import Arrays, Record, Results
+from winkel.runs.results import Arrays, Results, RunRecord
 
 PROJECTIONS = ("quantile", "categorical")
 MOMENTS = ("mean", "variance", "skewness", "kurtosis")
@@ -80,7 +80,7 @@ def collect_heatmaps(results: Results) -> Arrays:
     if not records:
         raise InputError("no deep_sea runs")
     records.sort(key=lambda r: r.config["agent"] != "pe_dqn")
-    found = ((r, r.snapshots()) for r in records)
+    found = ((r, r.snapshots) for r in records)
     record, snapshots = next((pair for pair in found if pair[1]), (None, {}))
     if record is None:
         raise InputError("no deep_sea runs with snapshots")
@@ -101,13 +101,13 @@ def collect_heatmaps(results: Results) -> Arrays:
     }
 
 
-def shares(record: Record) -> np.ndarray:
+def shares(record: RunRecord) -> np.ndarray:
     """Distinct state-actions seen so far, of those that can be, after each episode."""
     size = size_of(record)
     return np.asarray(record.episodes["seen"], float) / (size * (size + 1))
 
 
-def _share_after(episode: int) -> Callable[[Record], float]:
+def _share_after(episode: int) -> Callable[[RunRecord], float]:
     return lambda record: float(shares(record)[episode - 1])
 
 
