@@ -12,8 +12,8 @@ from terminal_helpers import refused
 from winkel import cli
 from winkel.envs.simulator_task import SimulatorTask
 from winkel.play import film
+from winkel.play.environment import open_environment
 from winkel.play.episodes import load_one, observe_after, play
-from winkel.play.worlds import open_world
 from winkel.simulators.visits import VISITS, Visits
 
 pytestmark = pytest.mark.usefixtures("small_torso", "wide")
@@ -48,8 +48,8 @@ def test_a_film_is_written_and_its_episodes_are_told(runs, tmp_path, capsys):
     arguments = ["play", runs / "rooms", "--seed", 7, "--episodes", 2, "--world-seed", 4]
     cli.main([*map(str, arguments), "--out", str(out), "--fps", "20"])
     printed = capsys.readouterr().out
-    with open_world(room_task(), 4) as world:
-        played = play(load_one(runs / "rooms", 7), world, episodes=2)
+    with open_environment(room_task(), 4) as env:
+        played = play(load_one(runs / "rooms", 7), env, episodes=2)
     for episode, moment in ((1, LENGTH), (2, 2 * LENGTH + 1)):
         total = played["return"][moment]
         assert f"episode {episode}: return {total:.4g}, length {LENGTH}\n" in printed
@@ -98,8 +98,8 @@ def test_the_newest_frame_stands_beside_the_distributions(runs, tmp_path, at, st
     out = ["--out", str(tmp_path), "--formats", "png"]
     cli.main(["inspect", str(runs / "rooms"), "--seed", "7", "--at", at, *out])
     trained = load_one(runs / "rooms", 7)
-    with open_world(room_task()) as world:
-        stack = observe_after(trained, world, steps)
+    with open_environment(room_task()) as env:
+        stack = observe_after(trained, env, steps)
     arrays = np.load(tmp_path / "inspect.npz")
     np.testing.assert_array_equal(arrays["observation"], stack[-1])
     assert arrays["observation"].dtype == np.uint8

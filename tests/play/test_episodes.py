@@ -10,6 +10,7 @@ from play.rooms import LENGTH, PLAIN, ROOM, STACK, Room, made_run, room_task
 from winkel.envs.registry import make
 from winkel.envs.task import Packing
 from winkel.errors import InputError
+from winkel.play.environment import CompiledEnvironment, SimulatedEnvironment, open_environment
 from winkel.play.episodes import (
     CUT,
     ENDED,
@@ -19,7 +20,6 @@ from winkel.play.episodes import (
     play,
 )
 from winkel.play.observations import newest_frame, to_arrays
-from winkel.play.worlds import CompiledWorld, SimulatedWorld, open_world
 from winkel.simulators import Pool
 from winkel.simulators.vizdoom.my_way_home import DoomMaker
 from winkel.training.steps import start_clock
@@ -47,8 +47,8 @@ def played(run, task=None, *, world_seed=0, **how):
     """Episodes of a run in its own task or in another one."""
     if task is not None:
         run = dataclasses.replace(run, spec=dataclasses.replace(run.spec, task=task))
-    with open_world(run.task, world_seed) as world:
-        return play(run, world, **how)
+    with open_environment(run.task, world_seed) as env:
+        return play(run, env, **how)
 
 
 def by_hand(trained, seed, episodes):
@@ -194,10 +194,13 @@ def test_the_greedy_observation_after_some_steps(room):
     trained = room
     expected = [stack for stack, _, _ in by_hand(trained, 0, 1)]
     for steps in (0, 1, LENGTH - 1):
-        with open_world(room_task()) as world:
-            np.testing.assert_array_equal(observe_after(trained, world, steps), expected[steps])
-    with open_world(room_task()) as world, pytest.raises(InputError, match="fewer than 6 steps"):
-        observe_after(trained, world, LENGTH)
+        with open_environment(room_task()) as env:
+            np.testing.assert_array_equal(observe_after(trained, env, steps), expected[steps])
+    with (
+        open_environment(room_task()) as env,
+        pytest.raises(InputError, match="fewer than 6 steps"),
+    ):
+        observe_after(trained, env, LENGTH)
 
 
 def test_a_run_is_found_by_its_seed(root):
@@ -218,7 +221,7 @@ def test_nothing_is_played_zero_times(room, name):
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_seeds_have_32_bits(seed):
-    with pytest.raises(InputError, match=f"got {seed}"), open_world(make("catch/0"), seed):
+    with pytest.raises(InputError, match=f"got {seed}"), open_environment(make("catch/0"), seed):
         pass
 
 
@@ -227,10 +230,10 @@ def test_a_simulator_that_dies_is_told():
         def step(self, actions):
             return super().step(actions)._replace(lost=np.array([True]))
 
-    world = SimulatedWorld(Dying(room_task(PLAIN).maker, [0], 0), Dense((3,)))
-    world.reset()
+    env = SimulatedEnvironment(Dying(room_task(PLAIN).maker, [0], 0), Dense((3,)))
+    env.reset()
     with pytest.raises(InputError, match="died"):
-        world.step(0)
+        env.step(0)
 
 
 def test_worlds_of_jax_begin_differently_each_time():
@@ -238,8 +241,8 @@ def test_worlds_of_jax_begin_differently_each_time():
     task = make("umbrella_length/0")
 
     def course(seed):
-        world = CompiledWorld(task, seed)
-        return [world.reset().tolist() for _ in range(8)]
+        env = CompiledEnvironment(task, seed)
+        return [env.reset().tolist() for _ in range(8)]
 
     assert course(0) == course(0)
     assert course(0) != course(1)

@@ -11,8 +11,8 @@ from winkel.errors import InputError
 from winkel.figures import heatmaps, style
 from winkel.files import ensure_folder, save_arrays
 from winkel.play import inspection, maps
+from winkel.play.environment import open_environment
 from winkel.play.episodes import load_one, observe_after
-from winkel.play.worlds import open_world
 from winkel.runs.record import Arrays
 
 FIGURES = {"inspect": inspection, "heatmaps": heatmaps, "map": maps, "places": maps}
@@ -46,8 +46,8 @@ class Inspect:
         if task.compiled and self.at != "start":
             obs = inspection.find_observation(task, self.at)
         elif self.at == "start" or self.at.isdecimal():
-            with open_world(task, notice=say) as world:
-                obs = observe_after(run, world, 0 if self.at == "start" else int(self.at))
+            with open_environment(task, notice=say) as env:
+                obs = observe_after(run, env, 0 if self.at == "start" else int(self.at))
         else:
             raise InputError(f"need --at start, or a number of greedy steps, got {self.at!r}")
         arrays = inspection.inspection_arrays(run, obs)

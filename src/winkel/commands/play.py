@@ -9,9 +9,9 @@ import tyro
 
 from winkel.commands.terminal import progress_bar, say
 from winkel.errors import InputError
+from winkel.play.environment import open_environment
 from winkel.play.episodes import CUT, MAX_STEPS, load_one, play
 from winkel.play.film import check_film, write_film
-from winkel.play.worlds import open_world
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +49,11 @@ class Play:
         run = load_one(self.path, self.seed, self.mnist_dir)
         out, config = self.out or run.folder / "play.gif", run.config
         check_film(out, self.fps)
-        with progress_bar() as progress, open_world(run.task, self.world_seed, say) as world:
+        with progress_bar() as progress, open_environment(run.task, self.world_seed, say) as env:
             bar = progress.add_task("play", total=None)
             played = play(
                 run,
-                world,
+                env,
                 episodes=self.episodes,
                 clock=run.clock if self.policy == "exploring" else None,
                 seed=self.world_seed,

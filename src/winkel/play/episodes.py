@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from winkel.errors import InputError, require_integer
+from winkel.play.environment import PlayedEnvironment
 from winkel.play.observations import newest_frame, to_arrays
-from winkel.play.worlds import World
 from winkel.runs.record import Arrays, RunRecord, encode_observation
 from winkel.runs.train import load
 from winkel.types import Clock
@@ -30,11 +30,11 @@ def load_one(path: Path, seed: int | None = None, mnist_dir: Path | None = None)
     return dataclasses.replace(run, learner=learner, clock=clock)
 
 
-def observe_after(run: RunRecord, world: World, steps: int) -> np.ndarray:
+def observe_after(run: RunRecord, env: PlayedEnvironment, steps: int) -> np.ndarray:
     """Return the observation after so many greedy steps from the start of an episode."""
-    obs, policy = world.reset(), run.policy()
+    obs, policy = env.reset(), run.policy()
     for step in range(steps):
-        result = world.step(policy(obs))
+        result = env.step(policy(obs))
         if result.boundary:
             raise InputError(
                 f"need fewer than {step + 1} steps, at which the greedy episode ends, got {steps}"
@@ -45,7 +45,7 @@ def observe_after(run: RunRecord, world: World, steps: int) -> np.ndarray:
 
 def play(
     run: RunRecord,
-    world: World,
+    env: PlayedEnvironment,
     *,
     episodes: int = 1,
     clock: Clock | None = None,
@@ -57,10 +57,9 @@ def play(
     """Play episodes and return arrays over moments: each observation acted on, and each last one.
 
     Args:
-        run: the run.
-        task: in which it was run.
-        world: where to play.
-        episodes: how many.
+        run: a run that is loaded with its agent.
+        env: an environment of its task.
+        episodes: number of episodes.
         clock: explore as the agent does at this time of training; act greedily without one.
         seed: of the random numbers of exploration.
         every: keep a picture of every so many moments of an episode, and of its last.
@@ -87,7 +86,7 @@ def play(
         for name, cell in moment.items():
             rows.setdefault(name, []).append(cell)
 
-    obs, played = world.reset(), 0
+    obs, played = env.reset(), 0
     for episode in range(1, episodes + 1):
         moment: dict[str, Any] = {"return": 0.0, "episode": episode, "step": 0, "state": RUNNING}
         while moment["state"] == RUNNING:
@@ -95,8 +94,9 @@ def play(
             action = int(np.argmax(estimates.value))
             if explore is not None:
                 action = explore(obs, moment["step"] == 0)
-            add(obs, moment | _decision(estimates.value, estimates.bonus, action))
-            result = world.step(action)
+            decided = {"value": estimates.value, "bonus": estimates.bonus, "action": action}
+            add(obs, moment | decided)
+            result = env.step(action)
             obs, last, played = result.obs, result.next_obs, played + 1
             moment["return"] += float(result.reward)
             moment["step"] += 1
@@ -106,18 +106,14 @@ def play(
                 moment["state"] = CUT
             progress(played)
         nothing = np.full_like(estimates.value, np.nan)
-        add(last, moment | _decision(nothing, nothing, -1))
+        add(last, moment | {"value": nothing, "bonus": nothing, "action": -1})
         if moment["state"] == CUT and episode < episodes:
-            obs = world.reset()
+            obs = env.reset()
     arrays = {name: np.asarray(cells) for name, cells in rows.items()}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
     inputs = None if run.packing is None else run.packing.inputs
     pictures = to_arrays(task.env.observation, kept, task.setting.get("size"), inputs)
     return arrays | {"shown": np.asarray(shown)} | pictures
-
-
-def _decision(value: Any, bonus: Any, action: int) -> dict[str, Any]:
-    return {"value": np.asarray(value), "bonus": np.asarray(bonus), "action": action}
 
 
 def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:

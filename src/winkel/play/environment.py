@@ -17,7 +17,7 @@ from winkel.types import EnvStep, Image, Observation
 MAX_SEED = 2**32 - 1
 
 
-class CompiledWorld:
+class CompiledEnvironment:
     """An environment of `winkel.envs`."""
 
     def __init__(self, task: Task, seed: int):
@@ -37,7 +37,7 @@ class CompiledWorld:
         return jax.device_get(step)
 
 
-class SimulatedWorld:
+class SimulatedEnvironment:
     """A simulator, in a pool of one, whose frames are stacked."""
 
     def __init__(self, pool: Pool, observation: Observation):
@@ -72,19 +72,19 @@ class SimulatedWorld:
         return np.repeat(obs[None], self._num_frames, axis=0) if self._num_frames else obs
 
 
-World = CompiledWorld | SimulatedWorld
+PlayedEnvironment = CompiledEnvironment | SimulatedEnvironment
 """One environment. Observations are what the agent gets: a stack of frames if it has frames."""
 
 
 @contextlib.contextmanager
-def open_world(
+def open_environment(
     task: Any, seed: int = 0, notice: Callable[[str], None] = lambda _: None
-) -> Iterator[World]:
+) -> Iterator[PlayedEnvironment]:
     """Start one environment of a task; the seed decides all of its episodes."""
-    if require_integer("a world's seed", seed, at_least=0) > MAX_SEED:
-        raise InputError(f"need a world's seed <= {MAX_SEED}, got {seed}")
+    if require_integer("an environment's seed", seed, at_least=0) > MAX_SEED:
+        raise InputError(f"need an environment's seed <= {MAX_SEED}, got {seed}")
     if task.compiled:
-        yield CompiledWorld(task, seed)
+        yield CompiledEnvironment(task, seed)
     else:
         with dataclasses.replace(task, workers=0).pool([seed], notice) as pool:
-            yield SimulatedWorld(pool, task.env.observation)
+            yield SimulatedEnvironment(pool, task.env.observation)
