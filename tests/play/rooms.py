@@ -1,23 +1,24 @@
-"""Worlds to look at, and runs in them that nobody had to train."""
+"""Small simulators, and runs in them that need no training."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from winkel.envs.host import HostEnv, HostTask
 from winkel.envs.registry import make as make_task
+from winkel.envs.simulator_task import SimulatorTask
+from winkel.envs.task import EnvShape
 from winkel.runs.checkpoint import pack
 from winkel.runs.configure import configure
 from winkel.runs.recorder import Recorder
 from winkel.runs.session import state_shapes
 from winkel.runs.spec import Options, make_spec
-from winkel.simulators import Layout, Moved
+from winkel.simulators import Layout, Step
 from winkel.simulators.names import parse
 from winkel.training.steps import Horizon
 from winkel.types import Dense, Image
 
 SIDE, LENGTH, STACK = 12, 6, 3
-ROOM, PLAIN = "experiments.play_worlds:make", "experiments.play_worlds:make_plain"
+ROOM, PLAIN = "play.rooms:make", "play.rooms:make_plain"
 TINY = {"hidden": (8,), "batch_size": 4, "burn_in": 16, "capacity": 64, "num_atoms": 5}
 OPTIONS = Options(chunk_steps=10, checkpoint_seconds=1e9, snapshots=0)
 
@@ -52,7 +53,7 @@ class Room:
         self.time += 1
         self.column = min(self.column + (action == 0), SIDE - 1)
         self.row = min(self.row + (action == 1), SIDE - 1)
-        return Moved(
+        return Step(
             obs=self.look(),
             reward=float(action == 0),
             discount=1.0,
@@ -85,16 +86,16 @@ def make_plain():
 
 
 def room_task(name=ROOM):
-    """The simulator as `make_host` has it, without a look at it."""
+    """The task of a room, without starting the simulator."""
     shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
     maker = parse(name).maker
-    env = HostEnv(shown, Room.num_actions)
-    return HostTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
+    env = EnvShape(shown, Room.num_actions)
+    return SimulatorTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
 
 
 def made_run(out, env, agent="dltv", seed=0, **fields):
     """The folder of a run that has ended, with random numbers for what it learned."""
-    task = room_task(env) if env.startswith("experiments.") else make_task(env)
+    task = room_task(env) if env.startswith("play.") else make_task(env)
     configured = configure(agent, TINY | {"channels": 1} | fields, task)
     spec = make_spec(task, configured, seed, Horizon(steps=100), None, OPTIONS)
     rng = np.random.default_rng(seed)
