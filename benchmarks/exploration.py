@@ -15,7 +15,7 @@ import numpy as np
 
 import winkel
 from winkel.envs.registry import make
-from winkel.runs.session import Options
+from winkel.runs.spec import Options
 
 HORIZON = 10_000
 

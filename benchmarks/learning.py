@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 import winkel
+from winkel.analysis.scores import log_of, score_experiment
 from winkel.envs.registry import make_batch
-from winkel.experiments.score import log_of, score_experiment
 from winkel.runs.rollout import make_policy, rollout
 from winkel.runs.spec import Options
 

@@ -1,7 +1,7 @@
-"""What batching is worth in a search: N trials in lanes against the same N one after the other.
+"""Time N trials of a search in lanes, and the same N one after the other.
 
-Both make the same updates, without pruning; each kind is run once before it is timed, so that
-neither pays for compilation. Prints both times and their ratio.
+Both make the same updates, without pruning; each is run once before it is timed, so compilation is
+not part of either time. Prints both times and their ratio.
 
     python benchmarks/search.py                     # a CPU: 8 trials on deep sea 6
     python benchmarks/search.py --alone 8           # an accelerator: 64 trials, deep sea 20
@@ -17,8 +17,8 @@ import numpy as np
 
 from winkel.search.population import Population
 from winkel.search.problem import Problem
-from winkel.search.space import Choice, Space, environment
-from winkel.search.storage import open_study
+from winkel.search.space import Space, parse_environment
+from winkel.search.study import open_study
 
 
 def main(arguments: list[str] | None = None) -> float:
@@ -33,10 +33,8 @@ def main(arguments: list[str] | None = None) -> float:
     problem = Problem(
         agent=options.agent,
         space=Space(
-            parameters={
-                "learning_rate": Choice(tuple(np.geomspace(5e-5, 1e-3, options.trials).tolist()))
-            },
-            environments=(environment(options.env),),
+            parameters={"learning_rate": np.geomspace(5e-5, 1e-3, options.trials).tolist()},
+            environments=(parse_environment(options.env),),
             prune=False,
             preset=None,
         ),
@@ -62,9 +60,9 @@ def measured(problem: Problem, trials: int, lanes: int) -> float:
 
 def searched(problem: Problem, trials: int, lanes: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        shared = open_study(Path(folder), None, "bench", problem.identity(), resume=False)
-        standing = Population(problem=problem, shared=shared, wanted=trials, lanes=lanes).run()
-        assert standing.complete == trials, standing
+        study = open_study(Path(folder), None, "bench", problem, resume=False)
+        progress = Population(problem=problem, study=study, wanted=trials, lanes=lanes).run()
+        assert progress.trials["complete"] == trials, progress
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ from bsuite.environments.umbrella_chain import UmbrellaChain
 from bsuite.experiments.cartpole_swingup.cartpole_swingup import CartpoleSwingup
 from bsuite.utils import datasets, wrappers
 
+from winkel.analysis.scores import log_of
 from winkel.envs.bsuite.families import FAMILIES, bsuite_info, family_of
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.experiments.score import log_of
 
 
 class Tap:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from winkel.errors import InputError
-from winkel.figures import RUN_FIGURES, inspect, style
+from winkel.figures import inspect, style
 
 
 def prediction(rng, members, actions, atoms=11, *, bonus=True, picture=(5, 5)):
@@ -171,7 +171,7 @@ def test_a_certain_return_has_an_axis_too(rng):
 
 def test_draws_the_same_file_each_time(rng, tmp_path):
     results = prediction(rng, 2, 3)
-    assert {*RUN_FIGURES["inspect"].NEEDS, "members"} == set(results)
+    assert {*inspect.NEEDS, "members"} == set(results)
     assert all(results[name].ndim == axes for name, axes in inspect.NEEDS.items())
     with style.paper_style():
         first, second = (

@@ -19,10 +19,10 @@ def save(root, env, agent, seed, episodes, **config):
     save_run(run_folder(root, env, agent, seed), RunRecord(config, episodes))
 
 
-def sea(root, agent, size, bads, *, seen=0.5, algorithm=None, config=None):
-    """A seed for each number of bad episodes, which come first; `seen`: share or one per seed."""
-    seen = np.broadcast_to(seen, len(bads))
-    for seed, (bad, share) in enumerate(zip(bads, seen, strict=True)):
+def deep_sea(root, agent, size, bads, *, visited=0.5, algorithm=None, config=None):
+    """A seed for each number of bad episodes, which come first; `visited` is a share or several."""
+    visited = np.broadcast_to(visited, len(bads))
+    for seed, (bad, share) in enumerate(zip(bads, visited, strict=True)):
         flags = np.arange(EPISODES) < bad
         episodes = {
             "return": np.where(flags, 0.0, 0.99),

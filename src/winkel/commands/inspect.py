@@ -17,7 +17,7 @@ from winkel.experiments.looks import newest
 from winkel.experiments.play import load_one, seen_after
 from winkel.experiments.visits import map_arrays
 from winkel.experiments.worlds import action_names, task_of, world_of
-from winkel.figures import MAPS, RUN_FIGURES, style
+from winkel.figures import doom_map, heatmaps, inspect, places, style
 from winkel.files import ensure_folder, save_arrays
 from winkel.runs.record import RunRecord
 from winkel.types import Estimates, OneHot
@@ -66,13 +66,16 @@ class Inspect:
         _print_estimates(estimates, arrays)
 
 
+FIGURES = {"inspect": inspect, "heatmaps": heatmaps, "map": doom_map, "places": places}
+
+
 def draw(name: str, arrays: dict[str, np.ndarray], out: Path, formats: tuple[Format, ...]) -> Any:
     """Save arrays and the figure of them; the files written."""
     save_arrays(out / f"{name}.npz", arrays)
     with style.paper_style():
         return [
             out / f"{name}.npz",
-            *style.save((RUN_FIGURES | MAPS)[name].draw(arrays), out / name, formats),
+            *style.save(FIGURES[name].draw(arrays), out / name, formats),
         ]
 
 

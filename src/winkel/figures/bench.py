@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from winkel.figures import lines, shapes, style
+from winkel.figures import shapes, style
 from winkel.files import Arrays
 
 SHAPES = {
@@ -223,7 +223,7 @@ def _legend(figure: Figure, panels: Sequence[_Panel], settings: Sequence[str]) -
             )
             for place, setting in enumerate(settings)
         ]  # fmt: skip
-    lines.place_legend(figure, handles)
+    style.place_legend(figure, handles)
 
 
 def _caption(results: Arrays, panels: Sequence[_Panel]) -> str:

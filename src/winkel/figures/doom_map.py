@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from winkel.errors import InputError
-from winkel.figures import lines, shapes, style
+from winkel.figures import shapes, style
 from winkel.files import Arrays
 
 SHAPES = {
@@ -86,7 +86,7 @@ def draw(results: Arrays) -> Figure:
     _draw_bar(figure, image, list(panels))
     starts = len(results["starts"])
     named = {"start" if starts == 1 else f"one of {starts} starts": _START, "goal": _GOAL}
-    lines.place_legend(figure, [Line2D([], [], label=name, **look) for name, look in named.items()])
+    style.place_legend(figure, [Line2D([], [], label=name, **look) for name, look in named.items()])
     cell = _cell(results)
     style.write_below(
         figure,

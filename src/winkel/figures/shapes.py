@@ -1,10 +1,11 @@
-"""Arrays of a figure that fit together, or one line that says which does not."""
+"""Checks of arrays for figures of places and of one observation."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from winkel.errors import InputError
+from winkel.figures import common
 from winkel.files import Arrays
 
 TEXTS = (
@@ -27,26 +28,8 @@ def needs(shapes: Mapping[str, str]) -> dict[str, int]:
 
 
 def check(results: Arrays, shapes: Mapping[str, str]) -> None:
-    """Raise unless each array has its axes, and axes of one name are equally long and not empty.
-
-    `shapes` are such as {"agents": "agents", "mean": "agents sizes"}.
-    """
-    lengths: dict[str, tuple[int, str]] = {}
-    for name, axes in {"notes": "notes", **shapes}.items():
-        if name not in results:
-            raise InputError(f"need an array {name}, got {', '.join(results) or 'none'}")
-        array = results[name]
-        if np.issubdtype(array.dtype, np.str_) != (name in TEXTS):
-            wanted = "text" if name in TEXTS else "numbers"
-            raise InputError(f"need {wanted} in {name}, got {array.dtype}")
-        if array.ndim != len(axes.split()):
-            raise InputError(f"need axes [{axes}] of {name}, got shape {list(array.shape)}")
-        for axis, length in zip(axes.split(), array.shape, strict=True):
-            known, where = lengths.setdefault(axis, (length, name))
-            if length != known:
-                raise InputError(f"need {known} {axis} in {name}, as in {where}, got {length}")
-            if length == 0 and axis != "notes":
-                raise InputError(f"need at least one of {axis} in {name}, got none")
+    """Raise unless the arrays, with notes among them, have their axes."""
+    common.check(results, {"notes": "notes", **shapes})
 
 
 def check_visits(results: Arrays) -> list[str]:
