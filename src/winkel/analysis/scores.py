@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike
 
-from winkel.envs.bsuite.info import FACTS, bsuite_info, family_of
+from winkel.envs.bsuite.families import FAMILIES, bsuite_info, family_of
 from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS, Experiment
 from winkel.errors import InputError
 from winkel.runs.record import RunRecord
@@ -129,7 +129,7 @@ def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str
 
 def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:
     """Concatenate all logs; each row also has the number of its id and the id's setting."""
-    no_episodes = {fact: np.zeros(0) for fact in ("return", "length", *FACTS[experiment.family])}
+    no_episodes = {fact: np.zeros(0) for fact in ("return", "length", *FAMILIES[experiment.family].facts)}
     columns = log_of(experiment.name, no_episodes)
     parts = []
     for env_id, log in logs.items():

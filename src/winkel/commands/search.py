@@ -56,7 +56,7 @@ class SearchCommand:
     sampler_seed: int = 0
     """Seed of the suggested configurations."""
     mnist_dir: Path | None = None
-    """Folder with MNIST's IDX files."""
+    """Folder of MNIST's IDX files."""
     action: "tyro.conf.OmitArgPrefixes[Action]" = None
     """What to do instead of searching."""
     fields: tyro.conf.Suppress[tuple[str, ...]] = ()

@@ -61,8 +61,9 @@ def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
     selection.keep(lambda r: r.config["env"] in OFFICIAL_IDS, "in settings not among bsuite's 468")
     if not selection.records:
         raise InputError("no runs of bsuite's own settings (such as deep_sea/0)")
-    scored = score_runs(selection.records)
-    selection.notes += _note_incomplete(selection.records) + _note_unscored(scored)
+    runs = selection.records
+    scored = score_runs(runs)
+    selection.notes += _note_incomplete(runs) + _note_unscored(scored)
     return scored, selection.all_notes()
 
 
@@ -81,8 +82,8 @@ def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndar
 def _note_incomplete(runs: Sequence[RunRecord]) -> list[str]:
     """Experiments with fewer settings or episodes than bsuite's, which scores assume."""
     have, lack = defaultdict(set), defaultdict(set)
-    for config in (run.config for run in runs):
-        have[OFFICIAL_IDS[config["env"]]].add(config["agent"])
+    for run in runs:
+        have[OFFICIAL_IDS[run.config["env"]]].add(run.config["agent"])
     for (agent, _), found in shortfalls(runs).items():
         for experiment, missing in found.items():
             lack[missing, experiment].add(agent)
