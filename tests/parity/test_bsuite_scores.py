@@ -20,7 +20,7 @@ from winkel.analysis.scores import (
     score_runs,
     score_tags,
 )
-from winkel.envs.bsuite.info import FACTS
+from winkel.envs.bsuite.families import FAMILIES
 from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.spec import run_folder
@@ -76,7 +76,7 @@ def random_episodes(rng, family, kind, full):
     return {
         "return": returned.get(family, rng.normal(size=num)),
         "length": np.where(good, rng.integers(90, 150, num), 1000),
-        **{fact: facts[fact] for fact in FACTS[family]},
+        **{fact: facts[fact] for fact in FAMILIES[family].facts},
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import winkel
 from winkel.cli import main
-from winkel.envs.bsuite.info import FACTS
+from winkel.envs.bsuite.families import FAMILIES
 from winkel.envs.registry import longest_episode, make, parse
 from winkel.errors import InputError
 from winkel.runs.metrics import read_metrics
@@ -73,7 +73,7 @@ def test_runs_end_with_the_facts_of_their_own_family(whole):
     assert not read_results(out).problems
     for env, folder in FOLDERS.items():
         run = winkel.load(out / folder).runs[0]
-        facts = FACTS[parse(env)[0].family]
+        facts = FAMILIES[parse(env)[0].family].facts
         assert set(run.episodes) == {"return", "length", "env_steps", *facts}
         assert len(run.episodes["return"]) == 6
         assert run.episodes["length"].max() == longest_episode(env)

@@ -129,7 +129,8 @@ def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str
 
 def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:
     """Concatenate all logs; each row also has the number of its id and the id's setting."""
-    no_episodes = {fact: np.zeros(0) for fact in ("return", "length", *FAMILIES[experiment.family].facts)}
+    facts = FAMILIES[experiment.family].facts
+    no_episodes = {fact: np.zeros(0) for fact in ("return", "length", *facts)}
     columns = log_of(experiment.name, no_episodes)
     parts = []
     for env_id, log in logs.items():
