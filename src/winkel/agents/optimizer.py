@@ -1,9 +1,13 @@
-"""Adam as an `optax.GradientTransformation` that also takes the gradient of a table by its rows.
+"""Adam as an `optax.GradientTransformation`, for two measured reasons not `optax.adam`.
 
-`optax.adam` needs a dense gradient. A batch touches at most 128 rows of a deep-sea table, which may
-have 5,050; added into Adam's moments row by row, an update of BDQN+P takes 5.8 ms instead of 8.5 ms
-on a CPU (2,500 rows, docs/performance.md). On dense gradients this is `optax.adam` up to rounding,
-which tests check; the bias corrections are reciprocals that multiply, where optax divides.
+- The gradient of a table may be given by its rows. A batch touches at most 128 rows of a deep-sea
+  table, which may have 5,050; added into Adam's moments row by row, an update of BDQN+P takes 5.8 ms
+  instead of 8.5 ms on a CPU (2,500 rows, docs/performance.md).
+- Bias corrections are reciprocals that multiply, where optax divides every moment. An update of
+  PE-DQN on deep sea takes 27 ms instead of 38 ms (size 50) and 13.8 ms instead of 14.8 ms (size 10),
+  two busy CPU cores, jax 0.10.2.
+
+Up to rounding it is equal to `optax.adam`, which tests check.
 """
 
 from typing import Any
