@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -170,3 +171,19 @@ def _ticks(image: AxesImage) -> list[float]:
     ticks = np.asarray(MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(low, high))
     ticks = np.union1d(ticks, ticks[ticks > 0][:1] / 5)
     return ticks[(ticks >= low) & (ticks <= high)].tolist()
+
+
+def snapshot_arrays(task: Any, snapshots: Arrays) -> dict[str, np.ndarray] | None:
+    """Return a run's snapshots as grids, as `draw` needs them; None if it has none of deep sea."""
+    if not snapshots or not task.id.startswith("deep_sea"):
+        return None
+    size, shape = int(task.setting["size"]), task.env.observation.shape
+    grids = {
+        name: snapshots[name].reshape(-1, *shape, task.env.num_actions)[:, :size, :size]
+        for name in ("visits", "disagreement", "bonus")
+    }
+    return grids | {
+        "episode": snapshots["episodes"],
+        "size": np.asarray(size),
+        "right": np.asarray(task.params.right)[:size, :size],
+    }
