@@ -9,7 +9,7 @@ import pytest
 
 from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.envs.registry import make
-from winkel.experiments.config import configure
+from winkel.runs.configure import configure
 from winkel.training import device
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock

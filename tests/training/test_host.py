@@ -14,9 +14,9 @@ import winkel
 from winkel.agents import AGENTS
 from winkel.envs.host import Rewards, make_host
 from winkel.errors import InputError
-from winkel.experiments.config import configure
-from winkel.experiments.session import Options
-from winkel.io.log import read_metrics
+from winkel.runs.configure import configure
+from winkel.runs.metrics import read_metrics
+from winkel.runs.spec import Options
 from winkel.training import host
 from winkel.training.host import HostJob, Seen
 from winkel.training.host_lanes import HostLanes, seeds_of

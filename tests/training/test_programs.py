@@ -8,7 +8,7 @@ import pytest
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.experiments.config import configure
+from winkel.runs.configure import configure
 from winkel.training import ahead, device, programs, regrouping
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon

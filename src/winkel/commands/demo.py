@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from winkel.commands.inspect import distribution_arrays, draw, heatmap_arrays, observation_at
+from winkel.commands.inspect import draw
 from winkel.commands.terminal import console, say
-from winkel.commands.train import Display, summarise
-from winkel.envs.registry import make
-from winkel.experiments.session import Options
-from winkel.experiments.train import train
-from winkel.io.results import ensure_folder
+from winkel.commands.train import Display, print_summary
+from winkel.files import ensure_folder
+from winkel.play.inspection import heatmap_arrays, inspection_arrays
+from winkel.runs.spec import Options
+from winkel.runs.train import train
 
 ENV = "deep_sea/0"
 
@@ -45,19 +45,17 @@ class Demo:
                 notice=display.say,
                 beta_decay=1.0,
             )
-        summarise(training)
+        print_summary(training)
         found = [run.episodes["treasure"].any() for run in training.runs]
         solved = [run.episodes["treasure"][-50:].mean() >= 0.9 for run in training.runs]
         say(f"goal found: {sum(found)} of {len(found)} seeds")
         say(f"solved (9 of 10 of the last 50 episodes): {sum(solved)} of {len(solved)} seeds")
         best = training.runs[int(np.argmax(found))]
-        task = make(ENV)
-        obs = observation_at(task, "start")
+        grids = heatmap_arrays(best)
+        assert grids is not None
         pictures = (
-            draw("heatmaps", heatmap_arrays(best, task), self.out, ("png", "pdf")),
-            draw(
-                "inspect", distribution_arrays(best, best.estimates(obs), obs), self.out, ("png",)
-            ),
+            draw("heatmaps", grids, self.out, ("png", "pdf")),
+            draw("inspect", inspection_arrays(best, np.array(0)), self.out, ("png",)),
         )
         for files in pictures:
             say(f"picture: {files[1]}")

@@ -13,9 +13,10 @@ from winkel.commands.terminal import progress_bar, say
 from winkel.envs import make, make_batch
 from winkel.envs.registry import TaskBatch
 from winkel.errors import InputError
-from winkel.experiments.rollout import frames, make_policy, rollout
-from winkel.io.results import ensure_folder
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.files import ensure_folder
+from winkel.runs.record import RunRecord, save_run
+from winkel.runs.rollout import frames, make_policy, rollout
+from winkel.runs.spec import run_folder
 from winkel.version import __version__
 
 
@@ -68,7 +69,7 @@ class Rollout:
         for folder, task_id, setting, episodes in zip(
             folders, batch.ids, batch.settings, records, strict=False
         ):
-            save_run(folder, Run(config=self._config(task_id, setting), episodes=episodes))
+            save_run(folder, RunRecord(config=self._config(task_id, setting), episodes=episodes))
         if folders:
             say(f"kept {len(folders)} runs in {self.out}")
 

@@ -1,8 +1,8 @@
-"""`winkel sweep`: an experiment of the paper, all its settings, agents and seeds."""
+"""`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,23 +10,27 @@ import jax
 import tyro
 
 from winkel.agents import VARIANTS
-from winkel.cluster.on_ray import Resources
-from winkel.cluster.shard import sweeping
-from winkel.commands.backend import make_deterministic
-from winkel.commands.cluster import Wanted, plan, run_with_ray, submit_by_slurm
+from winkel.cluster.ray import Resources
+from winkel.cluster.shards import lock_folder
+from winkel.commands.cluster import (
+    ShardedSweep,
+    run_with_ray,
+    write_job_array,
+    write_manifest,
+)
 from winkel.commands.sweep_display import Board, estimate, print_costs
 from winkel.commands.terminal import say
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import parse_shared_overrides
-from winkel.experiments.ledger import GroupCost, Outcome
-from winkel.experiments.session import Options
-from winkel.experiments.sweep import (
-    MOST_LANES,
+from winkel.runs.configure import parse_fields
+from winkel.runs.deterministic import make_deterministic
+from winkel.runs.spec import Options
+from winkel.runs.sweep import (
+    MAX_LANES,
     Group,
     Sweep,
     bsuite_envs,
     deep_sea_envs,
-    grouped,
+    remaining_groups,
     run_sweep,
     write_log,
 )
@@ -47,11 +51,11 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 """Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
 LANE_UNIT = 8
-"""Lanes that a program shrinks by on an accelerator; fewer than that are hardly faster."""
+"""On an accelerator, lanes shrink to a multiple of this number."""
 CHUNK_ON_ACCELERATOR = 200
-"""Steps between two looks at the lanes, during which the accelerator has nothing to do."""
+"""Steps between two reports to the host, during which the accelerator waits."""
 CHUNKS_LOGGED = 5
-"""On an accelerator, chunks of a run for each line of its metrics."""
+"""On an accelerator, chunks of a run between two lines of its metrics."""
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -61,60 +65,57 @@ class SweepCommand:
     """Run an experiment of the paper. Any field of the agents is an option: --hidden 64."""
 
     kind: tyro.conf.Positional[Literal["bsuite", "deep-sea", "statistics"]]
-    """bsuite: its settings; deep-sea: sizes; statistics: section 5.1, the moments on deep sea."""
+    """bsuite: its settings; deep-sea: several sizes; statistics: the moments of section 5.1."""
     agents: tuple[str, ...] = ()
     """Names from `winkel list agents`; pe_dqn by default, all moments for statistics."""
     seeds: int | None = None
-    """How many, from FIRST_SEED on; 1 by default."""
+    """Number of seeds, from FIRST_SEED on; 1 by default."""
     first_seed: int = 0
     """The lowest seed."""
     experiments: tuple[str, ...] = ()
     """For bsuite: only these of its 23 experiments."""
     sizes: tuple[int, ...] = ()
-    """For deep-sea and statistics: sizes of the sea; 10 by default."""
+    """For deep-sea and statistics: sizes of deep sea; 10 by default."""
     episodes: int | None = None
     """Horizon of every run; bsuite's own by default."""
     until: int | None = None
-    """Stop every run after so many episodes, although schedules go by the horizon."""
+    """Stop every run after so many episodes; schedules still use the full horizon."""
     paper: bool = False
-    """The paper's agents, sizes, seeds and episodes, where not given."""
+    """Use the paper's agents, sizes, seeds and episodes if they are not given."""
     out: Path = Path("runs")
     """Folder for the runs."""
     resume: bool = False
-    """Go on: finished runs are not repeated, begun ones are continued."""
+    """Continue: finished runs are not repeated, begun ones are continued."""
     dry_run: bool = False
-    """Run nothing; say how many runs, programs and updates there are, and how long it may take."""
+    """Run nothing; print the numbers of runs, programs and updates, and an estimate of the time."""
     lanes: int | None = None
-    """Runs side by side; by default on an accelerator 256 or as many as there is memory for, on a
-    CPU 8."""
+    """Runs side by side; by default 8 on a CPU, elsewhere 256 or as many as fit into memory."""
     pack: Flag = False
-    """For bsuite: settings of different experiments share a program, padded; the default on an
-    accelerator."""
+    """For bsuite: pad settings of different experiments to one shape, so that they share a
+    program; the default on an accelerator."""
     no_pack: Flag = False
-    """Only settings of one experiment share a program; the default on a CPU."""
+    """Let only settings of one experiment share a program; the default on a CPU."""
     shrink: Flag = False
-    """When enough lanes are idle, go on in a program of fewer; the default on an accelerator, but
-    for --deterministic."""
+    """Continue in fewer lanes if enough are idle; the default on an accelerator, except with
+    --deterministic."""
     no_shrink: Flag = False
-    """Leave idle lanes as they are; the default on a CPU, where runs are then the same bit by bit
-    alone and in company."""
+    """Keep idle lanes; the default on a CPU."""
     rest: Flag = False
-    """When β has fallen to 0 in all lanes, stop learning the bonus, which then changes nothing but
-    what `winkel inspect` shows; with PE-DQN's kernels. The default for bsuite on an accelerator,
-    but for --deterministic."""
+    """Stop learning PE-DQN's bonus once β is 0, which changes only what `winkel inspect` shows of
+    it; with PE-DQN's kernels. The default for bsuite on an accelerator, except with
+    --deterministic."""
     no_rest: Flag = False
     """Learn the bonus to the end; the default for everything else."""
     deterministic: bool = False
-    """Have a GPU give the same bits each time, more slowly; a CPU does so anyway."""
+    """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
     evaluate_every: int | None = None
     """Episodes between greedy evaluations; none by default, 200 with --paper."""
     checkpoint_seconds: float = 300.0
-    """Time between checkpoints of unfinished runs."""
+    """Least time between checkpoints."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
     devices: int | None = None
-    """Devices of this machine that lanes are spread over; all by default, those of a shard with
-    --cluster."""
+    """Number of local devices; all by default, those of a shard with --cluster."""
     plan_only: bool = False
     """Run nothing; write OUT/manifest.json, the shards of which `winkel shard` runs anywhere."""
     cluster: Literal["ray", "slurm"] | None = None
@@ -135,7 +136,7 @@ class SweepCommand:
     fields: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self) -> None:
-        """Run what is not there yet, and count."""
+        """Run here or on a cluster, or plan it."""
         self._check_where()
         if self.lanes is not None:
             require_integer("lanes", self.lanes, at_least=1)
@@ -146,14 +147,14 @@ class SweepCommand:
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
-            manifest = plan(self._wanted(gpus))
+            manifest = write_manifest(self._wanted(gpus))
             if self.script is not None:
-                submit_by_slurm(manifest, self.out, self.script, self.cpus_per_shard, gpus)
+                write_job_array(manifest, self.out, self.script, self.cpus_per_shard, gpus)
         else:
             self._run_here()
 
     def _check_where(self) -> None:
-        """Raise where options do not go together."""
+        """Raise if options exclude each other."""
         here = self.cluster is None and not self.plan_only
         if (self.cluster == "slurm") != (self.script is not None):
             raise InputError("need --cluster slurm and --script FILE together, got one of them")
@@ -176,25 +177,25 @@ class SweepCommand:
         accelerated = jax.default_backend() != "cpu"
         devices = jax.local_device_count() if self.devices is None else self.devices
         mesh_of(devices)  # raises where there are not so many
-        sweep, options = self._settled(accelerated, devices)
+        sweep, options = self._choose(accelerated, devices)
         if self.dry_run:
             self._count(sweep, options, dry=True)
             return
-        with sweeping(self.out):
+        with lock_folder(self.out):
             self._sweep_here(sweep, options)
         say(f"runs: {self.out}")
 
     def _count(
         self, sweep: Sweep, options: Options, dry: bool
     ) -> tuple[list[Group], Counter[str], int]:
-        groups, ended = grouped(
+        groups, ended = remaining_groups(
             sweep, self.out, options, self.mnist_dir, self.resume, write=not dry
         )
         todo = sum(len(group.runs) for group in groups)
         say(f"{todo + ended.total()} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         if dry:
-            estimate(groups, self.lanes, options)
+            estimate(groups, self.lanes)
         return groups, ended, todo
 
     def _sweep_here(self, sweep: Sweep, options: Options) -> None:
@@ -202,62 +203,50 @@ class SweepCommand:
         if not groups:
             return
         with Board(groups, todo) as board:
-            begin, costs = time.perf_counter(), list[GroupCost]()
-            show, tell = board.update, board.display.say
-            try:
-                outcome = run_sweep(groups, ended, self.out, options, self.lanes, show, tell, costs)
-            except BaseException:
-                seconds = time.perf_counter() - begin
-                spent = Outcome(0, 0, ended.total(), seconds, tuple(costs))
-                write_log(self.out, sweep, spent, status="interrupted")
-                raise
-        write_log(self.out, sweep, outcome)
+            show, tell, log = board.update, board.display.say, partial(write_log, self.out, sweep)
+            outcome = run_sweep(groups, ended, self.out, self.lanes, show, tell, log)
         print_costs(outcome)
         say(
             f"finished {outcome.finished}, failed {outcome.failed}, found finished "
             f"{outcome.found}; {outcome.seconds:,.0f} s"
         )
 
-    def _settled(self, accelerated: bool, devices: int) -> tuple[Sweep, Options]:
-        """What to run and how, where it will be: on accelerators or not."""
-        packed = _chosen("pack", self.pack, self.no_pack, accelerated and self.kind == "bsuite")
-        shrinks = _chosen(
-            "shrink", self.shrink, self.no_shrink, accelerated and not self.deterministic
-        )
-        rests = _chosen("rest", self.rest, self.no_rest, shrinks and self.kind == "bsuite")
-        if packed and self.kind != "bsuite":
+    def _choose(self, accelerated: bool, devices: int) -> tuple[Sweep, Options]:
+        """What to run and how, by whether there is an accelerator."""
+        fast, bsuite = accelerated and not self.deterministic, self.kind == "bsuite"
+        packed = _choose_flag("pack", self.pack, self.no_pack, accelerated and bsuite)
+        shrinks = _choose_flag("shrink", self.shrink, self.no_shrink, fast)
+        freezes = _choose_flag("rest", self.rest, self.no_rest, shrinks and bsuite)
+        if packed and not bsuite:
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
+        every = 200 if self.paper and self.evaluate_every is None else self.evaluate_every
         options = Options(
-            evaluate_every=self._evaluate_every,
+            evaluate_every=every,
             checkpoint_seconds=self.checkpoint_seconds,
             chunk_steps=CHUNK_ON_ACCELERATOR if accelerated else 100,
             log_every=CHUNKS_LOGGED if accelerated else 1,
             shrink=LANE_UNIT if shrinks else None,
-            rest=rests,
-            ahead=accelerated,
+            freeze_bonus=freezes,
+            compile_in_background=accelerated,
             devices=devices,
         )
         return self._sweep(packed), options
 
-    def _wanted(self, gpus: float) -> Wanted:
+    def _wanted(self, gpus: float) -> ShardedSweep:
         """The same as shards, each with so many GPUs."""
         devices = max(int(gpus), 1) if self.devices is None else self.devices
-        sweep, options = self._settled(gpus > 0, devices)
-        return Wanted(
+        sweep, options = self._choose(gpus > 0, devices)
+        return ShardedSweep(
             sweep=sweep,
             options=options,
             out=self.out,
             resume=self.resume,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
-            most=MOST_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
+            max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
             deterministic=self.deterministic,
             mnist_dir=self.mnist_dir,
         )
-
-    @property
-    def _evaluate_every(self) -> int | None:
-        return 200 if self.paper and self.evaluate_every is None else self.evaluate_every
 
     def _sweep(self, packed: bool) -> Sweep:
         preset = PAPER[self.kind] if self.paper else {}
@@ -284,11 +273,11 @@ class SweepCommand:
             until=self.until,
             padded=self.kind == "bsuite",
             packed=packed,
-            fields=parse_shared_overrides(tuple(agents), list(self.fields)),
+            fields=parse_fields(tuple(agents), self.fields),
         )
 
 
-def _chosen(name: str, yes: bool, no: bool, default: bool) -> bool:
+def _choose_flag(name: str, yes: bool, no: bool, default: bool) -> bool:
     if yes and no:
         raise InputError(f"need one of --{name} and --no-{name}, got both")
     return yes or (default and not no)

@@ -7,9 +7,8 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display
-from winkel.experiments.ledger import Outcome
-from winkel.experiments.session import Options, Status
-from winkel.experiments.sweep import Group, calibrated, lanes_of
+from winkel.runs.recorder import Status
+from winkel.runs.sweep import Group, Outcome, choose_lanes, measure_speed
 
 
 class Board:
@@ -44,9 +43,8 @@ def print_costs(outcome: Outcome) -> None:
     for name in (*columns, "s on device", "s saving"):
         table.add_column(name, justify="right")
     for group in outcome.groups:
-        spent = group.spent
-        numbers = (group.runs, spent.lanes, spent.total, spent.seconds, spent.rate, spent.programs)
-        rest = (spent.compiling, spent.device, spent.saving)
+        numbers = (group.runs, group.lanes, group.total, group.seconds, group.rate, group.programs)
+        rest = (group.compiling, group.device, group.saving)
         table.add_row(group.name, *(f"{number:,.0f}" for number in (*numbers, *rest)))
     console.print(table)
     made = outcome.updates_by_experiment()
@@ -55,17 +53,15 @@ def print_costs(outcome: Outcome) -> None:
     say(f"compiled {programs} programs in {compiling:,.0f} s")
 
 
-def estimate(groups: list[Group], lanes: int | None, options: Options) -> None:
+def estimate(groups: list[Group], lanes: int | None) -> None:
     """Count, and time a chunk of the largest group."""
     if not groups:
         return
     largest = max(groups, key=lambda group: len(group.runs))
-    rate, compiling = calibrated(largest, lanes, options)
-    episodes = sum(
-        int((run.stop or run.horizon).episodes) for group in groups for run in group.runs
-    )
-    most = sum(run.most_steps or 0 for group in groups for run in group.runs)
+    rate, compiling = measure_speed(largest, lanes)
+    episodes = sum(int(run.end.episodes) for group in groups for run in group.runs)
+    most = sum(run.max_steps or 0 for group in groups for run in group.runs)
     say(f"{episodes:,} episodes, at most {most:,} updates")
-    count = lanes_of(largest, lanes, devices=options.devices)
+    count = choose_lanes(largest, lanes)
     say(f"{largest.name}: {rate:,.0f} updates/s with {count} lanes, {compiling:.0f} s to compile")
     say(f"at that rate at most {(most / rate + compiling * len(groups)) / 3600:.1f} hours")

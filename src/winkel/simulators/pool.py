@@ -1,32 +1,37 @@
-"""Many copies of an environment at once, in worker processes."""
+"""Many copies of an environment, stepped together in worker processes."""
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Layout
-from winkel.simulators.crew import Crew
-from winkel.simulators.memory import private
-from winkel.simulators.stepping import Copies, Maker
+from winkel.simulators.base import Spec
+from winkel.simulators.stepping import Maker, check_equal, map_rows
+from winkel.simulators.workers import (
+    LocalWorker,
+    Worker,
+    WorkerLost,
+    close_workers,
+    open_memory,
+)
+
+START_TIMEOUT = 120.0
+"""Seconds that a worker may take to make its environments, if `timeout` is not longer."""
 
 
-class Moves(NamedTuple):
-    """What one step of every environment brings. The arrays are the receiver's to keep.
+class StepBatch(NamedTuple):
+    """Result of one step of every environment (see `Step`), in arrays that the caller may keep.
 
     Attributes:
-        obs_next: what the transitions end in, before any reset.
-        obs: what to act on next: the same, or the first observation of a new episode.
-        reward: of the transitions.
-        discount: 0 on termination.
-        boundary: whether episodes ended, by termination or truncation.
-        facts: by name; they add up over an episode.
-        probes: by the order of the pool's `probes`.
-        lost: where a worker died: `obs` begins a new episode, the rest is no transition and has
-            reward 0, discount 1 and a boundary.
+        obs_next: observations that the transitions end in, before any reset.
+        obs: observations to act on next: the same, or the first ones of new episodes.
+        lost: whether the worker was lost. Then `obs` begins a new episode, and the rest is no
+            transition: reward 0, discount 1, a boundary.
     """
 
     obs_next: Shaped[np.ndarray, "E *shape"]
@@ -39,46 +44,23 @@ class Moves(NamedTuple):
     lost: Bool[np.ndarray, "E"]
 
 
-class _Alone:
-    """All environments in this process, with the methods of a `Crew`."""
-
-    def __init__(self, maker: Maker, seeds: Sequence[int]):
-        self._seeds: Sequence[int | None] = seeds
-        self._copies = Copies(maker, range(len(seeds)))
-        self.traits = self._copies.traits
-        self.arrays = private(self.traits, len(seeds))
-        self.close = self._copies.close
-        self.pids: list[int] = []
-        self._copies.attach(self.arrays)
-
-    def reset(self) -> None:
-        self._copies.reset(self._seeds)
-        self._seeds = [None] * len(self._seeds)
-
-    def step(self) -> None:
-        pass
-
-    def collect(self) -> list[int]:
-        self._copies.step()
-        return []
-
-
 class Pool:
     """One environment for each seed, stepped together.
 
-    Call `reset`, then `step_async` and `step_wait` in turn; what this process does in between
-    happens while the simulators run. An environment that raises, or returns what it should not,
-    raises `InputError` and closes the pool. A worker that dies or hangs is replaced.
+    Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
+    simulators run at the same time. If an environment raises or returns a wrong value, `InputError`
+    is raised and the pool is closed. A worker that dies or hangs is replaced.
 
     Args:
         maker: makes one environment; picklable unless `num_workers` is 0.
         seeds: of the environments, each given at its first reset.
-        num_workers: processes; one for each environment or CPU by default, whichever are fewer.
-            0 keeps all environments in this process, where a debugger sees them, and which dies
-            with them.
+        num_workers: processes; by default one per environment or CPU, whichever are fewer. With 0,
+            all environments are in this process, for debuggers; it dies with them.
         timeout: seconds that a step may take before its worker is killed and replaced.
         restarts: how often each worker is replaced before that is an error.
-        notice: gets a sentence whenever one is.
+        notice: is called with a sentence whenever one is.
+
+    The attributes `layout`, `num_actions`, `facts` and `probes` are those of the `Simulator`.
     """
 
     def __init__(
@@ -91,121 +73,113 @@ class Pool:
         restarts: int = 5,
         notice: Callable[[str], None] = lambda _: None,
     ):
-        self._team: Crew | _Alone | None = None
-        seeds = [require_integer("a seed", seed, at_least=0) for seed in seeds]
-        if not seeds:
+        self._seeds = [require_integer("a seed", seed, at_least=0) for seed in seeds]
+        if not self._seeds:
             raise InputError("need at least one seed, got none")
         if not timeout > 0:
             raise InputError(f"need timeout > 0 seconds, got {timeout}")
-        require_integer("restarts", restarts, at_least=0)
-        if num_workers is None:
-            num_workers = _num_cpus()
-        require_integer("num_workers", num_workers, at_least=0)
-        self._num = len(seeds)
+        self._timeout = timeout
+        self._restarts = require_integer("restarts", restarts, at_least=0)
+        self._notice = notice
+        num_workers = _num_cpus() if num_workers is None else num_workers
+        num_workers = min(require_integer("num_workers", num_workers, at_least=0), len(self))
         self._waiting: bool | None = None  # None before the first reset
-        if num_workers == 0:
-            self._team = _Alone(maker, seeds)
-        else:
-            workers = min(num_workers, len(seeds))
-            self._team = Crew(maker, seeds, workers, timeout, restarts, notice)
-        self._traits = self._team.traits
+        self._workers: list[Worker | LocalWorker] = []
+        memory, lifeline = open_memory(), os.pipe()
+        self._finalizer = weakref.finalize(
+            self, close_workers, self._workers, memory, lifeline, os.getpid()
+        )
+        try:
+            if num_workers == 0:
+                self._workers.append(LocalWorker(maker, len(self), memory))
+            bounds = np.linspace(0, len(self), num_workers + 1).astype(int).tolist()
+            descriptors = memory.fileno(), lifeline[0]
+            for i, ends in enumerate(pairwise(bounds)):
+                self._workers.append(Worker(i, range(*ends), maker, len(self), descriptors))
+            specs = [self._receive_spec(worker) for worker in self._workers]
+            check_equal(specs)
+        except WorkerLost as lost:
+            self.close()
+            raise InputError(f"a worker {lost} while it made its environments") from None
+        except BaseException:
+            self.close()
+            raise
+        self.layout, self.num_actions, self.facts, self.probes = specs[0]
+        self._rows = map_rows(memory, specs[0], len(self))
 
     def __len__(self) -> int:
-        return self._num
-
-    @property
-    def layout(self) -> Layout:
-        """What observations look like."""
-        return self._traits.layout
-
-    @property
-    def num_actions(self) -> int:
-        """A; actions are 0 … A − 1."""
-        return self._traits.num_actions
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        """Names of what adds up over an episode."""
-        return self._traits.facts
-
-    @property
-    def probes(self) -> tuple[str, ...]:
-        """Names of numbers worth a look at every step."""
-        return self._traits.probes
+        return len(self._seeds)
 
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return self._open().pids
+        self._require_open()
+        return [worker.pid for worker in self._workers if worker.pid is not None]
 
     def reset(self) -> Shaped[np.ndarray, "E *shape"]:
-        """Begin an episode everywhere, whatever went on before."""
-        team = self._open()
-        try:
-            if self._waiting:
-                team.collect()
-            team.reset()
-        except InputError:
-            self.close()
-            raise
+        """Begin an episode everywhere, also in the middle of a step."""
+        self._require_open()
+        if self._waiting:
+            self._wait()
+        first = self._waiting is None
+        for worker in self._workers:
+            worker.send([self._seeds[number] if first else None for number in worker.numbers])
+        self._wait()
         self._waiting = False
-        return team.arrays.obs.copy()
+        return self._rows["obs"].copy()
 
     def step_async(self, actions: Int[np.ndarray, "E"]) -> None:
         """Let every environment make its action, and do not wait."""
-        team = self._open()
+        self._require_open()
         if self._waiting is not False:
             before = "step_wait" if self._waiting else "reset"
             raise InputError(f"need {before} before step_async")
         actions = np.asarray(actions)
-        if actions.shape != (self._num,) or actions.dtype.kind not in "iu":
+        if actions.shape != (len(self),) or actions.dtype.kind not in "iu":
             raise InputError(
-                f"need {self._num} whole numbers as actions, got {actions.dtype} {actions.shape}"
+                f"need {len(self)} whole numbers as actions, got {actions.dtype} {actions.shape}"
             )
         if actions.min() < 0 or actions.max() >= self.num_actions:
             raise InputError(f"need actions in 0 … {self.num_actions - 1}, got {actions}")
-        team.arrays.actions[:] = actions
-        team.step()
+        self._rows["action"] = actions
+        for worker in self._workers:
+            worker.send()
         self._waiting = True
 
-    def step_wait(self) -> Moves:
-        """What the actions brought, once all environments have made them."""
-        team = self._open()
+    def step_wait(self) -> StepBatch:
+        """Wait until all environments have made their actions, and return the results."""
+        self._require_open()
         if not self._waiting:
             raise InputError("need step_async before step_wait")
-        try:
-            rows = team.collect()
-        except InputError:
-            self.close()
-            raise
+        replaced = self._wait()
         self._waiting = False
-        arrays = team.arrays
-        lost = np.zeros(self._num, bool)
-        if rows:
-            _lose(team, rows)
-            lost[rows] = True
-        facts = arrays.facts.copy()
-        return Moves(
-            obs_next=arrays.next_obs.copy(),
-            obs=arrays.obs.copy(),
-            reward=arrays.rewards.copy(),
-            discount=arrays.discounts.copy(),
-            boundary=arrays.boundaries.copy(),
+        rows, lost = self._rows, np.zeros(len(self), bool)
+        if replaced:  # the reset has written both observations
+            lost[replaced] = True
+            for name, value in (("reward", 0), ("discount", 1), ("facts", 0), ("probes", 0)):
+                rows[name][lost] = value
+            rows["boundary"][lost] = True
+        facts = rows["facts"].copy()
+        return StepBatch(
+            obs_next=rows["next_obs"].copy(),
+            obs=rows["obs"].copy(),
+            reward=rows["reward"].copy(),
+            discount=rows["discount"].copy(),
+            boundary=rows["boundary"].copy(),
             facts={name: facts[:, i] for i, name in enumerate(self.facts)},
-            probes=arrays.probes.copy(),
+            probes=rows["probes"].copy(),
             lost=lost,
         )
 
-    def step(self, actions: Int[np.ndarray, "E"]) -> Moves:
+    def step(self, actions: Int[np.ndarray, "E"]) -> StepBatch:
         """Make the actions and wait."""
         self.step_async(actions)
         return self.step_wait()
 
     def close(self) -> None:
-        """End all workers; nothing is left running. Closing again does nothing."""
-        if self._team is not None:
-            self._team.close()
-            self._team = None
+        """End all workers and what they started. Closing again does nothing."""
+        self._finalizer()
+        self._rows = np.zeros(0)  # releases the memory
 
     def __enter__(self) -> "Pool":
         return self
@@ -213,19 +187,54 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> "Crew | _Alone":
-        if self._team is None:
+    def _require_open(self) -> None:
+        if not self._finalizer.alive:
             raise InputError("need an open pool, this one is closed")
-        return self._team
+
+    def _wait(self) -> list[int]:
+        """Wait for all answers; return the environments whose worker was lost and replaced."""
+        lost: list[int] = []
+        try:
+            for worker in self._workers:
+                if not worker.busy:
+                    continue
+                try:
+                    worker.receive(self._timeout)
+                except WorkerLost as error:
+                    self._replace(worker, str(error))
+                    lost.extend(worker.numbers)
+        except InputError:
+            self.close()
+            raise
+        return lost
+
+    def _replace(self, worker: Worker | LocalWorker, how: str) -> None:
+        while True:
+            if worker.restarts == self._restarts:
+                raise InputError(
+                    f"{worker} {how}, after {worker.restarts} restarts, the most that are allowed"
+                )
+            worker.restarts += 1
+            self._notice(
+                f"{worker} {how}; its episodes begin anew "
+                f"(restart {worker.restarts} of at most {self._restarts})"
+            )
+            try:
+                worker.start()
+                self._receive_spec(worker)
+                worker.send([_derive_seed(self._seeds[n], worker.restarts) for n in worker.numbers])
+                worker.receive(self._timeout)
+                return
+            except WorkerLost as lost:
+                how = str(lost)
+
+    def _receive_spec(self, worker: Worker | LocalWorker) -> Spec:
+        return worker.receive(max(self._timeout, START_TIMEOUT))
 
 
-def _lose(team: Crew | _Alone, rows: list[int]) -> None:
-    """What stands in the arrays where there was no transition; resets have set both `obs`."""
-    team.arrays.rewards[rows] = 0.0
-    team.arrays.discounts[rows] = 1.0
-    team.arrays.boundaries[rows] = True
-    team.arrays.facts[rows] = 0.0
-    team.arrays.probes[rows] = 0.0
+def _derive_seed(seed: int, restarts: int) -> int:
+    """Return another seed for the same environment, so that a failure is not repeated."""
+    return int(np.random.SeedSequence((seed, restarts)).generate_state(1)[0]) >> 1
 
 
 def _num_cpus() -> int:

@@ -73,6 +73,9 @@ class HostLanes:
         self._sender.shutdown()
         self.pool.close()
 
+    def prepare(self) -> None:
+        """Nothing: simulators wait for no program but the first."""
+
     def advance(self) -> list[Report]:
         """Move all runs by a chunk; empty when all are done."""
         if not self.running:

@@ -209,6 +209,13 @@ class Lanes:
             row = next(row for row in self.rows if plan in row.running)
             row.plan_of[row.running[plan]] = None
 
+    def left_support(self, plan: int) -> str | None:
+        """A sentence on returns beyond the support; here nobody looks for them."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to end: there are no processes."""
+
     def state(self, lane: int) -> Lane:
         """Everything of one lane, on the host (keys stay JAX's)."""
         for row in self.rows:

@@ -1,0 +1,307 @@
+"""What makes a run what it is: environment, agent, settings, seed and horizon.
+
+The JSON of a `RunSpec` is `config.json`; the hash of that JSON is the run's fingerprint.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from winkel.agents.base import Agent
+from winkel.envs.registry import remake
+from winkel.envs.task import Task
+from winkel.errors import InputError, require_integer
+from winkel.runs.configure import Configured, configure
+from winkel.training.lanes import Plan
+from winkel.training.steps import UNLIMITED, Horizon
+from winkel.version import __version__
+
+MAX_SEED = 2**31 - 1
+"""Largest seed of runs that are reported. `winkel search` uses the seeds above it."""
+
+_ENV_ID = re.compile(r"([^/:]+)([/:])(.+)", re.DOTALL)
+_FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]+")
+_OUTCOME = ("fingerprint", "versions", "hardware", "status", "reason")
+"""Entries of a config that do not make the run what it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to record and schedule runs. Nothing here changes what an agent learns.
+
+    Evaluations and snapshots are made at the end of the first chunk in which they are due.
+    """
+
+    evaluate_every: int | None = None
+    """Episodes between greedy evaluations (steps if the horizon counts steps); None for none."""
+    evaluation_episodes: int = 1
+    """Greedy episodes of each evaluation."""
+    snapshots: int = 6
+    """Number of snapshots (visits, value, disagreement and bonus at every countable observation),
+    from the first chunk to the end."""
+    checkpoint_seconds: float = 60.0
+    """Least time between checkpoints; 0 for one after every chunk. It grows if writing would take
+    more than a twentieth of the time. There is always a checkpoint at the end."""
+    chunk_steps: int = 100
+    """Steps between two reports to the host."""
+    log_every: int = 1
+    """Chunks of a run between two lines of its metrics; the last chunk always has a line."""
+    shrink: int | None = None
+    """If no run waits and enough lanes are idle, continue in fewer lanes, a multiple of this
+    number; None to keep all lanes. The number of lanes changes rounding."""
+    compile_in_background: bool = False
+    """Compile the programs of fewer lanes and of the next group while others run."""
+    freeze_bonus: bool = False
+    """Stop learning PE-DQN's bonus once β is 0. Episodes and scores stay the same."""
+    devices: int = 1
+    """Number of local devices that lanes are spread over."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("evaluation_episodes", 1),
+            ("snapshots", 0),
+            ("chunk_steps", 1),
+            ("log_every", 1),
+            ("devices", 1),
+        ):
+            require_integer(name, getattr(self, name), at_least=least)
+        for name in ("evaluate_every", "shrink"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), at_least=1)
+        if not self.checkpoint_seconds >= 0:
+            raise InputError(f"need checkpoint_seconds >= 0, got {self.checkpoint_seconds}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunSpec:
+    """One run: everything that decides what it computes.
+
+    Attributes:
+        task: the environment.
+        algorithm: name of the agent or variant.
+        agent: with its static settings.
+        hyper: its hyperparameters, plain numbers.
+        seed: of everything random in the run.
+        horizon: when the run ends; schedules use it.
+        stop: when to stop before the horizon; None to stop at it.
+        label: the agent's name in folders and figures.
+        options: how to record it.
+    """
+
+    task: Task
+    algorithm: str
+    agent: Agent
+    hyper: Any
+    seed: int
+    horizon: Horizon
+    stop: Horizon | None
+    label: str
+    options: Options
+
+    @property
+    def end(self) -> Horizon:
+        """Where the run stops."""
+        return self.stop or self.horizon
+
+    @property
+    def max_steps(self) -> int | None:
+        """Upper bound on environment steps, or None if unknown."""
+        longest = self.task.longest_episode
+        if longest is None:
+            return None
+        return min(int(self.end.episodes) * longest, int(self.end.steps))
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The spec as JSON, with its fingerprint, versions and hardware."""
+        settings = self.task.describe() | {
+            "agent": self.label,
+            "seed": self.seed,
+            "algorithm": self.algorithm,
+            "config": dataclasses.asdict(self.agent.config),
+            "hyper": self.hyper._asdict(),
+            "horizon": {
+                name: None if count == UNLIMITED else int(count)
+                for name, count in self.horizon._asdict().items()
+            },
+            "until": None if self.stop is None else int(self.stop.episodes),
+            "options": {
+                name: getattr(self.options, name)
+                for name in ("evaluate_every", "evaluation_episodes", "snapshots", "chunk_steps")
+            },
+        }
+        settings = json.loads(json.dumps(settings))
+        return settings | {
+            "fingerprint": fingerprint(settings),
+            "versions": versions(),
+            "hardware": jax.devices()[0].device_kind,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], mnist_dir: Path | None = None) -> "RunSpec":
+        """The run that a config describes; raises `KeyError` if an entry is missing."""
+        task = remake(config, mnist_dir)
+        return make_spec(
+            task,
+            configure(config["algorithm"], config["config"] | config["hyper"], task),
+            config["seed"],
+            Horizon(**{name: count or UNLIMITED for name, count in config["horizon"].items()}),
+            config["until"],
+            Options(**config["options"]),
+            config["agent"],
+        )
+
+    def folder(self, root: Path) -> Path:
+        """Where the run is kept under a folder of runs."""
+        return run_folder(root, self.task.id, self.label, self.seed)
+
+    def plan(self) -> Plan:
+        """The inputs of the training loop, from the beginning of the run."""
+        packing = self.task.packing
+        return Plan(
+            params=self.task.params,
+            hyper=self.hyper,
+            horizon=self.horizon,
+            seed=self.seed,
+            copy=self.task.copy,
+            fan_in=self.task.inputs,
+            stop=self.stop,
+            available=None if packing is None else packing.actions,
+            facts=None if packing is None else packing.facts,
+            most_steps=self.max_steps,
+        )
+
+
+def make_spec(
+    task: Task,
+    configured: Configured,
+    seed: int,
+    horizon: Horizon,
+    until: int | None,
+    options: Options,
+    label: str | None = None,
+) -> RunSpec:
+    """One run of a configured agent; `until` stops it after so many episodes."""
+    stop = None
+    if until is not None:
+        if require_integer("until", until, at_least=1) > horizon.episodes:
+            raise InputError(f"need until <= {horizon.episodes}, the horizon, got {until}")
+        stop = Horizon(episodes=until, steps=horizon.steps)
+    return RunSpec(
+        task=task,
+        algorithm=configured.name,
+        agent=configured.agent,
+        hyper=configured.hyper,
+        seed=seed,
+        horizon=horizon,
+        stop=stop,
+        label=label or configured.name,
+        options=options,
+    )
+
+
+def make_horizon(task: Task, episodes: int | None, steps: int | None = None) -> Horizon:
+    """When a run ends; after bsuite's own number of episodes if neither number is given."""
+    if episodes is None and steps is None:
+        if task.num_episodes is None:
+            raise InputError(f"need episodes or steps, the horizon, for {task.id}, got neither")
+        episodes = task.num_episodes
+    for name, count in (("episodes", episodes), ("steps", steps)):
+        if count is not None and require_integer(name, count, at_least=1) >= UNLIMITED:
+            raise InputError(f"need {name} < {UNLIMITED}, got {count}")
+    return Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED)
+
+
+def check_seeds(seeds: int | Sequence[int]) -> list[int]:
+    """Seeds 0, 1, … of a number, or those given; raises unless they are different and in range."""
+    if isinstance(seeds, int):
+        return list(range(require_integer("seeds", seeds, at_least=1)))
+    chosen = [require_integer("each seed", seed, at_least=0) for seed in seeds]
+    if chosen and max(chosen) > MAX_SEED:
+        raise InputError(
+            f"need each seed <= {MAX_SEED} (those above are for tuning), got {max(chosen)}"
+        )
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise InputError(f"need different seeds, at least one, got {chosen}")
+    return chosen
+
+
+def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
+    """Where a run belongs: `<root>/<experiment>/<agent>/<setting>/seed-<n>`.
+
+    'catch_noise/3' is setting '3' of 'catch_noise', 'deep_sea:size=100' is setting 'size=100' of
+    'deep_sea', 'doom:my-way-home/sparse' is setting 'my-way-home+sparse' of 'doom'.
+    """
+    parts = _ENV_ID.fullmatch(env_id)
+    if parts is None:
+        raise InputError(
+            f"need an environment's id such as 'catch_noise/3' or 'deep_sea:size=100', "
+            f"got {env_id!r}"
+        )
+    experiment, separator, setting = parts.groups()
+    if separator == ":":
+        setting = setting.replace("/", "+")
+    for what, name in (("experiment", experiment), ("agent", agent), ("setting", setting)):
+        check_folder_name(what, name)
+    if seed < 0:
+        raise InputError(f"need seed >= 0, got {seed}")
+    return root / experiment / agent / setting / f"seed-{seed}"
+
+
+def check_folder_name(what: str, name: str) -> None:
+    """Raise unless a name can be that of a folder."""
+    if not _FOLDER_NAME.fullmatch(name):
+        raise InputError(
+            f"need {what} to name a folder (no slash, no dot in front, not empty), got {name!r}"
+        )
+
+
+def fingerprint(settings: Mapping[str, Any]) -> str:
+    """A short hash of settings, independent of the order of their fields."""
+    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), default=list)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    return {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
+
+
+def check_same_run(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str) -> None:
+    """Raise, naming the first difference, unless both are the same run of the same version."""
+    if wanted.get("fingerprint") == found.get("fingerprint"):
+        ours, theirs = (config.get("versions", {}).get("winkel") for config in (wanted, found))
+        if ours != theirs:
+            raise InputError(
+                f"{where} was made by winkel {theirs}, this is {ours}; "
+                "use that version, or choose another folder"
+            )
+        return
+    key, theirs, ours = first_difference(wanted, found, _OUTCOME)
+    raise InputError(
+        f"{where} is of another run: {key} is {theirs!r:.60} there and {ours!r:.60} here; "
+        "choose another folder"
+    )
+
+
+def first_difference(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], ignored: Sequence[str] = ()
+) -> tuple[str, Any, Any]:
+    """The first entry in which two descriptions differ: its name, their value and ours."""
+    for key in sorted((ours.keys() | theirs.keys()) - set(ignored)):
+        here, there = ours.get(key, "missing"), theirs.get(key, "missing")
+        if here != there and isinstance(here, dict) and isinstance(there, dict):
+            inner, there, here = first_difference(here, there)
+            return f"{key}.{inner}", there, here
+        if here != there:
+            return key, there, here
+    return "fingerprint", theirs.get("fingerprint"), ours.get("fingerprint")
