@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from winkel.envs.registry import make
 from winkel.experiments.config import configure
 from winkel.projections import PROJECTIONS, Categorical, Quantile
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -70,7 +71,8 @@ def ours(env, agent, steps, **fields):
     task = make(env)
     configured = configure(agent, fields, task)
     plan = Plan(task.params, configured.hyper, Horizon(episodes=10_000), seed=0)
-    lanes = Lanes(configured.agent, task.env, [plan], num_lanes=1, chunk_steps=max(steps // 5, 1))
+    world, chunk_steps = CompiledWorld(task.env), max(steps // 5, 1)
+    lanes = Lanes(configured.agent, world, [plan], num_lanes=1, chunk_steps=chunk_steps)
     lanes.advance()
     times = []
     for _ in range(5):

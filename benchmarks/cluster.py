@@ -30,6 +30,7 @@ def devices(arguments: argparse.Namespace) -> None:
 
     from winkel.envs.registry import make
     from winkel.experiments.config import configure
+    from winkel.training.compiled import CompiledWorld
     from winkel.training.lanes import Lanes, Plan
     from winkel.training.steps import Horizon
 
@@ -42,8 +43,9 @@ def devices(arguments: argparse.Namespace) -> None:
     print(f"{arguments.agent} in {arguments.env}, {arguments.lanes} lanes, {where}")
     alone = None
     for count in (1, 2, 4, MOST):
+        world = CompiledWorld(task.env)
         lanes = Lanes(
-            configured.agent, task.env, plans, arguments.lanes, arguments.steps, devices=count
+            configured.agent, world, plans, arguments.lanes, arguments.steps, devices=count
         )
         lanes.advance()
         seconds = []

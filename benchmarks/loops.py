@@ -18,9 +18,10 @@ import numpy as np
 from winkel.experiments.config import configure
 from winkel.experiments.train import preset_fields, task_of
 from winkel.simulators import Moves
-from winkel.training.host_lanes import HostLanes
-from winkel.training.reports import Plan
+from winkel.training.lanes import Lanes, Plan
+from winkel.training.simulated import SimulatorWorld
 from winkel.training.steps import Horizon
+from winkel.types import RunState
 
 
 def main() -> None:
@@ -39,20 +40,19 @@ def main() -> None:
     )
     configured = configure(options.agent, fields, task)
     plan = Plan((), configured.hyper, Horizon(steps=10_000_000), seed=0)
-    lanes = HostLanes(
-        configured.agent, lambda seeds: task.pool(seeds, print), [plan], task.num_envs
-    )
+    world = SimulatorWorld(lambda seeds: task.pool(seeds, print), task.num_envs)
+    lanes = Lanes(configured.agent, world, [plan], num_lanes=1)
     try:
         begin = time.perf_counter()
         while not lanes.advance()[0].updates:
             pass
         print(f"burn-in and compilation: {time.perf_counter() - begin:.1f} s")
         if options.orders:
-            compare_orders(lanes, options)
+            compare_orders(lanes, world, options)
             return
         whole = rate(lambda: lanes.advance(), lanes.chunk_steps, options)
-        learning = rate(lambda: learned(lanes), 1, options)
-        simulation = rate(lambda: simulated(lanes), 1, options)
+        learning = rate(lambda: learn(lanes, world), 1, options)
+        simulation = rate(lambda: simulate(world), 1, options)
     finally:
         lanes.close()
     slower = min(simulation, learning)
@@ -85,39 +85,37 @@ def rate(step, moves: int, options: argparse.Namespace) -> float:
     return count * moves * options.num_envs / (time.perf_counter() - begin)
 
 
-def learned(lanes: HostLanes) -> None:
-    lanes._learn()
-    jax.block_until_ready(lanes._told)
+def learn(lanes: Lanes, world: SimulatorWorld) -> None:
+    row = lanes.rows[0]
+    row.lanes = world._learn(row.agent, row.jobs, row.lanes)
+    jax.block_until_ready(row.lanes.clock)
 
 
-def compare_orders(lanes: HostLanes, options: argparse.Namespace) -> None:
-    """Learning asked for after the actions are sent, before they are fetched, or beside that."""
-    moved = lanes._moved
+def compare_orders(lanes: Lanes, world: SimulatorWorld, options: argparse.Namespace) -> None:
+    """Learning launched after the actions are sent, before they are fetched, or beside that."""
 
-    def after(learning: bool) -> Moves:
-        lanes._send(lanes._decided[0].action)
-        if learning:
-            lanes._learn()
-        return lanes.pool.step_wait()
+    def after(agent, jobs, runs: RunState, learning: bool) -> tuple[RunState, Moves]:
+        world._send(world._decided[0].action)
+        runs = world._learn(agent, jobs, runs) if learning else runs
+        return runs, world.pool.step_wait()
 
-    def before(learning: bool) -> Moves:
-        if learning:
-            lanes._learn()
-        lanes._send(lanes._decided[0].action)
-        return lanes.pool.step_wait()
+    def before(agent, jobs, runs: RunState, learning: bool) -> tuple[RunState, Moves]:
+        runs = world._learn(agent, jobs, runs) if learning else runs
+        world._send(world._decided[0].action)
+        return runs, world.pool.step_wait()
 
-    base = None
+    base, beside = None, world._move
     for _ in range(2):
-        for name, order in (("after", after), ("before", before), ("beside", moved)):
-            lanes._moved = order
+        for name, order in (("after", after), ("before", before), ("beside", beside)):
+            world._move = order
             found = rate(lambda: lanes.advance(), lanes.chunk_steps, options)
             base = base or found
             milliseconds = 1e3 * options.num_envs / found
             print(f"{name:8s}{milliseconds:7.2f} ms a move, ratio {found / base:.2f}", flush=True)
 
 
-def simulated(lanes: HostLanes) -> None:
-    pool = lanes.pool
+def simulate(world: SimulatorWorld) -> None:
+    pool = world.pool
     pool.step(np.random.default_rng().integers(pool.num_actions, size=len(pool)))
 
 

@@ -1,7 +1,7 @@
 """How long packs of bsuite's settings take, from how long their runs were.
 
 A program's step costs `a + b · lanes`, less when all its agents rest; runs end, lanes are left
-out or move (`training/regrouping.py`) some steps later, when their program is compiled. The
+out or move (`training/rows.py`) some steps later, when their program is compiled. The
 constants are measured; the lengths of runs are read from a sweep's folder, and a run that is not
 there has its greatest length, or what `--length EXPERIMENT=STEPS` says. Prints the seconds of each
 way to pack.
@@ -18,8 +18,7 @@ from winkel.envs.bsuite.packs import PACKS
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.envs.registry import longest_episode
 from winkel.io.results import load_all
-from winkel.training.ahead import rounded_up
-from winkel.training.regrouping import fewer_lanes
+from winkel.training.rows import fewer_lanes, round_up
 
 LONG = ("cartpole_swingup", "memory_len", "umbrella_length")
 CARS = tuple(name for name in PACKS["long"].experiments if name not in LONG)
@@ -104,10 +103,10 @@ def duration(lengths: np.ndarray, costs: tuple[Cost, Cost], compiling: int, way:
 
 def wanted(rows: list[int], explorers: np.ndarray, settled: np.ndarray, way: str) -> list[int]:
     """Lanes of the row that explores and of the one at rest, which alone can grow."""
-    fewer = fewer_lanes(rows[0], len(explorers), UNIT, at_once=way == "halved")
+    fewer = fewer_lanes(rows[0], len(explorers), UNIT, waits=way == "halved")
     if len(settled) > rows[1]:
-        return [fewer, rounded_up(len(settled), UNIT)]
-    return [fewer, fewer_lanes(rows[1], len(settled), UNIT, at_once=False)]
+        return [fewer, round_up(len(settled), UNIT)]
+    return [fewer, fewer_lanes(rows[1], len(settled), UNIT, waits=False)]
 
 
 if __name__ == "__main__":

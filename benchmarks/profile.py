@@ -12,7 +12,8 @@ import jax
 
 from winkel.envs.registry import make
 from winkel.experiments.config import configure
-from winkel.training import device
+from winkel.training import compiled
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -32,12 +33,13 @@ def main() -> None:
         Plan(task.params, configured.hyper, Horizon(episodes=100_000), seed=seed)
         for seed in range(options.lanes)
     ]
-    lanes = Lanes(configured.agent, task.env, plans, options.lanes, chunk_steps=options.steps)
+    world = CompiledWorld(task.env)
+    lanes = Lanes(configured.agent, world, plans, options.lanes, chunk_steps=options.steps)
     lanes.advance()
     if options.hlo:
-        arguments = (lanes.agent, lanes.env, *lanes.rows[0].state, options.steps)
-        compiled = device.advance.lower(*arguments, learning=True).compile()
-        options.hlo.write_text(compiled.as_text())
+        arguments = (lanes.agent, world.env, *lanes.rows[0].state)
+        lowered = compiled.advance.lower(*arguments, num_steps=options.steps, learning=True)
+        options.hlo.write_text(lowered.compile().as_text())
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             lanes.advance()

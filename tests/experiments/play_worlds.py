@@ -110,8 +110,8 @@ def made_run(out, env, agent="dltv", seed=0, **fields):
         return np.zeros(leaf.shape, leaf.dtype)
 
     lane = jax.tree.map(filled, shapes_of(task, configured, horizon))
-    clock = lane.run.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
-    lane = lane._replace(run=lane.run._replace(clock=clock))
+    clock = lane.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
+    lane = lane._replace(clock=clock)
     folder = run_folder(out, task.id, agent, seed)
     recorder = Recorder(config=config, folder=folder)
     recorder.add("episodes", {"return": np.zeros(1), "length": np.ones(1, int)})

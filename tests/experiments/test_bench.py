@@ -15,8 +15,8 @@ from winkel.errors import InputError
 from winkel.experiments import bench, bench_rows, machine
 from winkel.experiments.bench_rows import Bench, Call, Row
 from winkel.experiments.config import configure
-from winkel.replay import Uniform
-from winkel.training import device, steps
+from winkel.training import compiled, steps
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -47,26 +47,24 @@ def lanes():
     task = make(SEA)
     configured = configure("pe_dqn", TINY, task)
     plans = [Plan(task.params, configured.hyper, Horizon(), seed=seed) for seed in range(2)]
-    made = Lanes(configured.agent, task.env, plans, num_lanes=2, chunk_steps=6)
+    made = Lanes(configured.agent, CompiledWorld(task.env), plans, num_lanes=2, chunk_steps=6)
     made.advance()
     return made
 
 
 def test_learning_alone_makes_every_update(lanes):
-    run, hyper = lanes.rows[0].lanes.run, lanes.rows[0].jobs.hyper
+    run, hyper = lanes.rows[0].lanes, lanes.rows[0].jobs.hyper
     learner, clock, losses = bench.learn_alone(lanes.agent, hyper, run, 5)
     assert clock.updates.tolist() == (run.clock.updates + 5).tolist()
     assert clock.env_steps.tolist() == run.clock.env_steps.tolist()
     assert losses.shape == (2, 5)
     # By hand, one update of one lane after the other.
-    replay = Uniform(capacity=TINY["capacity"])
-    learn = jax.jit(lambda *given: steps.learn(lanes.agent, replay, *given))
+    learn = jax.jit(lambda *given: steps.learn(lanes.agent, *given))
     for lane in range(2):
         alone, setting = jax.tree.map(lambda x, lane=lane: x[lane], (run, hyper))
         for update in range(5):
             key = jax.random.fold_in(alone.key, alone.clock.updates)
-            keys = jax.random.fold_in(key, 2), jax.random.fold_in(key, 3)
-            alone, told = learn(alone, setting, keys)
+            alone, told = learn(alone, setting, key)
             assert np.allclose(told.metrics["loss"], losses[lane, update], rtol=1e-4)
         for ours, theirs in zip(
             jax.tree.leaves(alone.learner), jax.tree.leaves(learner), strict=True
@@ -114,7 +112,7 @@ def inside_loops(compiled):
 def test_the_work_of_both_parts_is_inside_their_loops(lanes):
     """Neither moved out of the loop nor folded away: products and random bits are in its body."""
     learning = bench.learn_alone.lower(
-        lanes.agent, lanes.rows[0].jobs.hyper, lanes.rows[0].lanes.run, 5
+        lanes.agent, lanes.rows[0].jobs.hyper, lanes.rows[0].lanes, 5
     )
     assert re.search(r"\bdot\(", inside_loops(learning.compile()))
     task = make("cartpole_noise/0")
@@ -139,7 +137,7 @@ def test_a_row_is_measured_with_its_parts():
     assert found.learning_ms > 0
     assert found.environment_ms > 0
     assert found.peak_bytes is None  # a CPU does not tell
-    assert found.parameters == bench.num_parameters(wanted.shapes.run.learner)
+    assert found.parameters == bench.num_parameters(wanted.shapes.learner)
     assert found.lane_bytes > 4 * 4 * found.parameters  # with targets and two moments
 
 
@@ -160,7 +158,7 @@ def test_without_parts_only_the_whole_is_measured(monkeypatch):
 def test_parameters_are_what_an_update_changes(agent):
     """Of every agent: as many numbers as its two moments have, none of targets or priors."""
     (wanted,) = bench.combinations([agent], [SEA], [1], fields=TINY)
-    learner = wanted.shapes.run.learner
+    learner = wanted.shapes.learner
     parts = [learner.ensemble, learner.c51] if agent == "ids" else [learner]
     expected = sum(leaf.size for part in parts for leaf in jax.tree.leaves(part.params))
     assert bench.num_parameters(learner) == expected > 0
@@ -169,7 +167,7 @@ def test_parameters_are_what_an_update_changes(agent):
 def test_parameters_by_hand():
     """2 value and 2 bonus models of 10 × 5 pixels, 8 hidden units, 3 actions of 3 atoms."""
     (wanted,) = bench.combinations(["pe_dqn"], ["catch/0"], [1], fields=TINY)
-    assert bench.num_parameters(wanted.shapes.run.learner) == 4 * (50 * 8 + 8 + 8 * 9 + 9)
+    assert bench.num_parameters(wanted.shapes.learner) == 4 * (50 * 8 + 8 + 8 * 9 + 9)
 
 
 def test_environments_alone_are_timed_once_for_all_agents(monkeypatch):
@@ -235,14 +233,14 @@ def test_a_failure_is_a_row_and_stops_nothing(error, reason, monkeypatch):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_lanes_that_do_not_fit_are_not_measured_as_fewer(number, monkeypatch):
-    advance = device.advance
+    advance = compiled.advance
 
     def fails(agent, env, jobs, *others, **named):
         if len(jobs.key) == number:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no 9 GB")
         return advance(agent, env, jobs, *others, **named)
 
-    monkeypatch.setattr(device, "advance", fails)
+    monkeypatch.setattr(compiled, "advance", fails)
     wanted = bench.combinations(["dqn"], [SEA], [number], fields=TINY)
     (found,) = bench.measured(wanted, 2)
     assert (found.status, found.lanes) == ("failed", number)

@@ -24,8 +24,8 @@ from winkel.errors import InputError, require_integer
 from winkel.experiments.bench_rows import Row
 from winkel.experiments.config import Configured, configure, fields_of
 from winkel.experiments.machine import out_of_memory, peak_bytes
-from winkel.replay import Uniform
-from winkel.training import device, steps
+from winkel.training import steps
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 from winkel.types import Clock, RunState
@@ -49,7 +49,7 @@ class Combination(NamedTuple):
     configured: Configured
     fields: dict[str, Any]
     lanes: int
-    shapes: device.Lane
+    shapes: RunState
 
     @property
     def kept_bytes(self) -> int:
@@ -101,9 +101,8 @@ def combinations(
             task = make(env)
             for changed in [own | {"num_atoms": count} for count in counts] or [own]:
                 configured = configure(agent, changed, task)
-                shapes = device.lane_shapes(
-                    configured.agent, task.env, task.params, configured.hyper, Horizon()
-                )
+                world = CompiledWorld(task.env)
+                shapes = world.shapes(configured.agent, task.params, configured.hyper)
                 found += [
                     Combination(task, configured, plain, number, shapes)
                     for number in dict.fromkeys(lanes)
@@ -144,12 +143,10 @@ def learn_alone(
     agent: Agent, hypers: Any, runs: RunState, num_steps: int
 ) -> tuple[Any, Clock, Float[Array, "S T"]]:
     """Learners, clocks and losses after updates from replays that stay as they are."""
-    replay = Uniform(capacity=agent.config.capacity)
 
     def update(hyper: Any, run: RunState) -> tuple[RunState, Any]:
         key = jax.random.fold_in(run.key, run.clock.updates)
-        keys = jax.random.fold_in(key, 2), jax.random.fold_in(key, 3)
-        run, update = steps.learn(agent, replay, run, hyper, keys)
+        run, update = steps.learn(agent, run, hyper, key)
         return run, update.metrics["loss"]
 
     def lane(hyper: Any, run: RunState) -> tuple[RunState, Any]:
@@ -207,7 +204,7 @@ def _row(
         "num_atoms": combination.num_atoms,
         "fields": {name: _plain(value) for name, value in combination.fields.items()},
         "steps": num_steps,
-        "parameters": num_parameters(combination.shapes.run.learner),
+        "parameters": num_parameters(combination.shapes.learner),
         "lane_bytes": num_bytes(combination.shapes),
     }
     try:
@@ -242,6 +239,7 @@ def _check_fits(combination: Combination) -> None:
 def _whole(combination: Combination, num_steps: int) -> tuple[Lanes, dict[str, Any]]:
     """The loop as training runs it, once to compile it and again to time it."""
     configured, task = combination.configured, combination.task
+    world = CompiledWorld(task.env)
     plans = [
         Plan(task.params, configured.hyper, Horizon(), seed=seed)
         for seed in range(combination.lanes)
@@ -253,7 +251,7 @@ def _whole(combination: Combination, num_steps: int) -> tuple[Lanes, dict[str, A
         raise MemoryError(f"{combination.lanes} lanes, of which only the state is {kept:.3g} GB")
 
     def started() -> tuple[Lanes, float]:
-        lanes = Lanes(configured.agent, task.env, plans, combination.lanes, chunk_steps=num_steps)
+        lanes = Lanes(configured.agent, world, plans, combination.lanes, chunk_steps=num_steps)
         lanes.notice = refuse  # training would go on in fewer lanes
         begin = time.perf_counter()
         _advance(lanes)
@@ -286,7 +284,7 @@ def _learning(lanes: Lanes, num_steps: int) -> float:
     jobs, states = lanes.rows[0].state
 
     def chunk() -> None:
-        jax.block_until_ready(learn_alone(lanes.agent, jobs.hyper, states.run, num_steps))
+        jax.block_until_ready(learn_alone(lanes.agent, jobs.hyper, states, num_steps))
 
     chunk()
     return _timed(chunk).median
@@ -306,10 +304,10 @@ def _environment(
             random.integers(task.env.num_actions, size=(number, num_steps)), jnp.int32
         )
 
-        jobs = lanes.rows[0].jobs
+        jobs, env = lanes.rows[0].jobs, jax.tree.map(jnp.asarray, task.env)
 
         def chunk() -> None:
-            jax.block_until_ready(step_alone(lanes.env, jobs.params, jobs.key, actions))
+            jax.block_until_ready(step_alone(env, jobs.params, jobs.key, actions))
 
         chunk()
         known[task.id, number] = _timed(chunk).median

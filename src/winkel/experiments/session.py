@@ -10,15 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from winkel.envs.host import HostTask
 from winkel.experiments.planned import Options, Planned
 from winkel.experiments.recording import is_begun
-from winkel.experiments.shapes import shapes_of
+from winkel.experiments.shapes import shapes_of, world_of
 from winkel.experiments.status import Spent, Standing, Status, status
 from winkel.experiments.trained import Trained
 from winkel.io.checkpoint import pack, unpack
 from winkel.simulators import Moves
-from winkel.training.host_lanes import HostLanes
 from winkel.training.lanes import Lanes, Plan, Report
 from winkel.training.programs import Programs
 from winkel.training.steps import UNLIMITED
@@ -74,31 +72,20 @@ class Session:
         finally:
             for recorder in self.recorders:
                 recorder.close()
-            if isinstance(self.lanes, HostLanes):
-                self.lanes.close()
+            self.lanes.close()
         return [self.trained[i] for i in range(len(self.recorders))]
 
-    def _make_lanes(self, plans: list[Plan]) -> Lanes | HostLanes:
-        task, options = self.runs[0].task, self.options
-        if isinstance(task, HostTask):
-            return HostLanes(
-                self.agent,
-                lambda seeds: task.pool(seeds, self.notice),
-                plans,
-                task.num_envs,
-                options.chunk_steps,
-                programs=self.programs,
-                watch=self.watch,
-            )
+    def _make_lanes(self, plans: list[Plan]) -> Lanes:
+        options = self.options
         return Lanes(
             self.agent,
-            task.env,
+            world_of(self.runs[0].task, self.notice, self.watch),
             plans,
             self.num_lanes,
             options.chunk_steps,
-            shrink=options.shrink,
-            rest=options.rest,
-            ahead=options.ahead,
+            compact_lanes=options.shrink,
+            freeze_bonus=options.rest,
+            compile_in_background=options.ahead,
             notice=self.notice,
             programs=self.programs,
             devices=options.devices,
@@ -136,7 +123,7 @@ class Session:
         for reason in skipped:
             self.notice(f"{recorder.folder}: {reason}; went back to the checkpoint before")
         saved = unpack(arrays, shapes_of(run.task, run.configured, run.horizon))
-        self.updates_before[index] = int(saved.run.clock.updates)
+        self.updates_before[index] = int(saved.clock.updates)
         return plan._replace(saved=saved)
 
     def _record(self, report: Report) -> None:
@@ -147,10 +134,8 @@ class Session:
         self.updates[recorder.config["env"]] += report.updates - self.updates_before[report.plan]
         self.updates_before[report.plan] = report.updates
         chunk = report.updates // self.options.chunk_steps
-        learned = bool(report.metrics) or isinstance(self.lanes, Lanes)
-        if report.failure is None and (
-            report.finished or (learned and chunk % self.options.log_every == 0)
-        ):
+        learned = bool(report.metrics) and chunk % self.options.log_every == 0
+        if report.failure is None and (report.finished or learned):
             counts = {
                 "env_steps": report.env_steps,
                 "episodes": report.num_episodes,
@@ -216,10 +201,9 @@ class Session:
                 where = "{agent} in {env}, seed {seed}".format(**recorder.config)
                 self.notice(f"{where} stopped: {report.failure}")
                 outcome = {"status": "failed", "reason": report.failure}
-            if isinstance(self.lanes, HostLanes):
-                told = self.lanes.left_support(report.plan)
-                if told is not None:
-                    self.notice(f"seed {recorder.config['seed']}: {told}")
+            told = self.lanes.left_support(report.plan)
+            if told is not None:
+                self.notice(f"seed {recorder.config['seed']}: {told}")
             begin = time.perf_counter()
             recorder.checkpoint(pack(state), outcome)
             run = recorder.finish(outcome)
@@ -231,7 +215,7 @@ class Session:
                 snapshots=recorder.rows("snapshots") if self.keep else {},
                 agent=self.agent,
                 hyper=self.runs[report.plan].configured.hyper,
-                learner=state.run.learner if self.keep else None,
+                learner=state.learner if self.keep else None,
                 packing=self.runs[report.plan].task.packing,
             )
             if not self.keep:

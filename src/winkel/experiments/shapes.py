@@ -1,21 +1,35 @@
-"""What the state of a run looks like, wherever its world is."""
+"""Who steps the environments of a task: the one place that tells simulators from JAX."""
 
-from typing import Any
-
-import jax
+from collections.abc import Callable
 
 from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
 from winkel.experiments.config import Configured
-from winkel.training.device import lane_shapes
-from winkel.training.host import host_lane_shapes
+from winkel.simulators import Moves
+from winkel.training.compiled import CompiledWorld
+from winkel.training.simulated import SimulatorWorld
 from winkel.training.steps import Horizon
+from winkel.training.world import World
+from winkel.types import RunState
 
 
-def shapes_of(task: Task | HostTask, configured: Configured, horizon: Horizon) -> Any:
-    """Shapes and types of a run's lane, without computing it."""
-    agent, hyper = configured.agent, configured.hyper
+def world_of(
+    task: Task | HostTask,
+    notice: Callable[[str], None] = lambda _: None,
+    watch: Callable[[Moves, int], None] | None = None,
+) -> World:
+    """The world of a task.
+
+    Args:
+        task: the environment.
+        notice: called with a sentence when a simulator dies.
+        watch: called with every step of simulators, and how many steps each run has made.
+    """
     if isinstance(task, HostTask):
-        shape, dtype = task.shows
-        return host_lane_shapes(agent, hyper, jax.ShapeDtypeStruct((task.num_envs, *shape), dtype))
-    return lane_shapes(agent, task.env, task.params, hyper, horizon)
+        return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
+    return CompiledWorld(task.env)
+
+
+def shapes_of(task: Task | HostTask, configured: Configured, horizon: Horizon) -> RunState:
+    """Shapes and types of the state of a run, without computing it."""
+    return world_of(task).shapes(configured.agent, task.params, configured.hyper)

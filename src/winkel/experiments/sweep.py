@@ -18,6 +18,7 @@ from winkel.experiments.ledger import GroupCost, Outcome
 from winkel.experiments.recording import Recorder, conclude, is_complete
 from winkel.experiments.results import SWEEPS
 from winkel.experiments.session import Options, Planned, Session, Status
+from winkel.experiments.shapes import shapes_of, world_of
 from winkel.experiments.sweep_settings import Item, Sweep, bsuite_envs, deep_sea_envs
 from winkel.experiments.train import horizon_of, run_config, stop_of
 from winkel.io.results import ensure_folder
@@ -169,7 +170,8 @@ def lanes_of(
     lanes = min(default if wanted is None else wanted, group.total)
     lanes = -(-lanes // devices) * devices
     run = group.runs[0]
-    need = lane_bytes(run.configured.agent, run.task.env, run.task.params, run.configured.hyper)
+    shapes = shapes_of(run.task, run.configured, run.horizon)
+    need = lane_bytes(run.configured.agent, shapes, run.task.params)
     fit = lanes_that_fit(need)
     if fit is None or lanes <= (fit := fit * devices):
         return lanes
@@ -187,9 +189,9 @@ def _prepare(group: Group, lanes: int | None, options: Options) -> None:
 
     def prepare() -> None:
         plans = [run.plan() for run in group.runs]
-        agent, env = group.runs[0].configured.agent, group.runs[0].task.env
+        agent, world = group.runs[0].configured.agent, world_of(group.runs[0].task)
         count = lanes_of(group, lanes, devices=options.devices)
-        machine = Lanes(agent, env, plans, count, options.chunk_steps, devices=options.devices)
+        machine = Lanes(agent, world, plans, count, options.chunk_steps, devices=options.devices)
         machine.prepare()
 
     threading.Thread(target=prepare, name="preparing", daemon=True).start()
@@ -200,8 +202,8 @@ def calibrated(group: Group, lanes: int | None, options: Options) -> tuple[float
     count = lanes_of(group, lanes, devices=options.devices)
     runs = group.runs[:count]
     plans = [run.plan()._replace(horizon=Horizon(), stop=None) for run in runs]
-    agent, env = runs[0].configured.agent, runs[0].task.env
-    machine = Lanes(agent, env, plans, count, options.chunk_steps, devices=options.devices)
+    agent, world = runs[0].configured.agent, world_of(runs[0].task)
+    machine = Lanes(agent, world, plans, count, options.chunk_steps, devices=options.devices)
     begin = time.perf_counter()
     machine.advance()
     first = time.perf_counter() - begin

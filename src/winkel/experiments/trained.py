@@ -191,7 +191,7 @@ def load_trained(folder: Path, mnist_dir: Path | None = None) -> Trained:
         snapshots=tables["snapshots"],
         agent=configured.agent,
         hyper=configured.hyper,
-        learner=lane.run.learner,
+        learner=lane.learner,
         packing=task.packing,
     )
 

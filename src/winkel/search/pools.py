@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from winkel.agents.base import Agent
 from winkel.envs.host import HostTask
+from winkel.experiments.shapes import world_of
 from winkel.search.flights import Course, Flight
 from winkel.search.problem import Problem
-from winkel.training.host_lanes import HostLanes
 from winkel.training.lanes import Lanes, Plan, Report
 
 
@@ -30,7 +30,7 @@ class Shape(NamedTuple):
 class Pool:
     """Lanes, and whose run each plan is."""
 
-    lanes: Lanes | HostLanes
+    lanes: Lanes
     owners: dict[int, tuple[Flight, Course]] = field(default_factory=dict)
 
     def advance(self) -> list[tuple[Flight, Report]]:
@@ -51,8 +51,7 @@ class Pool:
 
     def close(self) -> None:
         """End simulators."""
-        if isinstance(self.lanes, HostLanes):
-            self.lanes.close()
+        self.lanes.close()
 
     def _drop(self, plan: int) -> None:
         del self.owners[plan]
@@ -80,7 +79,7 @@ class Pools:
         self.programs.add(shape)
         if shape in self.open:
             lanes = self.open[shape].lanes
-            numbers = [lanes.add(plan) for plan in plans if isinstance(lanes, Lanes)]
+            numbers = [lanes.add(plan) for plan in plans]
         else:
             alike = sum(self._agent(o) == configured.agent for o in others if o is not flight)
             self.open[shape] = Pool(self._lanes(shape, plans, (1 + alike) * len(plans)))
@@ -112,16 +111,8 @@ class Pools:
         host = isinstance(self.problem.tasks[flight.environment], HostTask)
         return Shape(flight.environment, agent, flight.number if host else None)
 
-    def _lanes(self, shape: Shape, plans: list[Plan], expected: int) -> Lanes | HostLanes:
+    def _lanes(self, shape: Shape, plans: list[Plan], expected: int) -> Lanes:
         """As many lanes as runs are expected, a power of two: few programs differ in it alone."""
-        task = self.problem.tasks[shape.environment]
-        if isinstance(task, HostTask):
-            return HostLanes(
-                shape.agent,
-                lambda seeds: task.pool(seeds, self.notice),
-                plans,
-                task.num_envs,
-                self.chunk_steps,
-            )
+        world = world_of(self.problem.tasks[shape.environment], self.notice)
         count = min(self.most_lanes, 1 << (max(expected, len(plans)) - 1).bit_length())
-        return Lanes(shape.agent, task.env, plans, count, self.chunk_steps, notice=self.notice)
+        return Lanes(shape.agent, world, plans, count, self.chunk_steps, notice=self.notice)
