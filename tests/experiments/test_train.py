@@ -620,7 +620,7 @@ def other_learner(arrays, meta):
         (other_version, "was made by winkel 9.8.7, this is"),
         (other_shape, r"need shape \[25, 2\] of int32 for visits, got shape \[24, 2\]"),
         (other_dtype, "int64"),
-        (other_learner, "need run.learner.prior"),
+        (other_learner, "need learner.prior"),
     ],
 )
 def test_foreign_checkpoints_are_refused_and_left_alone(half, change, shown):

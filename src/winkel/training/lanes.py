@@ -256,19 +256,20 @@ class Lanes:
         A lane goes back to its state before the chunk if its loss was not finite, or if its run had
         ended before. With simulators that state is gone.
         """
-        early, failures = self._ended(row), dict[int, str]()
+        ended, back, failures = self._ended(row), set[int](), dict[int, str]()
         if chunk is not None:
-            moved = {*row.running.values()} - early
+            moved = {*row.running.values()} - ended
             found = chunk.failures(row.clock.updates)
             failures = {lane: text for lane, text in found.items() if lane in moved}
-            if self.world.refills and (early or failures):
-                back = np.isin(np.arange(row.num_lanes), [*early, *failures])
-                runs = shard_lanes(choose_lanes(back, row.lanes, runs), self._mesh)
-                clock = jax.tree.map(lambda old, new: np.where(back, old, new), row.clock, clock)
-                kept = "; the state before that chunk is kept"
-                failures = {lane: text + kept for lane, text in failures.items()}
+        if chunk is not None and self.world.refills and (ended or failures):
+            back = {*ended, *failures}
+            which = np.isin(np.arange(row.num_lanes), [*back])
+            runs = shard_lanes(choose_lanes(which, row.lanes, runs), self._mesh)
+            clock = jax.tree.map(lambda old, new: np.where(which, old, new), row.clock, clock)
+            kept = "; the state before that chunk is kept"
+            failures = {lane: text + kept for lane, text in failures.items()}
         row.lanes, row.clock = runs, clock
-        return make_reports(self.plans, row.running, clock, burn_in, chunk, early, failures)
+        return make_reports(self.plans, row.running, clock, burn_in, chunk, back, failures)
 
     def _halve(self) -> None:
         """Continue with half as many lanes; runs that had one wait on the host and come first."""

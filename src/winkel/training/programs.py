@@ -61,13 +61,11 @@ class Programs:
         count: programs compiled so far, in the background too.
         compiling: seconds of the calls that compiled one.
         running: seconds of all other calls, waiting for their results included.
-        background: seconds of compilation in the background, which no call waited for.
     """
 
     count: int = 0
     compiling: float = 0.0
     running: float = 0.0
-    background: float = 0.0
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(
             BACKGROUND_THREADS, thread_name_prefix="compiling"
@@ -80,9 +78,7 @@ class Programs:
         shapes = jax.tree.map(_shape_of, arguments)
 
         def compile_it() -> None:
-            begin = time.perf_counter()
             function.lower(*shapes, **named).compile()
-            self.background += time.perf_counter() - begin
 
         self.count += 1
         return self._threads.submit(compile_it)

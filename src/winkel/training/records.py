@@ -145,7 +145,7 @@ def make_reports(
     clock: Clock,
     burn_in: Chunk | None,
     chunk: Chunk | None,
-    early: Collection[int],
+    back: Collection[int],
     failures: Mapping[int, str],
 ) -> list[Report]:
     """What a chunk brought for each run, in the order of the plans.
@@ -156,8 +156,8 @@ def make_reports(
         clock: of each lane, on the host.
         burn_in: of lanes that began, None if none did.
         chunk: None if no lane moved.
-        early: lanes whose runs had ended before the chunk; it does not count for them.
-        failures: why runs in these lanes failed; the chunk's episodes do not count for them.
+        back: lanes that went back to their state before the chunk, which does not count.
+        failures: why runs failed, by lane.
     """
     num_lanes = len(clock.updates)
     begun = None if burn_in is None else burn_in.by_lane(num_lanes)
@@ -167,13 +167,13 @@ def make_reports(
     for plan, lane in sorted(running.items()):
         end, failure = plans[plan].end, failures.get(lane)
         parts = [] if begun is None else [begun(lane)]
-        if learned is not None and lane not in early and failure is None:
+        if learned is not None and lane not in back:
             parts.append(learned(lane))
         reports.append(
             Report(
                 plan=plan,
                 episodes=_join(parts, int(clock.episodes[lane]), plans[plan]),
-                metrics={} if lane in early else means[lane],
+                metrics={} if lane in back and failure is None else means[lane],
                 env_steps=min(int(clock.env_steps[lane]), int(end.steps)),
                 num_episodes=min(int(clock.episodes[lane]), int(end.episodes)),
                 updates=int(clock.updates[lane]),

@@ -16,9 +16,10 @@ are until the next program is ready; without it all lanes wait, so half of a row
 frozen runs do not get a row of their own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -77,46 +78,50 @@ class LaneMover:
     unit: int | None
     freeze_bonus: bool
     in_background: bool
-    _advances: dict[tuple[Agent, int], list[Future[None]]] = field(init=False, default_factory=dict)
-    _gathers: dict[tuple[int, ...], Future[None]] = field(init=False, default_factory=dict)
+    _started: dict[Any, list[Future[None]]] = field(init=False, default_factory=dict)
+    """Programs that are compiled in the background, or have been."""
 
     def rearrange(self, rows: list[Row], plans: Sequence[Plan]) -> list[Row]:
         """Rows of the same runs: those that learn the bonus first, then the frozen ones."""
         rows = [row for row in rows if row.running]
-        if self.freeze_bonus and isinstance(self.agent, Settling):
-            rows = self._freeze(rows, plans, self.agent.at_rest())
+        if self.freeze_bonus:
+            rows = self._freeze(rows, plans)
         if self.unit is not None:
             rows = [self._compact(row, plans, self.unit) for row in rows]
         return rows
 
-    def _freeze(self, rows: list[Row], plans: Sequence[Plan], frozen_agent: Agent) -> list[Row]:
-        """Move frozen runs to the program that does not learn the bonus."""
-        row = next((row for row in rows if row.agent == self.agent), None)
+    def _freeze(self, rows: list[Row], plans: Sequence[Plan]) -> list[Row]:
+        """Let frozen runs use the program that does not learn the bonus."""
+        row, unit = next((row for row in rows if row.agent == self.agent), None), self.unit
         if row is None:
             return rows
-        frozen = self._frozen_runs(row, plans)
-        all_frozen = len(frozen) == len(row.running)
-        if len(rows) == 1 and len(self._frozen_runs(row, plans, SOON)) == len(row.running):
-            if self._is_ready(frozen_agent, row.num_lanes, row) and all_frozen:
-                row.agent = frozen_agent
+        runs, frozen = [*row.running], self._frozen_runs(row, plans)
+        if len(rows) == 1 and self._frozen_runs(row, plans, within=SOON) == runs:
+            agent = _with_frozen_bonus(self.agent)
+            if self._is_ready(agent, row.num_lanes, row) and frozen == runs:
+                row.agent = agent
             return rows
-        unit = self.unit
         if unit is None or not self.in_background:
             return rows
-        enough = all_frozen or len(frozen) >= max(unit, row.num_lanes / 8)
+        enough = frozen == runs or len(frozen) >= max(unit, row.num_lanes / 8)
         if not enough or _steps_left(row, frozen, plans) < STEPS_TO_MOVE:
             return rows
-        others = [(one, [*one.running]) for one in rows if one is not row]
-        there = sum(len(runs) for _, runs in others)
-        left = fewer_lanes(row.num_lanes, len(row.running) - len(frozen), unit, waits=False)
+        left = fewer_lanes(row.num_lanes, len(runs) - len(frozen), unit, waits=False)
         if 0 < left < row.num_lanes:
             self._is_ready(self.agent, left, row)  # the row that stays will need it
+        return self._move_frozen(rows, row, frozen, unit)
+
+    def _move_frozen(self, rows: list[Row], row: Row, frozen: list[int], unit: int) -> list[Row]:
+        """Move frozen runs out of a row, as many as a program that is ready has lanes for."""
+        others = [(one, [*one.running]) for one in rows if one is not row]
+        there = sum(len(runs) for _, runs in others)
         wanted = round_up(there + len(frozen), unit)
         most = wanted * 8 // 7  # with more, an eighth would be idle
         sizes = range(min(there + unit, wanted), most + 1)
-        size = self._ready_size(frozen_agent, wanted, sizes, row)
+        agent = _with_frozen_bonus(self.agent)
+        size = self._ready_size(agent, wanted, sizes, row)
         moved = frozen[: (size or 0) - there]
-        joined = self._gather(frozen_agent, [*others, (row, moved)], size)
+        joined = self._gather(agent, [*others, (row, moved)], size)
         if joined is None:
             return rows
         staying = replace(row, plan_of=[None if plan in moved else plan for plan in row.plan_of])
@@ -130,31 +135,35 @@ class LaneMover:
         if wanted == row.num_lanes or _steps_left(row, runs, plans) < least:
             return row
         agent = row.agent
-        if self.freeze_bonus and isinstance(agent, Settling):
-            agent = agent.at_rest() if self._frozen_runs(row, plans) == runs else agent
+        if self.freeze_bonus and self._frozen_runs(row, plans) == runs:
+            agent = _with_frozen_bonus(agent)
         size = self._ready_size(agent, wanted, range(len(runs), row.num_lanes), row)
         return self._gather(agent, [(row, runs)], size) or row
 
     def _frozen_runs(self, row: Row, plans: Sequence[Plan], within: float = 0.0) -> list[int]:
         """Runs whose bonus is frozen, or will be within a share of their length."""
-        agent = self.agent
-        if not isinstance(agent, Settling):
-            return []
         return [
             plan
             for plan, lane in row.running.items()
-            if agent.settled(float(row.clock.progress[lane]) + within, plans[plan].hyper)
+            if _bonus_is_frozen(
+                self.agent, float(row.clock.progress[lane]) + within, plans[plan].hyper
+            )
         ]
 
     def _is_ready(self, agent: Agent, num_lanes: int, row: Row) -> bool:
-        """Whether this agent's program for so many lanes is compiled; starts it if it is not."""
+        """Whether this agent's program for so many lanes is compiled; if not, start that."""
+
+        def start() -> list[Future[None]]:
+            return self.world.compile_row(agent, num_lanes, row.state, self.chunk_steps)
+
+        return self._is_compiled((agent, num_lanes), start)
+
+    def _is_compiled(self, key: Any, start: Callable[[], list[Future[None]]]) -> bool:
         if not self.in_background:
-            return True
-        if (agent, num_lanes) not in self._advances:
-            self._advances[agent, num_lanes] = self.world.compile_row(
-                agent, num_lanes, row.state, self.chunk_steps
-            )
-        return _are_done(self._advances[agent, num_lanes])
+            return True  # it is compiled when it is called
+        if key not in self._started:
+            self._started[key] = start()
+        return all(future.done() for future in self._started[key])
 
     def _ready_size(self, agent: Agent, wanted: int, sizes: range, row: Row) -> int | None:
         """Lanes of a program that is ready: the fewest from `wanted` on, else the most below.
@@ -164,32 +173,23 @@ class LaneMover:
         """
         if not self.in_background:
             return wanted
-        started = {
-            size: _are_done(futures)
-            for (whose, size), futures in self._advances.items()
-            if whose == agent and size in sizes
-        }
-        ready = [size for size, is_done in started.items() if is_done]
-        if wanted not in started and len(ready) == len(started):
+        started = [size for size in sizes if (agent, size) in self._started]
+        ready = [size for size in started if self._is_ready(agent, size, row)]
+        if wanted not in started and ready == started:
             self._is_ready(agent, wanted, row)
-        above = [size for size in ready if size >= wanted]
-        return min(above) if above else max(ready, default=None)
+        return next((size for size in ready if size >= wanted), max(ready, default=None))
 
     def _gather(self, agent: Agent, parts: Parts, num_lanes: int | None) -> Row | None:
-        """A row of these runs; None while the program that gathers them is being compiled."""
-        if num_lanes is None or not self._can_gather(parts, num_lanes):
+        """A row of these runs; None without a size, or while the program is being compiled."""
+
+        def start() -> list[Future[None]]:
+            states, which = [row.state for row, _ in parts], np.zeros(num_lanes or 0, np.int32)
+            return [self.programs.compile_in_background(gather_lanes, states, which)]
+
+        sizes = *(row.num_lanes for row, _ in parts), num_lanes
+        if num_lanes is None or not self._is_compiled(sizes, start):
             return None
         return gather_runs(agent, parts, num_lanes, self.mesh)
-
-    def _can_gather(self, parts: Parts, num_lanes: int) -> bool:
-        if not self.in_background:
-            return True
-        sizes = *(row.num_lanes for row, _ in parts), num_lanes
-        if sizes not in self._gathers:
-            self._gathers[sizes] = self.programs.compile_in_background(
-                gather_lanes, [row.state for row, _ in parts], np.zeros(num_lanes, np.int32)
-            )
-        return self._gathers[sizes].done()
 
 
 def gather_runs(agent: Agent, parts: Parts, num_lanes: int, mesh: Mesh | None = None) -> Row:
@@ -213,10 +213,6 @@ def gather_runs(agent: Agent, parts: Parts, num_lanes: int, mesh: Mesh | None = 
     )
 
 
-def _are_done(futures: list[Future[None]]) -> bool:
-    return all(future.done() for future in futures)
-
-
 def _steps_left(row: Row, runs: list[int], plans: Sequence[Plan]) -> float:
     """Steps that the longest of some runs can still have."""
     left = [0.0]
@@ -224,3 +220,11 @@ def _steps_left(row: Row, runs: list[int], plans: Sequence[Plan]) -> float:
         most, done = plans[plan].most_steps, progress(plans[plan].end, row.clock, row.running[plan])
         left.append(np.inf if most is None else most * (1.0 - done))
     return max(left)
+
+
+def _bonus_is_frozen(agent: Agent, progress: float, hyper: Any) -> bool:
+    return isinstance(agent, Settling) and agent.settled(progress, hyper)
+
+
+def _with_frozen_bonus(agent: Agent) -> Agent:
+    return agent.at_rest() if isinstance(agent, Settling) else agent
