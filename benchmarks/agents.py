@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from winkel.envs.registry import make
-from winkel.experiments.config import configure
 from winkel.projections import PROJECTIONS, Categorical, Quantile
+from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon

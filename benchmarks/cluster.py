@@ -29,7 +29,7 @@ def devices(arguments: argparse.Namespace) -> None:
     import jax
 
     from winkel.envs.registry import make
-    from winkel.experiments.config import configure
+    from winkel.runs.spec import configure
     from winkel.training.compiled import CompiledWorld
     from winkel.training.lanes import Lanes, Plan
     from winkel.training.steps import Horizon

@@ -22,9 +22,8 @@ import time
 import numpy as np
 
 from winkel.simulators.pool import Pool
-from winkel.simulators.vizdoom import MyWayHome
-from winkel.simulators.vizdoom.names import DoomMaker
-from winkel.simulators.vizdoom.variants import SPAWNS
+from winkel.simulators.vizdoom import DoomMaker, MyWayHome
+from winkel.simulators.vizdoom.scenario import STARTS
 
 NUM_ACTIONS = MyWayHome.num_actions
 
@@ -105,7 +104,7 @@ def main():
     parser.add_argument("--envs", type=int, default=32)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rendering", nargs="+", default=["fast"], choices=["fast", "paper"])
-    parser.add_argument("--variant", nargs="+", default=["dense"], choices=list(SPAWNS))
+    parser.add_argument("--variant", nargs="+", default=["dense"], choices=list(STARTS))
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--difference", type=int, metavar="FRAMES")
     parser.add_argument("--success", type=int, metavar="EPISODES")

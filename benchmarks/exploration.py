@@ -15,8 +15,7 @@ import numpy as np
 
 import winkel
 from winkel.envs.registry import make
-from winkel.experiments.session import Options
-from winkel.experiments.status import reachable
+from winkel.runs.session import Options
 
 HORIZON = 10_000
 
@@ -54,7 +53,7 @@ def line(agent: str, size: int, seeds: int, until: int, out: str | None) -> str:
     seconds = time.perf_counter() - begin
     treasure = np.stack([run.episodes["treasure"] for run in training.runs])
     bad = np.stack([run.episodes["bad"] for run in training.runs]).sum(axis=1)
-    seen = np.stack([run.episodes["seen"] for run in training.runs]) / reachable(make(env))
+    seen = np.stack([run.episodes["seen"] for run in training.runs]) / make(env).num_pairs
     found = treasure.any(axis=1)
     first = np.sort(treasure.argmax(axis=1)[found] + 1)
     solved = (treasure[:, -100:].mean(axis=1) >= 0.9).sum()

@@ -12,9 +12,9 @@ import numpy as np
 
 import winkel
 from winkel.envs.registry import make_batch
-from winkel.experiments.rollout import make_policy, rollout
 from winkel.experiments.score import log_of, score_experiment
-from winkel.experiments.session import Options
+from winkel.runs.rollout import make_policy, rollout
+from winkel.runs.session import Options
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ import time
 import jax
 import numpy as np
 
-from winkel.experiments.config import configure
-from winkel.experiments.train import preset_fields, task_of
-from winkel.simulators import Moves
+from winkel.runs.spec import configure
+from winkel.runs.train import preset_fields, task_of
+from winkel.simulators import StepBatch
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.simulated import SimulatorWorld
 from winkel.training.steps import Horizon
@@ -94,12 +94,12 @@ def learn(lanes: Lanes, world: SimulatorWorld) -> None:
 def compare_orders(lanes: Lanes, world: SimulatorWorld, options: argparse.Namespace) -> None:
     """Learning launched after the actions are sent, before they are fetched, or beside that."""
 
-    def after(agent, jobs, runs: RunState, learning: bool) -> tuple[RunState, Moves]:
+    def after(agent, jobs, runs: RunState, learning: bool) -> tuple[RunState, StepBatch]:
         world._send(world._decided[0].action)
         runs = world._learn(agent, jobs, runs) if learning else runs
         return runs, world.pool.step_wait()
 
-    def before(agent, jobs, runs: RunState, learning: bool) -> tuple[RunState, Moves]:
+    def before(agent, jobs, runs: RunState, learning: bool) -> tuple[RunState, StepBatch]:
         runs = world._learn(agent, jobs, runs) if learning else runs
         world._send(world._decided[0].action)
         return runs, world.pool.step_wait()

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from winkel.io.mnist import load_mnist
+from winkel.envs.bsuite.mnist_data import load_mnist
 
 GUESSES, BATCH, EPSILON, LEARNING_RATE, BURN_IN = 10_000, 32, 0.05, 1e-3, 128
 SIZES = (784, 50, 50, 10)

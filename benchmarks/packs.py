@@ -17,7 +17,7 @@ import numpy as np
 from winkel.envs.bsuite.packs import PACKS
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.envs.registry import longest_episode
-from winkel.io.results import load_all
+from winkel.files import load_all
 from winkel.training.rows import fewer_lanes, round_up
 
 LONG = ("cartpole_swingup", "memory_len", "umbrella_length")

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 
 from winkel.envs.registry import make
-from winkel.experiments.config import configure
+from winkel.runs.spec import configure
 from winkel.training import compiled
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan

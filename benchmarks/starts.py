@@ -17,7 +17,7 @@ import numpy as np
 
 import winkel
 from winkel.agents.presets import preset
-from winkel.io.log import read_metrics
+from winkel.runs.metrics import read_metrics
 
 STARTS = {
     "He": {"he_slope": 0.0},

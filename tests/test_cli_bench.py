@@ -139,7 +139,7 @@ def test_what_is_there_is_not_replaced(tmp_path, capsys):
         (["--agents", "pe_dqn", "--steps", "0"], "need steps >= 1"),
         (["--agents", "pe_dqn", "--hiden", "8"], "did you mean hidden"),
         (["--agents", "pe_dqn", "--atoms", "3", "--num-atoms", "3"], "got both"),
-        (["--agents", "pe_dqn", "--hidden", "0"], "hidden layer"),
+        (["--agents", "pe_dqn", "--hidden", "0"], "each of hidden"),
         (["--out", "pyproject.toml", "--agents", "dqn"], "the file pyproject.toml"),
         (["--from", "absent.json"], "no such file: absent.json"),
         (["--from", "pyproject.toml"], "pyproject.toml is not JSON"),

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from winkel.version import __version__
 
 if TYPE_CHECKING:
-    from winkel.experiments.train import train
-    from winkel.experiments.trained import load
+    from winkel.runs.train import train
+    from winkel.runs.trained import load
     from winkel.types import Atoms
 
 __all__ = ["Atoms", "__version__", "load", "train"]
 
 _HOMES = {
     "Atoms": "winkel.types",
-    "load": "winkel.experiments.trained",
-    "train": "winkel.experiments.train",
+    "load": "winkel.runs.trained",
+    "train": "winkel.runs.train",
 }
 
 

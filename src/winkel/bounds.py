@@ -58,8 +58,8 @@ def joint_modulus(moduli: Sequence[float], p: float = 1.0) -> float:
 def empirical_modulus(projection: Projection, first: Atoms, second: Atoms, p: float = 1.0) -> float:
     """Largest ratio w_p(Π ν, Π ν')/w_p(ν, ν') over a batch of pairs: a lower bound on a modulus.
 
-    Distances within rounding of zero count as zero: equal laws in another order have ratio 0, and
-    a projection that tells them apart has no modulus.
+    Distances within rounding of zero count as zero: equal distributions in another order have ratio
+    0, and a projection that tells them apart has no modulus.
     """
     rounding = _rounding(first, p)
     before = distances(first, second, p)

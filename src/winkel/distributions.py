@@ -91,7 +91,7 @@ def skewness(atoms: Atoms) -> Scalar:
 
 
 def kurtosis(atoms: Atoms) -> Scalar:
-    """Fourth standardised moment, 3 for a normal law; NaN for a point mass, which has none."""
+    """Fourth standardised moment: 3 for a normal distribution, NaN for a point mass."""
     return _standardised_moment(atoms, 4)
 
 
@@ -111,9 +111,9 @@ def partial_moments(
 ) -> list[Float[Array, "*points"]]:
     """E[Z^j 1{Z ≤ x}] for j = 0 … order at every threshold x.
 
-    The first is the cdf. Everything that integrates against a discrete law up to a point (quantile,
-    Huber and expectile losses) is a combination of these, so that no [X, N] tensor is stored: small
-    problems compare all pairs in one fused loop, large ones sort, in O((N + X) log N).
+    The first is the cdf. Everything that integrates against a discrete distribution up to a point
+    (quantile, Huber and expectile losses) is a combination of these, so that no [X, N] tensor is
+    stored: small problems compare all pairs in one fused loop, large ones sort in O((N + X) log N).
     """
     require_single(atoms)
     thresholds = jnp.asarray(thresholds)
@@ -223,7 +223,7 @@ def mixture(
 def bootstrap(
     reward: Float[AnyArray, ""] | float, discount: Float[AnyArray, ""] | float, successor: Atoms
 ) -> Atoms:
-    """Law of reward + discount · Z with Z ~ successor: the sampled operator T̂^π of eq. 10.
+    """Distribution of reward + discount · Z with Z ~ successor: the sampled operator T̂^π of eq. 10.
 
     `discount` includes γ and is 0 only at termination, so that truncation still bootstraps.
     """

@@ -18,7 +18,7 @@ class FiniteMDP:
 
     Attributes:
         transitions: P(s' | s, a).
-        rewards: the law of the reward at each (s, a), independent of s' given (s, a).
+        rewards: the distribution of the reward at each (s, a), independent of s' given (s, a).
         gamma: γ in [0, 1).
     """
 
@@ -33,7 +33,7 @@ class FiniteMDP:
         rewards = Atoms.of(*self.rewards)
         if rewards.locations.shape[:-1] != p.shape[:2]:
             raise InputError(
-                f"need a reward law for each of {list(p.shape[:2])} states and actions, got "
+                f"need a reward distribution for each of {list(p.shape[:2])} state-actions, got "
                 f"rewards of shape {list(rewards.locations.shape)}"
             )
         if not isinstance(self.gamma, int | float) or not 0.0 <= self.gamma < 1.0:
@@ -99,7 +99,7 @@ def random_mdp(
     num_successors: int = 2,
     gamma: float = 0.7,
 ) -> FiniteMDP:
-    """A Garnet-like MDP: a few random successors of each (s, a), random reward laws in [−1, 1]."""
+    """A Garnet-like MDP: few random successors of each (s, a), random rewards in [−1, 1]."""
     for name, value in (
         ("num_states", num_states), ("num_actions", num_actions), ("num_rewards", num_rewards),
         ("num_successors", num_successors),

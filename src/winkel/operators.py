@@ -54,7 +54,7 @@ def bellman(mdp: FiniteMDP, policy: Policy, eta: Atoms) -> Atoms:
 
 
 def _follow(mdp: FiniteMDP, policy: Policy, eta: Atoms) -> Atoms:
-    """P^π η: the law of Z(S_1, A_1), as a mixture over the successors that can occur."""
+    """P^π η: the distribution of Z(S_1, A_1), as a mixture over the successors that can occur."""
     expected = (mdp.num_states, mdp.num_actions)
     if eta.locations.shape[:-1] != expected:
         raise InputError(
@@ -73,7 +73,7 @@ def _follow(mdp: FiniteMDP, policy: Policy, eta: Atoms) -> Atoms:
 
 
 def _receive_reward(mdp: FiniteMDP, eta: Atoms) -> Atoms:
-    """Law of R + γ Z with Z ~ η(s, a) independent of R."""
+    """Distribution of R + γ Z with Z ~ η(s, a) independent of R."""
     shape = (mdp.num_states, mdp.num_actions, -1)
     reward = np.asarray(mdp.rewards.locations)[..., None]
     likelihood = np.asarray(mdp.rewards.probs)[..., None]

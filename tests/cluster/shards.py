@@ -1,7 +1,7 @@
 """A tiny sweep, and its records, for tests of all that runs shards."""
 
-from winkel.experiments.session import Options
-from winkel.experiments.sweep import Sweep, deep_sea_envs
+from winkel.runs.session import Options
+from winkel.runs.sweep import Sweep, deep_sea_envs
 
 TINY = {
     "hidden": (8,), "num_atoms": 5, "num_members": 2, "batch_size": 4, "burn_in": 8,

@@ -9,7 +9,7 @@ from cluster.shards import OPTIONS, sea
 from winkel.cluster import manifest as manifests
 from winkel.cluster.manifest import planned
 from winkel.errors import InputError
-from winkel.experiments.sweep import Item
+from winkel.runs.sweep import Item
 
 
 @pytest.fixture

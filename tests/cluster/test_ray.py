@@ -18,7 +18,7 @@ from winkel.cluster import locks
 from winkel.cluster.manifest import read
 from winkel.cluster.on_ray import NotSharedError, Resources, connected, run_on_ray
 from winkel.cluster.progress import lock_path, told
-from winkel.io.runs import run_folder
+from winkel.runs.folder import run_folder
 
 pytestmark = pytest.mark.cluster
 SWEEP = [

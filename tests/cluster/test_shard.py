@@ -14,7 +14,7 @@ from winkel.cluster.manifest import planned
 from winkel.cluster.progress import lock_path, told
 from winkel.cluster.shard import SWEEP_LOCK, Stopped, run_shard, stopping_at_signals, sweeping
 from winkel.errors import InputError
-from winkel.experiments.sweep import grouped, run_sweep
+from winkel.runs.sweep import grouped, run_sweep
 
 LANES = 2
 

@@ -10,7 +10,7 @@ import pytest
 from helpers import compilations
 from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.envs.registry import make
-from winkel.experiments.config import configure
+from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock

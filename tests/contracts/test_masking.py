@@ -11,9 +11,9 @@ import pytest
 
 from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.envs.registry import make
-from winkel.experiments.config import configure, fields_of
 from winkel.exploration import epsilon_greedy
 from winkel.networks import MLP
+from winkel.runs.spec import configure, fields_of
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock

@@ -14,7 +14,7 @@ from bsuite.environments.umbrella_chain import UmbrellaChain
 from bsuite.experiments.cartpole_swingup.cartpole_swingup import CartpoleSwingup
 from bsuite.utils import datasets, wrappers
 
-from winkel.envs.bsuite.info import FACTS, bsuite_info, family_of
+from winkel.envs.bsuite.families import FAMILIES, bsuite_info, family_of
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.experiments.score import log_of
@@ -151,18 +151,20 @@ def test_logs_equal_those_of_bsuites_own_environment(experiment):
         np.testing.assert_allclose(column, theirs, atol=1e-6, rtol=1e-12, err_msg=name)
         if theirs.any():  # bsuite starts some totals of floats at the integer 0
             assert column.dtype == theirs.dtype, name
-    for fact in FACTS[family_of(experiment)]:
+    for fact in FAMILIES[family_of(experiment)].facts:
         assert len(set(episodes[fact])) > 1, f"{fact} never varied: the test says nothing"
 
 
 def test_there_are_facts_for_every_family():
-    assert set(FACTS) == {experiment.family for experiment in EXPERIMENTS.values()} == set(REPLAYS)
+    assert (
+        set(FAMILIES) == {experiment.family for experiment in EXPERIMENTS.values()} == set(REPLAYS)
+    )
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_the_smallest_types_do_not_overflow(experiment):
     """JAX hands over int32, and flags as bool or uint8."""
-    facts = FACTS[family_of(experiment)]
+    facts = FAMILIES[family_of(experiment)].facts
     episodes = {"return": np.ones(300, np.float32), "length": np.ones(300, np.int8)}
     ones = {fact: np.ones(300, np.int8) for fact in facts}
     for name, column in bsuite_info(experiment, episodes | ones).items():
@@ -176,7 +178,9 @@ def test_the_smallest_types_do_not_overflow(experiment):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_missing_facts_are_named(experiment):
-    episodes = {name: np.ones(3) for name in ("return", "length", *FACTS[family_of(experiment)])}
+    episodes = {
+        name: np.ones(3) for name in ("return", "length", *FAMILIES[family_of(experiment)].facts)
+    }
     for name in episodes:
         rest = {key: value for key, value in episodes.items() if key != name}
         with pytest.raises(InputError, match=f"{experiment} lack {name};"):

@@ -1,5 +1,7 @@
 """A setting among others of other families is the same setting."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,14 +11,13 @@ from hypothesis import strategies as st
 
 from winkel import envs
 from winkel.envs import registry
-from winkel.envs.bsuite import families
+from winkel.envs.bsuite import mnist
 from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.bsuite.info import FACTS
+from winkel.envs.bsuite.mnist_data import Mnist
 from winkel.envs.bsuite.packs import PACKS
 from winkel.envs.packed import Packed, PackedParams
-from winkel.envs.registry import longest_episode, make, make_packed, parse, true_inputs
+from winkel.envs.registry import make, parse
 from winkel.errors import InputError
-from winkel.io.mnist import Mnist
 
 IDS = {
     family: [i for e in envs.EXPERIMENTS.values() if e.family == family for i in e.ids]
@@ -31,10 +32,12 @@ def digits(monkeypatch):
         images=rng.integers(0, 256, (32, 28, 28), dtype=np.uint8),
         labels=rng.integers(0, 10, 32, dtype=np.uint8),
     )
-    monkeypatch.setattr(families, "load_mnist", lambda directory: data)
-    registry._pack.cache_clear()
-    yield
-    registry._pack.cache_clear()
+    monkeypatch.setattr(mnist, "load_mnist", lambda directory: data)
+
+
+def make_packed(task_id):
+    """Make a task in a folder of its own: packs are cached by the folder of MNIST."""
+    return registry.make_packed(task_id, Path("a folder of random digits"))
 
 
 @jax.jit
@@ -79,7 +82,7 @@ def test_a_packed_setting_takes_the_course_of_the_plain_one(family, data):
     for name in ("discount", "boundary"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
     assert_same_up_to_rounding(ours.reward, theirs.reward)
-    assert set(ours.info) == {*FACTS[family]} == {*packed.packing.facts}
+    assert set(ours.info) == {*plain.facts} == {*packed.packing.facts} == {*packed.facts}
     for name, fact in theirs.info.items():
         np.testing.assert_array_equal(fact, ours.info.get(name, 0 * fact), name)
     if not isinstance(packed.env, Packed):
@@ -88,7 +91,7 @@ def test_a_packed_setting_takes_the_course_of_the_plain_one(family, data):
     assert_same_up_to_rounding(padded_to(first, size), packed_first)
     for name in ("obs", "next_obs"):
         assert_same_up_to_rounding(padded_to(getattr(ours, name), size), getattr(theirs, name))
-    assert np.asarray(ours.boundary).any() or longest_episode(task_id) > steps
+    assert np.asarray(ours.boundary).any() or plain.longest_episode > steps
 
 
 @pytest.mark.parametrize("task_id", ["deep_sea/0", "deep_sea_stochastic/9", "deep_sea/20"])
@@ -114,7 +117,7 @@ def test_every_setting_is_in_one_pack():
 def test_a_packed_setting_knows_what_it_really_is(family):
     for task_id in IDS[family][:: max(len(IDS[family]) // 3, 1)]:
         plain, packed = make(task_id), make_packed(task_id)
-        assert packed.inputs == true_inputs(task_id, plain.env) == plain.inputs
+        assert packed.inputs == plain.inputs == np.prod(plain.env.observation.shape)
         actions = packed.packing.actions or packed.env.num_actions
         assert actions == plain.env.num_actions <= packed.env.num_actions
         assert packed.setting == plain.setting == parse(task_id)[1]
@@ -136,7 +139,8 @@ def test_settings_of_a_pack_share_shapes():
 def test_no_episode_is_longer_than_the_longest(family):
     """And where nothing ends it before, one is as long."""
     task_id = IDS[family][-1]
-    longest, task = longest_episode(task_id), make(task_id)
+    task = make(task_id)
+    longest = task.longest_episode
     still = 1 if family.startswith(("cartpole_swingup", "mountain_car")) else 0
     actions = np.full(2 * longest + 2, still)
     _, steps = course(task.env, task.params, jax.random.key(3), actions)

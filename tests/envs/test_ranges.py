@@ -4,23 +4,18 @@ import numpy as np
 import pytest
 
 from winkel import envs
-from winkel.envs.bsuite import families
+from winkel.envs.bsuite import mnist
 from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.bsuite.ranges import RETURNS, support
+from winkel.envs.bsuite.mnist_data import Mnist
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.envs.registry import parse
-from winkel.io.mnist import Mnist
 
 GAMMA = 0.99
 
 
 def ends(task_id, gamma=GAMMA):
     experiment, setting = parse(task_id)
-    return support(experiment.family, setting, gamma)
-
-
-def test_every_family_has_a_range():
-    assert set(RETURNS) == set(FAMILIES)
+    return FAMILIES[experiment.family].return_range(setting, gamma)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.9, 0.99, 1.0])
@@ -180,11 +175,11 @@ def test_discounted_returns_lie_inside(task_ids, lanes, steps, monkeypatch):
         images=rng.integers(0, 256, (8, 28, 28), dtype=np.uint8),
         labels=rng.integers(0, 10, 8, dtype=np.uint8),
     )
-    monkeypatch.setattr(families, "load_mnist", lambda directory: digits)
+    monkeypatch.setattr(mnist, "load_mnist", lambda directory: digits)
     found = discounted_returns(envs.make_batch(task_ids), lanes, steps)
     for task_id, returns in zip(task_ids, found, strict=True):
         experiment, setting = parse(task_id)
-        noisy = RETURNS[experiment.family](setting, GAMMA).noise_std > 0
+        noisy = FAMILIES[experiment.family].returns(setting, GAMMA).noise_std > 0
         low, high = ends(task_id)
         assert len(returns) >= 200
         assert np.mean((returns < low) | (returns > high)) <= (0.005 if noisy else 0.0)

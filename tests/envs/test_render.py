@@ -5,8 +5,7 @@ import pytest
 
 from winkel import envs
 from winkel.envs.bsuite.mnist import Mnist
-from winkel.envs.render import render
-from winkel.experiments.rollout import frames, make_policy
+from winkel.runs.rollout import frames, make_policy
 
 ZERO = jnp.zeros((), jnp.int32)
 
@@ -14,7 +13,7 @@ ZERO = jnp.zeros((), jnp.int32)
 def picture(task_id, **changes):
     task = envs.make(task_id)
     inner = task.env.start(task.env.draw_start(jax.random.key(0), task.params), ZERO, task.params)
-    return render(task.env, inner._replace(**changes), task.params)
+    return task.env.render(inner._replace(**changes), task.params)
 
 
 def test_deep_sea_shows_the_diver_and_the_treasure():
@@ -47,7 +46,7 @@ def test_chains_show_how_far_they_are(task_id, word):
 def test_other_states_are_shown_as_numbers_or_shades():
     assert len(picture("cartpole/0").split()) == 6
     digits = Mnist(images=np.full((1, 28, 28), -1, np.int8), labels=np.zeros(1, int))
-    lines = render(digits, digits.start(ZERO, ZERO, None), None).splitlines()
+    lines = digits.render(digits.start(ZERO, ZERO, None), None).splitlines()
     assert len(lines) == 28
     assert set(lines[0]) == {"@"}  # byte 255, the brightest, is −1 when signed
 
@@ -59,12 +58,6 @@ def test_every_kind_of_environment_can_be_shown(task_id):
     task = envs.make(task_id)
     shown = list(frames(task, make_policy("random", task.env), seed=0))
     assert len(shown) > 3
-
-
-def test_digits_can_be_shown():
-    digits = Mnist(images=np.zeros((3, 28, 28), np.int8), labels=np.arange(3))
-    task = envs.Task(id="mnist/0", env=digits, params=None, setting={}, num_episodes=1)
-    assert len(list(frames(task, make_policy("random", digits), seed=0))) == 2
 
 
 def test_frames_run_from_start_to_end():

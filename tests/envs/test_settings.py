@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from winkel import envs
-from winkel.envs.bsuite import families
+from winkel.envs.bsuite import mnist
 from winkel.envs.bsuite.families import FAMILIES
-from winkel.io.mnist import Mnist
+from winkel.envs.bsuite.mnist_data import Mnist
 
 LONGEST = {"cartpole": 1_001, "cartpole_swingup": 1_001, "mountain_car": 1_000,
            "discounting_chain": 100, "memory_len": 101, "umbrella_length": 100}  # fmt: skip
@@ -20,7 +20,7 @@ def test_every_setting_ends_an_episode(family, monkeypatch):
         images=rng.integers(0, 256, (32, 28, 28), dtype=np.uint8),
         labels=rng.integers(0, 10, 32, dtype=np.uint8),
     )
-    monkeypatch.setattr(families, "load_mnist", lambda directory: digits)
+    monkeypatch.setattr(mnist, "load_mnist", lambda directory: digits)
     ids = [i for e in envs.EXPERIMENTS.values() if e.family == family for i in e.ids]
     batch = envs.make_batch(ids)
     num_steps = LONGEST.get(family, 60)

@@ -6,13 +6,13 @@ import numpy as np
 
 from winkel.envs.host import HostEnv, HostTask
 from winkel.envs.registry import make as make_task
-from winkel.experiments.config import configure
-from winkel.experiments.recording import Recorder
-from winkel.experiments.session import Options
-from winkel.experiments.shapes import shapes_of
-from winkel.experiments.train import run_config
-from winkel.io.checkpoint import pack
-from winkel.io.runs import run_folder
+from winkel.runs.checkpoint import pack
+from winkel.runs.folder import run_folder
+from winkel.runs.recording import Recorder
+from winkel.runs.session import Options
+from winkel.runs.shapes import shapes_of
+from winkel.runs.spec import configure
+from winkel.runs.train import run_config
 from winkel.simulators import Layout, Moved
 from winkel.simulators.names import parse
 from winkel.training.steps import Horizon
@@ -91,7 +91,7 @@ def room_task(name=ROOM):
     shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
     maker = parse(name).maker
     env = HostEnv(shown, Room.num_actions)
-    return HostTask(name, env, maker, facts=(), probes=Room.probes, num_envs=2)
+    return HostTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
 
 
 def made_run(out, env, agent="dltv", seed=0, **fields):

@@ -12,9 +12,10 @@ import pytest
 from winkel.agents import AGENTS
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.experiments import bench, bench_rows, machine
+from winkel.experiments import bench, bench_rows
 from winkel.experiments.bench_rows import Bench, Call, Row
-from winkel.experiments.config import configure
+from winkel.runs import machine
+from winkel.runs.spec import configure
 from winkel.training import compiled, steps
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan

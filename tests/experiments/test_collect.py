@@ -8,9 +8,9 @@ from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.experiments import collect
 from winkel.experiments.collect import COLLECTORS
-from winkel.experiments.results import read_results
-from winkel.io.results import save_arrays
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.files import save_arrays
+from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.results import read_results
 
 
 def add(root, env, agent, seed, episodes, *, evaluations=None, snapshots=None, **config):

@@ -5,7 +5,7 @@ import pytest
 
 from winkel.errors import InputError
 from winkel.experiments.export import export_bsuite
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.runs.folder import Run, run_folder, save_run
 
 
 def save(root, env, agent="a", seed=0, num=3, folder=None):

@@ -24,13 +24,13 @@ from winkel.envs.host import HostEnv
 from winkel.envs.registry import Packing, make
 from winkel.errors import InputError
 from winkel.experiments import looks, visits
-from winkel.experiments.planned import Planned
 from winkel.experiments.play import CUT, ENDED, RUNNING, clock_of, load_one, play, seen_after
-from winkel.experiments.recording import Recorder
 from winkel.experiments.visits import MOST_CELLS, TENTHS, Visits, map_arrays
 from winkel.experiments.worlds import Compiled, Simulated, world_of
+from winkel.runs.planned import Planned
+from winkel.runs.recording import Recorder
 from winkel.simulators import Pool
-from winkel.simulators.vizdoom.names import DoomMaker
+from winkel.simulators.vizdoom import DoomMaker
 from winkel.training.steps import Horizon, start_clock
 from winkel.types import Dense, Image, OneHot
 
@@ -418,10 +418,10 @@ def test_a_map_of_vizdoom_has_walls_starts_and_the_goal(tmp_path, monkeypatch):
     assert arrays["titles"].tolist() == ["0–400 k steps", "400–800 k steps", "800–1200 k steps"]
     assert arrays["visits"].sum(axis=(1, 2)).tolist() == [4, 4, 4]
 
-    def missing():
+    def missing(maker):
         raise InputError("need vizdoom")
 
-    monkeypatch.setattr("winkel.experiments.visits.my_way_home", missing)
+    monkeypatch.setattr(DoomMaker, "floor_plan", missing)
     assert map_arrays(tmp_path, CONFIG, DoomMaker("dense"))[0] == "places"
 
 

@@ -12,7 +12,7 @@ from winkel.experiments.score import (
     score_tags,
     shortfalls,
 )
-from winkel.io.runs import Run
+from winkel.runs.folder import Run
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning:winkel")
 

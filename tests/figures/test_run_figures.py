@@ -14,7 +14,7 @@ from winkel.envs.bsuite.sweep import TAGS
 from winkel.errors import InputError
 from winkel.experiments.collect import COLLECTORS
 from winkel.figures import FIGURES, RUN_FIGURES, lines, style
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.runs.folder import Run, run_folder, save_run
 
 AGENTS = [
     "pe_dqn", "bdqn", "ids", "dltv", "pe_dqn_qr_qr", "pe_dqn_c51_c51", "pe_dqn_ind", "dqn",

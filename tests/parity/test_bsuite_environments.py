@@ -21,11 +21,11 @@ from bsuite_replay import (
 )
 
 from winkel import envs
-from winkel.envs.bsuite.info import bsuite_info, family_of
+from winkel.envs.bsuite.families import bsuite_info, family_of
 from winkel.envs.bsuite.mnist import Mnist, signed
+from winkel.envs.bsuite.mnist_data import load_mnist
 from winkel.envs.registry import parse
 from winkel.envs.wrappers import PerturbedParams, PerturbedReward
-from winkel.io.mnist import load_mnist
 
 NUM_STEPS = 2_100
 EXTRA = {"deep_sea": [20], "discounting_chain": [7], "umbrella_distract": [22]}

@@ -22,7 +22,7 @@ from winkel.experiments.score import (
     score_runs,
     score_tags,
 )
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.runs.folder import Run, run_folder, save_run
 
 with matplotlib.rc_context():  # its import changes the style of every later figure
     from bsuite.experiments import summary_analysis

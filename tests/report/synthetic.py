@@ -4,7 +4,7 @@ import numpy as np
 
 from winkel.envs.bsuite.info import FACTS
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.runs.folder import Run, run_folder, save_run
 
 EPISODES = 20
 SEEDS = 5

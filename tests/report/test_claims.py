@@ -4,9 +4,9 @@ import pytest
 
 from report.synthetic import EPISODES, SEEDS, doom, official, sea
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.experiments.results import read_results
 from winkel.experiments.statistics import Interval
 from winkel.report import judge, load_claims
+from winkel.runs.results import read_results
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 

@@ -10,9 +10,9 @@ from report.synthetic import sea
 from winkel.agents import AGENTS
 from winkel.commands.report import Report
 from winkel.errors import InputError
-from winkel.experiments.results import read_results
 from winkel.report import write_report
 from winkel.report.provenance import changes
+from winkel.runs.results import read_results
 
 
 def test_the_command(tmp_path, capsys):

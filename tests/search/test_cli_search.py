@@ -7,7 +7,7 @@ from optuna.trial import TrialState
 
 from terminal_helpers import refused
 from winkel import cli
-from winkel.experiments.train import train
+from winkel.runs.train import train
 from winkel.search.problem import FIRST_SEED
 from winkel.search.storage import load_study
 from winkel.search.summary import summarise
@@ -58,7 +58,7 @@ def test_the_best_of_twelve_trials_beats_the_worst_by_the_margin(found):
 @of_bdqn
 def test_what_a_trial_reports_is_what_training_alone_sees(found, monkeypatch):
     """The winner trained by itself, with the tuning seed that `winkel train` refuses."""
-    monkeypatch.setattr("winkel.experiments.train.MAX_SEED", FIRST_SEED)
+    monkeypatch.setattr("winkel.runs.train.MAX_SEED", FIRST_SEED)
     fixed = {"hidden": (16,), "batch_size": 16, "burn_in": 12, "capacity": 256, "num_members": 5}
     fields = fixed | found.complete[0].values
     alone = train("deep_sea:size=6", "bdqn", seeds=[FIRST_SEED], episodes=60, **fields)

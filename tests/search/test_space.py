@@ -7,7 +7,7 @@ import pytest
 
 from search.tiny import problem
 from winkel.errors import InputError
-from winkel.experiments.train import MAX_SEED, checked_seeds, train
+from winkel.runs.train import MAX_SEED, checked_seeds, train
 from winkel.search.problem import FIRST_SEED, Problem
 from winkel.search.scores import checked_score, score_of
 from winkel.search.space import (

@@ -7,8 +7,8 @@ from dm_env import specs
 from simulators.dm_worlds import LAST, MID, Tells
 from winkel.errors import InputError
 from winkel.simulators.base import Layout
+from winkel.simulators.custom import FunctionMaker
 from winkel.simulators.dm import BsuiteMaker, DmSimulator
-from winkel.simulators.factory import FactoryMaker
 from winkel.simulators.pool import Pool
 
 bsuite = pytest.importorskip("bsuite.bsuite")
@@ -35,7 +35,7 @@ def test_the_course_of_bsuite_is_deepminds(name, settings, rng):
 
 
 def throws(target, seeds, num_workers=0):
-    with Pool(FactoryMaker(f"simulators.dm_worlds:{target}"), seeds, num_workers) as pool:
+    with Pool(FunctionMaker(f"simulators.dm_worlds:{target}"), seeds, num_workers) as pool:
         zeros = np.zeros(len(seeds), int)
         return np.stack([pool.reset(), *(pool.step(zeros).obs for _ in range(20))])
 
@@ -50,7 +50,7 @@ def test_a_factory_with_a_seed_gets_ours():
 def test_a_factory_without_a_seed_is_left_as_it_is():
     same = throws("seedless", [1, 2])
     np.testing.assert_array_equal(same[:, 0], same[:, 1])
-    fixed = FactoryMaker("simulators.dm_worlds:Dice", {"seed": 4})
+    fixed = FunctionMaker("simulators.dm_worlds:Dice", {"seed": 4})
     with Pool(fixed, [1, 2], 0) as pool:
         np.testing.assert_array_equal(pool.reset(), same[0])
 

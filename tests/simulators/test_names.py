@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from winkel.errors import InputError
+from winkel.simulators.custom import FunctionMaker
 from winkel.simulators.dm import BsuiteMaker
-from winkel.simulators.factory import FactoryMaker
 from winkel.simulators.gymnasium_env import GymMaker
 from winkel.simulators.names import is_name, parse
 from winkel.simulators.pool import Pool
@@ -23,12 +23,12 @@ MEANINGS = {
         "FrozenLake-v1", {"is_slippery": False, "map_name": "8x8"}
     ),
     "dm:bsuite/catch/0": BsuiteMaker("catch/0"),
-    "dm:my.module:make:size=3": FactoryMaker("my.module:make", {"size": 3}),
-    "my_module:make": FactoryMaker("my_module:make"),
-    "my.module:make:path=a:b,size=(3, 4),x=0.5": FactoryMaker(
+    "dm:my.module:make:size=3": FunctionMaker("my.module:make", {"size": 3}),
+    "my_module:make": FunctionMaker("my_module:make"),
+    "my.module:make:path=a:b,size=(3, 4),x=0.5": FunctionMaker(
         "my.module:make", {"path": "a:b", "size": (3, 4), "x": 0.5}
     ),
-    "my_module:make:a=None,b=\"it's\",c='4',d=True,e='x, y'": FactoryMaker(
+    "my_module:make:a=None,b=\"it's\",c='4',d=True,e='x, y'": FunctionMaker(
         "my_module:make", {"a": None, "b": "it's", "c": "4", "d": True, "e": "x, y"}
     ),
 }

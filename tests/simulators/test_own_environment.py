@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from winkel.simulators.modules import load
+from winkel.simulators.custom import load_function
 from winkel.simulators.names import parse
 from winkel.simulators.pool import Pool
 
@@ -12,7 +12,7 @@ from winkel.simulators.pool import Pool
 @pytest.fixture
 def make(request, monkeypatch):
     monkeypatch.syspath_prepend(request.config.rootpath)
-    return load("examples.own_environment:make")
+    return load_function("examples.own_environment:make")
 
 
 def test_gymnasium_finds_nothing_wrong_with_it(make):

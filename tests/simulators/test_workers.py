@@ -15,7 +15,7 @@ import winkel
 from simulators.processes import folders, gone, is_temporary, living
 from simulators.worlds import Engine, Inside, Walk
 from winkel.errors import InputError
-from winkel.simulators.factory import FactoryMaker
+from winkel.simulators.custom import FunctionMaker
 from winkel.simulators.pool import Pool
 
 PATH = os.pathsep.join([str(Path(winkel.__file__).parents[1]), str(Path(__file__).parents[1])])
@@ -23,7 +23,7 @@ RIGHT = np.array([1, 1, 1])
 
 
 def fails(how, **options):
-    return Pool(FactoryMaker("simulators.worlds:Fails", {"how": how}), [1, 2, 3], 2, **options)
+    return Pool(FunctionMaker("simulators.worlds:Fails", {"how": how}), [1, 2, 3], 2, **options)
 
 
 def test_a_worker_has_no_jax_one_thread_and_an_empty_folder_of_its_own():
@@ -165,7 +165,7 @@ def test_a_worker_is_not_replaced_without_end():
 
 def test_a_worker_that_cannot_be_replaced(tmp_path):
     notices = []
-    maker = FactoryMaker("simulators.worlds:born_once", {"folder": str(tmp_path)})
+    maker = FunctionMaker("simulators.worlds:born_once", {"folder": str(tmp_path)})
     with Pool(maker, [1], 1, restarts=2, notice=notices.append) as pool:
         pool.reset()
         os.kill(pool.pids[0], signal.SIGKILL)
@@ -179,7 +179,7 @@ def test_a_worker_that_cannot_be_replaced(tmp_path):
 
 def test_a_worker_that_dies_before_it_is_ready(capfd):
     with pytest.raises(InputError, match="a worker died of SIGSEGV while it made its environments"):
-        Pool(FactoryMaker("simulators.worlds:dies_at_birth"), [1], 1)
+        Pool(FunctionMaker("simulators.worlds:dies_at_birth"), [1], 1)
     assert "dies_at_birth" in capfd.readouterr().err  # where it crashed
 
 
@@ -194,10 +194,10 @@ def test_a_worker_killed_between_two_resets_is_replaced():
 SCRIPT = """
 import numpy as np, sys, time
 from simulators.worlds import Engine
-from winkel.simulators.factory import FactoryMaker
+from winkel.simulators.custom import FunctionMaker
 from winkel.simulators.pool import Pool
 settings = {"stuck": sys.argv[1], "last_will": sys.argv[2]}
-pool = Pool(FactoryMaker("simulators.worlds:Engine", settings), range(3), 2)
+pool = Pool(FunctionMaker("simulators.worlds:Engine", settings), range(3), 2)
 pool.reset()
 pool.step(np.ones(3, int))
 print(*pool.pids, flush=True)
@@ -256,8 +256,8 @@ def test_a_script_that_ends_leaves_nothing_and_says_nothing(end, status):
 
 
 def test_ending_is_fast_although_a_worker_is_stuck(monkeypatch):
-    monkeypatch.setattr("winkel.simulators.crew._PATIENCE", 0.2)
-    pool = Pool(FactoryMaker("simulators.worlds:Engine", {"stuck": "asleep"}), [1, 2], 2)
+    monkeypatch.setattr("winkel.simulators.workers.CLOSE_TIMEOUT", 0.2)
+    pool = Pool(FunctionMaker("simulators.worlds:Engine", {"stuck": "asleep"}), [1, 2], 2)
     pool.reset()
     pool.step_async(np.array([2, 2]))
     pids, start_time = pool.pids, time.monotonic()

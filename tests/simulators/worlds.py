@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from winkel.simulators import Layout, Moved, SimulatorDied
+from winkel.simulators import Layout, SimulatorDied, Step
 
 
 class Walk:
@@ -44,7 +44,7 @@ class Walk:
         self.place += action - 1 + float(self.random.integers(2))
         self.time += 1
         end = self.time == self.length
-        return Moved(
+        return Step(
             obs=self.observe(),
             reward=self.place / 2,
             discount=0.0 if end and self.episode % 2 == 0 else 1.0,
@@ -131,45 +131,45 @@ class Fails(Walk):
         return first
 
     def step(self, action):
-        moved = super().step(action)
+        step = super().step(action)
         if action == 2 and self.time == 3:
-            return FAILURES[self.how](moved)
-        return moved
+            return FAILURES[self.how](step)
+        return step
 
 
-def _raise(moved):
+def _raise(step):
     return 1 / 0
 
 
-def _hang(moved):
+def _hang(step):
     time.sleep(1000)
 
 
-def _mute(moved):
+def _mute(step):
     raise SimulatorDied("the engine\nis gone.")
 
 
 FAILURES = {
-    "reset": lambda moved: moved._replace(boundary=True),
+    "reset": lambda step: step._replace(boundary=True),
     "raises": _raise,
-    "silent": lambda moved: next(iter(())),
-    "nan": lambda moved: moved._replace(obs=moved.obs * np.nan),
-    "infinite": lambda moved: moved._replace(obs=moved.obs.astype(float) + 1e300),
-    "shape": lambda moved: moved._replace(obs=moved.obs[:3]),
-    "text": lambda moved: moved._replace(obs=np.array(list("abcd"))),
-    "ragged": lambda moved: moved._replace(obs=[[1, 2], [3]]),
-    "nothing": lambda moved: moved._replace(obs=None),
-    "nan reward": lambda moved: moved._replace(reward=np.float32("nan")),
-    "no reward": lambda moved: moved._replace(reward=None),
-    "text reward": lambda moved: moved._replace(reward="1"),
-    "many rewards": lambda moved: moved._replace(reward=np.ones(2)),
-    "large reward": lambda moved: moved._replace(reward=1e39),
-    "discount": lambda moved: moved._replace(discount=1.5),
-    "facts": lambda moved: moved._replace(facts=(1.0,)),
+    "silent": lambda step: next(iter(())),
+    "nan": lambda step: step._replace(obs=step.obs * np.nan),
+    "infinite": lambda step: step._replace(obs=step.obs.astype(float) + 1e300),
+    "shape": lambda step: step._replace(obs=step.obs[:3]),
+    "text": lambda step: step._replace(obs=np.array(list("abcd"))),
+    "ragged": lambda step: step._replace(obs=[[1, 2], [3]]),
+    "nothing": lambda step: step._replace(obs=None),
+    "nan reward": lambda step: step._replace(reward=np.float32("nan")),
+    "no reward": lambda step: step._replace(reward=None),
+    "text reward": lambda step: step._replace(reward="1"),
+    "many rewards": lambda step: step._replace(reward=np.ones(2)),
+    "large reward": lambda step: step._replace(reward=1e39),
+    "discount": lambda step: step._replace(discount=1.5),
+    "facts": lambda step: step._replace(facts=(1.0,)),
     "hangs": _hang,
-    "leaves": lambda moved: os._exit(3),
-    "exits": lambda moved: sys.exit(4),
-    "killed": lambda moved: os.kill(os.getpid(), signal.SIGKILL),
+    "leaves": lambda step: os._exit(3),
+    "exits": lambda step: sys.exit(4),
+    "killed": lambda step: os.kill(os.getpid(), signal.SIGKILL),
     "mute": _mute,
 }
 
@@ -184,8 +184,8 @@ def lenient():
             return [self.time, np.float64(self.time), np.array(self.time)][self.time % 3]
 
         def step(self, action):
-            moved = super().step(action)
-            return moved._replace(reward=np.array(1), boundary=np.bool_(moved.boundary))
+            step = super().step(action)
+            return step._replace(reward=np.array(1), boundary=np.bool_(step.boundary))
 
     return Lenient()
 

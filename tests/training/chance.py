@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from winkel.envs.registry import make
-from winkel.experiments.config import configure
+from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Arrays, Lanes, Plan, Report
 from winkel.training.steps import Horizon
@@ -97,8 +97,8 @@ class Freezer(Dice):
         loss = jnp.asarray(-1.0) if self.frozen else update.metrics["loss"]
         return learner, update._replace(metrics={"loss": loss})
 
-    def settled(self, progress, hyper):
+    def can_freeze_bonus(self, progress, hyper):
         return progress >= hyper.beta_decay
 
-    def at_rest(self):
+    def with_frozen_bonus(self):
         return replace(self, frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.experiments.config import configure
+from winkel.runs.spec import configure
 from winkel.training import compiled, mesh, rows
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan

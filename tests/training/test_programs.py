@@ -8,7 +8,7 @@ import pytest
 
 from helpers import compilations
 from winkel.envs.registry import make
-from winkel.experiments.config import configure
+from winkel.runs.spec import configure
 from winkel.training import programs
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
@@ -77,11 +77,15 @@ def test_what_a_lane_needs_grows_with_what_it_holds(monkeypatch):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """As if the first device were NVIDIA's."""
+    """As if the first device were NVIDIA's, and programs were not cached on disk."""
     client = SimpleNamespace(platform_version="cuda 13000")
+    folder = jax.config.jax_compilation_cache_dir
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(client=client)])
     monkeypatch.delenv("XLA_FLAGS", raising=False)
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    jax.config.update("jax_compilation_cache_dir", folder)
 
 
 def test_cuda_graphs_are_for_nvidia(cuda, monkeypatch):
@@ -103,12 +107,8 @@ def test_users_who_set_flags_decide_for_themselves(cuda, monkeypatch):
 
 
 def test_no_cuda_graphs_with_a_persistent_cache(cuda, tmp_path):
-    before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    try:
-        assert cuda_graphs() is None
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
+    assert cuda_graphs() is None
 
 
 def test_results_with_the_options_are_the_same():

@@ -14,10 +14,10 @@ import winkel
 from winkel.agents import AGENTS
 from winkel.envs.host import Rewards, make_host
 from winkel.errors import InputError
-from winkel.experiments.config import configure
-from winkel.experiments.session import Options
-from winkel.io.log import read_metrics
-from winkel.simulators import Moves
+from winkel.runs.metrics import read_metrics
+from winkel.runs.session import Options
+from winkel.runs.spec import configure
+from winkel.simulators import StepBatch
 from winkel.training import simulated
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.replays import make_replay
@@ -182,7 +182,7 @@ def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
         last = number == 1
         boundary = np.array([last, False, last])
         shown = observed(100 * (number + 1))
-        moves = Moves(
+        moves = StepBatch(
             obs_next=shown,
             obs=np.where(boundary[:, None], np.float32(1000), shown),
             reward=np.float32([1, 2, 3]),

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import fingerprint
-from winkel.experiments.planned import Options, Planned
-from winkel.experiments.sweep import Item, Sweep, lanes_of, programs
-from winkel.io.runs import write_text
+from winkel.runs.folder import write_text
+from winkel.runs.planned import Options, Planned
+from winkel.runs.spec import fingerprint
+from winkel.runs.sweep import Item, Sweep, lanes_of, programs
 from winkel.version import __version__
 
 MANIFEST = "manifest.json"

@@ -21,8 +21,8 @@ from winkel.cluster.manifest import MANIFEST, Manifest, read
 from winkel.cluster.progress import SHARDS, lock_path, told
 from winkel.cluster.shard import Stopped, run_shard, stopping_at_signals
 from winkel.errors import InputError
-from winkel.experiments.machine import DETERMINISTIC
-from winkel.experiments.status import Status
+from winkel.runs.machine import DETERMINISTIC
+from winkel.runs.status import Status
 
 LOOK, PATIENCE = 0.5, 120.0
 """Seconds between two looks at all shards, and that they have to stop in."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from winkel.cluster.manifest import Shard
-from winkel.experiments.status import Status
-from winkel.io.runs import write_text
+from winkel.runs.folder import write_text
+from winkel.runs.status import Status
 
 SHARDS = "shards"
 """Folder, beside the runs, of what runners of shards tell each other: locks and progress."""

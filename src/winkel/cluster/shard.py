@@ -13,10 +13,10 @@ from winkel.cluster.locks import Lock
 from winkel.cluster.manifest import Manifest, Shard, identity
 from winkel.cluster.progress import SHARDS, Telling, lock_path
 from winkel.errors import InputError
-from winkel.experiments.ledger import GroupCost, Outcome
-from winkel.experiments.session import Status
-from winkel.experiments.sweep import Group, Sweep, grouped, programs, run_sweep, write_log
-from winkel.io.results import ensure_folder
+from winkel.files import ensure_folder
+from winkel.runs.ledger import GroupCost, Outcome
+from winkel.runs.session import Status
+from winkel.runs.sweep import Group, Sweep, grouped, programs, run_sweep, write_log
 
 SWEEP_LOCK = "sweep.lock"
 STOPPED = 75

@@ -5,7 +5,7 @@ import os
 from jax._src import xla_bridge
 
 from winkel.errors import InputError
-from winkel.experiments.machine import DETERMINISTIC
+from winkel.runs.machine import DETERMINISTIC
 
 
 def make_deterministic() -> None:

@@ -20,11 +20,11 @@ from winkel.experiments.bench import (
     measured,
 )
 from winkel.experiments.bench_rows import BENCH, Bench, Call, Row
-from winkel.experiments.config import parse_shared_overrides
-from winkel.experiments.machine import copy_bandwidth, device_name, machine_name
 from winkel.figures import bench as figure
 from winkel.figures import style
-from winkel.io.results import ensure_folder
+from winkel.files import ensure_folder
+from winkel.runs.machine import copy_bandwidth, device_name, machine_name
+from winkel.runs.spec import parse_shared_overrides
 from winkel.version import __version__
 
 RESTLESS = 1.5

@@ -10,7 +10,7 @@ import tyro
 from winkel.commands.terminal import say
 from winkel.experiments.export import export_bsuite
 from winkel.experiments.score import score_runs, score_tags, shortfalls
-from winkel.io.runs import find_runs, load_run
+from winkel.runs.folder import find_runs, load_run
 
 
 @dataclass(frozen=True, kw_only=True)

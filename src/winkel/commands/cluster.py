@@ -17,8 +17,8 @@ from winkel.cluster.slurm import write_script
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
 from winkel.errors import InputError
-from winkel.experiments.session import Options, Status
-from winkel.experiments.sweep import Sweep, grouped
+from winkel.runs.session import Options, Status
+from winkel.runs.sweep import Sweep, grouped
 
 
 class Wanted(NamedTuple):

@@ -7,13 +7,13 @@ from typing import Literal
 import tyro
 
 from winkel.commands.terminal import say
-from winkel.io.mnist import mnist_directory
-from winkel.io.mnist_fetch import fetch_mnist
+from winkel.envs.bsuite.mnist_data import mnist_directory
+from winkel.envs.bsuite.mnist_fetch import fetch_mnist
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Fetch a data set to where the environments look for it, and check it."""
+    """Fetch a data set into the folder that the environments read, and verify it."""
 
     name: tyro.conf.Positional[Literal["mnist"]]
     """Which one."""
@@ -21,7 +21,7 @@ class Data:
     """Where to put it; else WINKEL_MNIST, else the cache folder."""
 
     def run(self) -> None:
-        """Fetch, verify, say where it is."""
+        """Fetch, verify, and print the folder."""
         directory = mnist_directory(self.mnist_dir)
         source = fetch_mnist(directory, progress=say)
         say(f"MNIST is in {directory} ({source})")

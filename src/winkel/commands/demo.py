@@ -9,9 +9,9 @@ from winkel.commands.inspect import distribution_arrays, draw, heatmap_arrays, o
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, summarise
 from winkel.envs.registry import make
-from winkel.experiments.session import Options
-from winkel.experiments.train import train
-from winkel.io.results import ensure_folder
+from winkel.files import ensure_folder
+from winkel.runs.session import Options
+from winkel.runs.train import train
 
 ENV = "deep_sea/0"
 

@@ -13,10 +13,10 @@ from winkel.errors import InputError
 from winkel.experiments.collect import COLLECTORS
 from winkel.experiments.iteration import IterationConfig, iteration
 from winkel.experiments.operator import operator
-from winkel.experiments.results import read_results
 from winkel.experiments.toy import ToyConfig, toy
 from winkel.figures import FIGURES, RUN_FIGURES, style
-from winkel.io.results import ensure_folder, load_all, load_arrays, save_arrays
+from winkel.files import ensure_folder, load_all, load_arrays, save_arrays
+from winkel.runs.results import read_results
 
 Format = Literal["png", "pdf", "svg"]
 ComputedName = Literal["toy", "operator", "iteration"]

@@ -15,11 +15,11 @@ from winkel.envs.registry import Task
 from winkel.errors import InputError
 from winkel.experiments.looks import newest
 from winkel.experiments.play import load_one, seen_after
-from winkel.experiments.trained import Trained
 from winkel.experiments.visits import map_arrays
 from winkel.experiments.worlds import action_names, task_of, world_of
 from winkel.figures import MAPS, RUN_FIGURES, style
-from winkel.io.results import ensure_folder, save_arrays
+from winkel.files import ensure_folder, save_arrays
+from winkel.runs.trained import Trained
 from winkel.types import Estimates, OneHot
 
 

@@ -13,9 +13,9 @@ from winkel.commands.terminal import progress_bar, say
 from winkel.envs import make, make_batch
 from winkel.envs.registry import TaskBatch
 from winkel.errors import InputError
-from winkel.experiments.rollout import frames, make_policy, rollout
-from winkel.io.results import ensure_folder
-from winkel.io.runs import Run, run_folder, save_run
+from winkel.files import ensure_folder
+from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.rollout import frames, make_policy, rollout
 from winkel.version import __version__
 
 

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
-from winkel.experiments.config import parse_overrides
-from winkel.experiments.preset_files import write_preset
+from winkel.runs.presets import write_preset
+from winkel.runs.spec import parse_overrides
 
 if TYPE_CHECKING:
     from winkel.search.population import Progress as Standing
@@ -184,7 +184,7 @@ def _write_page(summary: "Summary", folder: Path, study: Path | None = None) -> 
 
 def winning_fields(summary: "Summary") -> dict[str, Any]:
     """All that made the winner: the search's preset, what was fixed, what was found."""
-    from winkel.experiments.preset_files import named_preset
+    from winkel.runs.presets import named_preset
     from winkel.search.space import space_from
 
     space, best = space_from(summary.identity["space"]), summary.best()

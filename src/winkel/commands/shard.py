@@ -11,8 +11,8 @@ from winkel.cluster.shard import STOPPED, Stopped, run_shard, stopping_at_signal
 from winkel.commands.backend import make_deterministic
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
-from winkel.experiments.session import Status
-from winkel.experiments.sweep import Group
+from winkel.runs.session import Status
+from winkel.runs.sweep import Group
 
 
 @dataclass(frozen=True, kw_only=True)

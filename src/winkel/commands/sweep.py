@@ -17,10 +17,10 @@ from winkel.commands.cluster import Wanted, plan, run_with_ray, submit_by_slurm
 from winkel.commands.sweep_display import Board, estimate, print_costs
 from winkel.commands.terminal import say
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import parse_shared_overrides
-from winkel.experiments.ledger import GroupCost, Outcome
-from winkel.experiments.session import Options
-from winkel.experiments.sweep import (
+from winkel.runs.ledger import GroupCost, Outcome
+from winkel.runs.session import Options
+from winkel.runs.spec import parse_shared_overrides
+from winkel.runs.sweep import (
     MOST_LANES,
     Group,
     Sweep,

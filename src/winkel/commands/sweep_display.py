@@ -7,9 +7,9 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display
-from winkel.experiments.ledger import Outcome
-from winkel.experiments.session import Options, Status
-from winkel.experiments.sweep import Group, calibrated, lanes_of
+from winkel.runs.ledger import Outcome
+from winkel.runs.session import Options, Status
+from winkel.runs.sweep import Group, calibrated, lanes_of
 
 
 class Board:

@@ -15,12 +15,12 @@ from rich.table import Table
 from winkel.commands.backend import make_deterministic
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
-from winkel.experiments.config import parse_overrides
-from winkel.experiments.session import Options, Status
-from winkel.experiments.train import train
-from winkel.experiments.trained import Training
-from winkel.io.log import Mirror, tensorboard, wandb
-from winkel.io.runs import run_folder
+from winkel.runs.folder import run_folder
+from winkel.runs.metrics import Mirror, tensorboard, wandb
+from winkel.runs.session import Options, Status
+from winkel.runs.spec import parse_overrides
+from winkel.runs.train import train
+from winkel.runs.trained import Training
 
 MOST_ROWS = 12
 REFRESH = 0.25

@@ -2,9 +2,10 @@
 
 from winkel.envs.base import Dense, Environment, EnvState, OneHot, Outcome, outcome
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.envs.registry import Task, TaskBatch, make, make_batch
+from winkel.envs.registry import make, make_batch
+from winkel.envs.task import CompiledTask, Task, TaskBatch
 
 __all__ = [
-    "EXPERIMENTS", "Dense", "EnvState", "Environment", "OneHot", "Outcome", "Task", "TaskBatch",
-    "make", "make_batch", "outcome",
+    "EXPERIMENTS", "CompiledTask", "Dense", "EnvState", "Environment", "OneHot", "Outcome", "Task",
+    "TaskBatch", "make", "make_batch", "outcome",
 ]  # fmt: skip

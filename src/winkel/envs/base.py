@@ -1,9 +1,9 @@
 """What an environment is: pure functions of (key, state, action, params), for one copy of it.
 
-A subclass fixes what shapes arrays; `params` holds what one setting of it has, as arrays that may
-be traced, so that settings of the same shape share one compiled program under `vmap`. All
-randomness is drawn in `draw_start` and `draw`, and everything else is a deterministic function of
-the draws, which tests inject.
+Fields of a subclass determine the shapes of arrays. `params` holds the numbers of one setting as
+arrays that may be traced, so that settings of equal shape share one compiled program under `vmap`.
+Only `draw_start` and `draw` use random keys. Everything else is a deterministic function of what
+they draw, so that tests can replace the draws.
 """
 
 from abc import abstractmethod
@@ -27,13 +27,17 @@ __all__ = [
     "Outcome",
     "check_action",
     "countdown_table",
+    "draw_track",
     "outcome",
     "time_table",
 ]
 
 
+_SHADES = " .:-=+*#%@"
+
+
 class Outcome(NamedTuple):
-    """What a transition brings, before any reset. The fields are those of `EnvStep`."""
+    """Result of a transition before any reset. The fields are those of `EnvStep`."""
 
     reward: Float[Array, ""]
     discount: Float[Array, ""]
@@ -42,7 +46,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(reward: Array, terminated: Bool[Array, ""], **info: Array) -> Outcome:
-    """An outcome without truncation: the discount is 0 exactly where the episode ends."""
+    """Make an outcome without truncation: the discount is 0 exactly where the episode ends."""
     return Outcome(
         reward=jnp.asarray(reward, jnp.float32),
         discount=1.0 - terminated.astype(jnp.float32),
@@ -59,7 +63,11 @@ class EnvState(NamedTuple):
 
 
 class Environment(eqx.Module):
-    """An environment with discrete actions. Subclasses are final and define what is abstract."""
+    """An environment with discrete actions. Subclasses are final.
+
+    They define what is abstract, `draw_start` and `draw` where something is random, and `render`
+    where a picture is better than the observation's numbers.
+    """
 
     @property
     @abstractmethod
@@ -71,30 +79,39 @@ class Environment(eqx.Module):
     def num_actions(self) -> int:
         """A; actions are 0 … A − 1."""
 
-    @abstractmethod
     def draw_start(self, key: PRNGKeyArray, params: Any) -> PyTree:
-        """Random numbers that the start of an episode needs."""
+        """Draw the random numbers that the start of an episode needs; none by default."""
+        return None
 
     @abstractmethod
     def start(self, draws: PyTree, episode: Int[Array, ""], params: Any) -> PyTree:
-        """First state of an episode, `episode` others having gone before."""
+        """Return the first state of an episode, after `episode` others."""
 
-    @abstractmethod
     def draw(self, key: PRNGKeyArray, params: Any) -> PyTree:
-        """Random numbers that any one transition may need."""
+        """Draw the random numbers that a transition may need; none by default."""
+        return None
 
     @abstractmethod
     def transition(
         self, state: PyTree, action: Int[Array, ""], draws: PyTree, params: Any
     ) -> tuple[PyTree, Outcome]:
-        """One transition, deterministic given the draws."""
+        """Make one transition, deterministic given the draws."""
 
     @abstractmethod
     def observe(self, state: PyTree, params: Any) -> Array:
-        """What the agent sees of a state."""
+        """Return the observation of a state."""
+
+    def render(self, state: PyTree, params: Any) -> str:
+        """Show a state as text: by default its observation, as numbers or as shades of gray."""
+        observation = np.asarray(self.observe(state, params))
+        if observation.size <= 16:
+            return " ".join(f"{value:+.3f}" for value in observation.ravel())
+        unsigned = np.where(observation < 0, observation + 256 / 255, observation)
+        levels = np.clip(unsigned * len(_SHADES), 0, len(_SHADES) - 1).astype(int)
+        return "\n".join("".join(_SHADES[level] for level in row) for row in levels)
 
     def reset(self, key: PRNGKeyArray, params: Any) -> tuple[EnvState, Array]:
-        """The start of a run: its first episode's state and observation."""
+        """Begin a run: return the state and the observation of its first episode."""
         episode = jnp.zeros((), jnp.int32)
         inner = self.start(self.draw_start(key, params), episode, params)
         return EnvState(inner=inner, episode=episode), self.observe(inner, params)
@@ -102,12 +119,12 @@ class Environment(eqx.Module):
     def step(
         self, key: PRNGKeyArray, state: EnvState, action: Int[Array, ""] | int, params: Any
     ) -> tuple[EnvState, EnvStep]:
-        """One transition; where it ends the episode, the next one has begun in the state returned.
+        """Make one transition; if it ends the episode, return the state that begins the next one.
 
-        Actions are checked when they are concrete; a traced action out of range is undefined.
+        Concrete actions are checked; a traced action out of range is undefined.
         """
         check_action(action, self.num_actions)
-        # Folding is several times cheaper than splitting on a CPU, and a key without use is free.
+        # `fold_in` is several times cheaper than `split` on a CPU, and an unused key costs nothing.
         key_transition, key_start = (jax.random.fold_in(key, use) for use in range(2))
         draws = self.draw(key_transition, params)
         ended, result = self.transition(state.inner, jnp.asarray(action), draws, params)
@@ -139,13 +156,20 @@ def check_action(action: Any, num_actions: int) -> None:
         raise InputError(f"need an action in 0 … {num_actions - 1}, got {action}")
 
 
+def draw_track(step: int, length: int, text: str) -> str:
+    """Show a position on a chain as a line of at most 40 characters, with a text beside it."""
+    width = min(length, 40)
+    at = min(round(step / length * width), width)
+    return "[" + "=" * at + ">" + "·" * (width - at) + f"]  {text}"
+
+
 def countdown_table(length: int, max_length: int) -> Float[np.ndarray, "T"]:
-    """1 − t/length by step t, padded with zeros to max_length + 1 entries."""
+    """Return 1 − t/length by step t, padded with zeros to max_length + 1 entries."""
     padded = np.zeros(max_length + 1, np.float32)
     padded[: length + 1] = time_table(1 - np.arange(length + 1) / length)
     return padded
 
 
 def time_table(values: np.ndarray) -> Float[np.ndarray, "T"]:
-    """A time feature by step, computed in float64 and rounded once, as the originals do."""
+    """Round a time feature by step from float64 to float32 once, as the originals do."""
     return np.asarray(values, np.float64).astype(np.float32)

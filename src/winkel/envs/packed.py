@@ -1,7 +1,7 @@
-"""Environments of different families as one, so that runs of all of them share one program.
+"""Several environments as one, so that runs of all of them share one compiled program.
 
-All of them move at every step and one is looked at: a step of an environment costs next to nothing
-beside an update of an agent.
+Every step computes the transitions of all of them and selects one: a step of an environment costs
+little compared to an update of an agent.
 """
 
 import math
@@ -18,18 +18,18 @@ from winkel.types import AnyArray
 
 
 class PackedParams(NamedTuple):
-    """Which environment it is, and parameters for each; all but its own are placeholders."""
+    """Index of the environment, and parameters for each; those of the others are placeholders."""
 
     which: Int[AnyArray, ""]
     inner: tuple[Any, ...]
 
 
 class Packed(Environment):
-    """Several environments, of which `params.which` names the one that there is.
+    """Several environments, of which `params.which` selects one.
 
-    Its observations, raveled, are padded with zeros to the longest; its facts are joined by those
-    of the others, which are 0. For the same keys and actions everything else is as in it alone:
-    each gets the key that it would get. Actions that it does not have are undefined.
+    Its flattened observations are padded with zeros to the longest ones, and facts of the other
+    environments are 0. Everything else is as in the selected environment alone, for the same keys
+    and actions: it gets the keys that it would get alone. Actions that it lacks are undefined.
     """
 
     envs: tuple[Environment, ...]
@@ -43,27 +43,27 @@ class Packed(Environment):
 
     @property
     def observation(self) -> Dense:
-        """As many numbers as the longest has."""
+        """As many numbers as the longest observation."""
         return Dense((max(math.prod(env.observation.shape) for env in self.envs),))
 
     @property
     def num_actions(self) -> int:
-        """As many as any has."""
+        """The largest number of actions."""
         return max(env.num_actions for env in self.envs)
 
     def draw_start(self, key: PRNGKeyArray, params: PackedParams) -> tuple[PyTree, ...]:
-        """Those of each."""
+        """Draw for each environment."""
         return tuple(e.draw_start(key, p) for e, p in zip(self.envs, params.inner, strict=True))
 
     def start(
         self, draws: tuple[PyTree, ...], episode: Int[Array, ""], params: PackedParams
     ) -> tuple[PyTree, ...]:
-        """That of each."""
+        """Start each environment."""
         parts = zip(self.envs, draws, params.inner, strict=True)
         return tuple(env.start(drawn, episode, p) for env, drawn, p in parts)
 
     def draw(self, key: PRNGKeyArray, params: PackedParams) -> tuple[PyTree, ...]:
-        """Those of each."""
+        """Draw for each environment."""
         return tuple(e.draw(key, p) for e, p in zip(self.envs, params.inner, strict=True))
 
     def transition(
@@ -73,33 +73,33 @@ class Packed(Environment):
         draws: tuple[PyTree, ...],
         params: PackedParams,
     ) -> tuple[tuple[PyTree, ...], Outcome]:
-        """The one that there is moves, the others stay."""
+        """Make a transition in the selected environment; the others keep their states."""
         parts = zip(self.envs, state, draws, params.inner, strict=True)
-        moved = [env.transition(s, action, drawn, p) for env, s, drawn, p in parts]
-        names = sorted({name for _, result in moved for name in result.info})
-        nothing = jnp.zeros((), jnp.int32)
+        steps = [env.transition(s, action, drawn, p) for env, s, drawn, p in parts]
+        names = sorted({name for _, result in steps for name in result.info})
+        zero = jnp.zeros((), jnp.int32)
         results = [
-            result._replace(info={name: result.info.get(name, nothing) for name in names})
-            for _, result in moved
+            result._replace(info={name: result.info.get(name, zero) for name in names})
+            for _, result in steps
         ]
         states = tuple(
             jax.tree.map(lambda new, old, i=i: jnp.where(params.which == i, new, old), after, s)
-            for i, ((after, _), s) in enumerate(zip(moved, state, strict=True))
+            for i, ((after, _), s) in enumerate(zip(steps, state, strict=True))
         )
-        return states, _selected(params.which, results)
+        return states, _select(params.which, results)
 
     def observe(self, state: tuple[PyTree, ...], params: PackedParams) -> Float[Array, " O"]:
-        """What the one that there is shows, then zeros."""
+        """Observe the selected environment and pad with zeros."""
         (size,) = self.observation.shape
-        seen = []
+        padded = []
         for env, s, p in zip(self.envs, state, params.inner, strict=True):
-            shown = jnp.ravel(env.observe(s, p))
-            seen.append(jnp.pad(shown, (0, size - len(shown))))
-        return _selected(params.which, seen)
+            flat = jnp.ravel(env.observe(s, p))
+            padded.append(jnp.pad(flat, (0, size - len(flat))))
+        return _select(params.which, padded)
 
 
-def _selected(which: Int[AnyArray, ""], cases: Sequence[Any]) -> Any:
+def _select(which: Int[AnyArray, ""], cases: Sequence[Any]) -> Any:
     if len(cases) == 1:
         return cases[0]
-    chosen = jnp.asarray(which, jnp.int32)
-    return jax.tree.map(lambda *leaves: jax.lax.select_n(chosen, *leaves), *cases)
+    index = jnp.asarray(which, jnp.int32)
+    return jax.tree.map(lambda *leaves: jax.lax.select_n(index, *leaves), *cases)

@@ -1,196 +1,79 @@
 """Environments by name: 'deep_sea/20', 'deep_sea:size=100', 'catch_noise/3:noise_scale=0.5'."""
 
 import difflib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 
 from winkel.envs.base import Environment
 from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.bsuite.info import FACTS
+from winkel.envs.bsuite.family import Family
 from winkel.envs.bsuite.packs import PACKS
 from winkel.envs.bsuite.sweep import EXPERIMENTS, Experiment
 from winkel.envs.packed import Packed, PackedParams
+from winkel.envs.simulator_task import remake_simulator
+from winkel.envs.task import CompiledTask, Packing, Task, TaskBatch
 from winkel.errors import InputError
 
 _ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
 
 
-class Packing(NamedTuple):
-    """What a setting really is, where it is packed with others.
-
-    Attributes:
-        pack: which settings it shares a shape with, a name in `PACKS`.
-        inputs: numbers that its observations really have.
-        actions: how many it really has; None where all in the pack have as many.
-        facts: what it records of an episode.
-    """
-
-    pack: str
-    inputs: int
-    actions: int | None
-    facts: tuple[str, ...]
-
-
-class Task(NamedTuple):
-    """An environment with the parameters of one setting.
-
-    Attributes:
-        id: the name it was made from.
-        env: its functions.
-        params: what this setting has; the last argument of `reset` and `step`.
-        setting: the same as plain numbers.
-        num_episodes: how long bsuite runs it.
-        padded: whether it has the shape of its whole experiment.
-        packing: what it really is, where it has the shape of a whole pack.
-    """
-
-    id: str
-    env: Environment
-    params: Any
-    setting: Mapping[str, int | float]
-    num_episodes: int
-    padded: bool = False
-    packing: Packing | None = None
-
-    @property
-    def inputs(self) -> int:
-        """Numbers in an observation of the setting, not counting what pads it."""
-        return true_inputs(self.id, self.env) if self.packing is None else self.packing.inputs
-
-    @property
-    def copy(self) -> int:
-        """Which of bsuite's equal settings it is: 3 for cartpole/3, since all cartpoles are equal.
-
-        With the same seed they are to be different runs.
-        """
-        experiment, _ = parse(self.id)
-        if self.id not in experiment.ids:
-            return 0
-        return experiment.copy_of(experiment.ids.index(self.id))
-
-
-class TaskBatch(NamedTuple):
-    """Settings that share one environment: every array of `params` has a first axis over them."""
-
-    ids: tuple[str, ...]
-    env: Environment
-    params: Any
-    settings: tuple[Mapping[str, int | float], ...]
-    num_episodes: tuple[int, ...]
-
-
-def make(task_id: str, mnist_dir: Path | None = None) -> Task:
-    """The environment of one id, in the shape of the original."""
-    batch = make_batch([task_id], mnist_dir)
-    return Task(
-        id=task_id,
-        env=batch.env,
-        params=jax.tree.map(lambda x: np.asarray(x[0]), batch.params),
-        setting=batch.settings[0],
-        num_episodes=batch.num_episodes[0],
-    )
-
-
-def make_padded(task_id: str, mnist_dir: Path | None = None) -> Task:
-    """The environment of an official id in the one shape that all of its experiment share."""
-    experiment, _ = parse(task_id)
-    if task_id not in experiment.ids:
-        raise InputError(f"need one of bsuite's own ids to pad it with the others, got {task_id!r}")
-    batch, at = _experiment(experiment.name, mnist_dir), experiment.ids.index(task_id)
-    return Task(
-        id=task_id,
-        env=batch.env,
-        params=jax.tree.map(lambda x: np.asarray(x[at]), batch.params),
-        setting=batch.settings[at],
-        num_episodes=batch.num_episodes[at],
-        padded=True,
-    )
-
-
-@lru_cache(maxsize=4)
-def _experiment(name: str, mnist_dir: Path | None) -> TaskBatch:
-    return make_batch(name, mnist_dir)
-
-
-def make_packed(task_id: str, mnist_dir: Path | None = None) -> Task:
-    """The environment of an official id in the one shape that all of its pack share."""
+def make(task_id: str, mnist_dir: Path | None = None) -> CompiledTask:
+    """Make the environment of an id in the shape of the original."""
     experiment, setting = parse(task_id)
-    if task_id not in experiment.ids:
-        raise InputError(f"need one of bsuite's own ids to pack it with others, got {task_id!r}")
+    env, [params] = FAMILIES[experiment.family].build([setting], mnist_dir)
+    return _task(task_id, experiment, setting, env, params)
+
+
+def make_padded(task_id: str, mnist_dir: Path | None = None) -> CompiledTask:
+    """Make the environment of a bsuite id, padded to the shape of its experiment."""
+    experiment, setting = _parse_official(task_id)
+    [member] = _members(experiment.ids, mnist_dir)
+    params = member.params[experiment.ids.index(task_id)]
+    return _task(task_id, experiment, setting, member.env, params, padded=True)
+
+
+def make_packed(task_id: str, mnist_dir: Path | None = None) -> CompiledTask:
+    """Make the environment of a bsuite id, padded to the shape of its pack."""
+    experiment, setting = _parse_official(task_id)
     pack = next(pack for pack in PACKS.values() if pack.holds(experiment.name, setting))
-    members, joined = _pack(pack.name, mnist_dir)
-    which = [member.family for member in members].index(experiment.family)
+    members, env = _pack(pack.name, mnist_dir)
+    which = [member.family.name for member in members].index(experiment.family)
     own = members[which]
-    at = own.ids.index(task_id)
-    inner = tuple(
-        member.params[at if member is own else 0] for member in members
-    )  # placeholders are the first of their family: zeros would be divided by
-    packed = isinstance(joined, Packed)
-    return Task(
-        id=task_id,
-        env=joined,
-        params=PackedParams(which=np.asarray(which, np.int32), inner=inner)
-        if packed
-        else own.params[at],
-        setting=setting,
-        num_episodes=experiment.num_episodes,
-        packing=Packing(
-            pack=pack.name,
-            inputs=true_inputs(task_id, own.env),
-            actions=own.env.num_actions if packed else None,
-            facts=FACTS[experiment.family],
-        ),
+    params = own.params[own.ids.index(task_id)]
+    packing = Packing(
+        pack=pack.name,
+        inputs=own.family.num_inputs(setting, own.env),
+        actions=own.env.num_actions if isinstance(env, Packed) else None,
+        facts=own.family.facts,
     )
-
-
-class _Member(NamedTuple):
-    """The settings of one family in a pack."""
-
-    family: str
-    ids: tuple[str, ...]
-    env: Environment
-    params: list[Any]
-
-
-@lru_cache(maxsize=8)
-def _pack(name: str, mnist_dir: Path | None) -> tuple[list[_Member], Environment]:
-    """Each family of a pack, and all of them as one environment."""
-    by_family: dict[str, list[str]] = {}
-    for task_id in PACKS[name].ids:
-        by_family.setdefault(parse(task_id)[0].family, []).append(task_id)
-    members = []
-    for family, ids in by_family.items():
-        env, params = FAMILIES[family].build([parse(i)[1] for i in ids], mnist_dir)
-        members.append(_Member(family, tuple(ids), env, params))
-    alike = len(members) == 1 or PACKS[name].sizes is not None  # calm and windy seas are one class
-    return members, members[0].env if alike else Packed(envs=tuple(m.env for m in members))
+    if isinstance(env, Packed):
+        # Placeholders are the first setting of each family, because zeros would be divided by.
+        inner = tuple(params if member is own else member.params[0] for member in members)
+        params = PackedParams(which=np.asarray(which, np.int32), inner=inner)
+    return _task(task_id, experiment, setting, env, params, packing=packing)
 
 
 def remake(config: Mapping[str, Any], mnist_dir: Path | None = None) -> Task:
-    """The environment that a run was made in, from its config: alone, padded or packed."""
+    """Make the task of a run again from the run's config, without starting a simulator."""
+    if "host" in config:
+        return remake_simulator(config)
     if "packed" in config:
         return make_packed(config["env"], mnist_dir)
     return (make_padded if config.get("padded") else make)(config["env"], mnist_dir)
 
 
-def longest_episode(task_id: str) -> int:
-    """Steps that an episode can have."""
-    experiment, setting = parse(task_id)
-    return FAMILIES[experiment.family].longest(setting)
-
-
 def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> TaskBatch:
-    """Several ids, or all settings of one experiment, as one environment with stacked parameters.
+    """Make one environment with stacked parameters for several ids or a whole experiment.
 
-    Ids must be of one family: catch, catch_noise and catch_scale are; deep_sea and catch are not.
-    Shapes that differ (sizes, lengths, distractors, bits) are padded to the largest.
+    All ids must be of one family: catch, catch_noise and catch_scale are; deep_sea and catch are
+    not. Shapes that differ (sizes, lengths, distractors, bits) are padded to the largest.
     """
     if isinstance(task_ids, str):
         task_ids = EXPERIMENTS[task_ids].ids if task_ids in EXPERIMENTS else [task_ids]
@@ -212,15 +95,79 @@ def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> 
     )
 
 
-def true_inputs(task_id: str, env: Environment) -> int:
-    """Numbers in an observation of the setting, not counting what pads it in a batch."""
+class _Member(NamedTuple):
+    """Settings of one family, in one shape that holds all of them."""
+
+    family: Family
+    ids: tuple[str, ...]
+    env: Environment
+    params: list[Any]
+
+
+@lru_cache(maxsize=8)
+def _pack(name: str, mnist_dir: Path | None) -> tuple[tuple[_Member, ...], Environment]:
+    """Build the families of a pack, and one environment that holds all of them."""
+    members = _members(PACKS[name].ids, mnist_dir)
+    envs = tuple(member.env for member in members)
+    equal = all(eqx.tree_equal(env, envs[0]) for env in envs[1:])  # as in both deep seas
+    return members, envs[0] if equal else Packed(envs=envs)
+
+
+@lru_cache(maxsize=8)
+def _members(ids: tuple[str, ...], mnist_dir: Path | None) -> tuple[_Member, ...]:
+    """Build settings family by family, in the order in which families first occur."""
+    by_family: dict[str, dict[str, Any]] = {}
+    for task_id in ids:
+        experiment, setting = parse(task_id)
+        by_family.setdefault(experiment.family, {})[task_id] = setting
+    return tuple(
+        _Member(FAMILIES[name], tuple(own), *FAMILIES[name].build([*own.values()], mnist_dir))
+        for name, own in by_family.items()
+    )
+
+
+def _task(
+    task_id: str,
+    experiment: Experiment,
+    setting: Mapping[str, Any],
+    env: Environment,
+    params: Any,
+    *,
+    padded: bool = False,
+    packing: Packing | None = None,
+) -> CompiledTask:
+    family = FAMILIES[experiment.family]
+    return CompiledTask(
+        id=task_id,
+        env=env,
+        params=params,
+        family=family,
+        setting=setting,
+        padded=padded,
+        packing=packing,
+        facts=family.facts,
+        copy=experiment.copy_of(task_id),
+        num_episodes=experiment.num_episodes,
+        longest_episode=family.longest_episode(setting),
+        num_pairs=None if family.num_pairs is None else family.num_pairs(setting),
+    )
+
+
+def longest_episode(task_id: str) -> int:
+    """Return `CompiledTask.longest_episode` by id."""
     experiment, setting = parse(task_id)
-    inputs = FAMILIES[experiment.family].inputs
-    return math.prod(env.observation.shape) if inputs is None else inputs(setting)
+    return FAMILIES[experiment.family].longest_episode(setting)
+
+
+def _parse_official(task_id: str) -> tuple[Experiment, dict[str, Any]]:
+    experiment, setting = parse(task_id)
+    if task_id not in experiment.ids:
+        raise InputError(f"need one of bsuite's own ids to pad it with others, got {task_id!r}")
+    return experiment, setting
 
 
 def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
-    """The experiment that an id names, and its setting with all defaults filled in."""
+    """Return the experiment that an id names, and its setting with all defaults."""
     match = _ID.fullmatch(task_id)
     name = match["name"] if match else task_id
     if match is None or name not in EXPERIMENTS:

@@ -22,8 +22,8 @@ from winkel.agents.base import Agent
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
 from winkel.experiments.bench_rows import Row
-from winkel.experiments.config import Configured, configure, fields_of
-from winkel.experiments.machine import out_of_memory, peak_bytes
+from winkel.runs.machine import out_of_memory, peak_bytes
+from winkel.runs.spec import Configured, configure, fields_of
 from winkel.training import steps
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan

@@ -13,7 +13,7 @@ import numpy as np
 
 from winkel.envs.registry import parse
 from winkel.errors import InputError
-from winkel.io.runs import write_text
+from winkel.runs.folder import write_text
 
 BENCH = "bench.json"
 FORMAT, VERSION = "winkel-bench", 1

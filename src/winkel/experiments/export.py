@@ -7,7 +7,7 @@ import numpy as np
 
 from winkel.errors import InputError
 from winkel.experiments.score import OFFICIAL_IDS, Log, log_of
-from winkel.io.runs import find_runs, load_run, write_text
+from winkel.runs.folder import find_runs, load_run, write_text
 
 
 class Exported(NamedTuple):

@@ -16,11 +16,11 @@ from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
 from winkel.errors import InputError, require_integer
 from winkel.experiments.looks import Look
-from winkel.experiments.recording import CHECKPOINTS
-from winkel.experiments.trained import Arrays, Trained, encoded, load
 from winkel.experiments.worlds import World, action_names
-from winkel.io.checkpoint import load_checkpoint
-from winkel.io.runs import CONFIG, find_runs
+from winkel.runs.checkpoint import load_checkpoint
+from winkel.runs.folder import CONFIG, find_runs
+from winkel.runs.recording import CHECKPOINTS
+from winkel.runs.trained import Arrays, Trained, encoded, load
 from winkel.types import Clock
 
 Policy = Literal["greedy", "exploring"]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from winkel.envs.bsuite.info import FACTS, bsuite_info, family_of
 from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS, Experiment
 from winkel.errors import InputError
-from winkel.io.runs import Run
+from winkel.runs.folder import Run
 
 Log = Mapping[str, np.ndarray]
 """Columns over logged episodes."""

@@ -14,14 +14,12 @@ from jaxtyping import Float, Int
 
 from winkel.envs.host import HostTask
 from winkel.errors import InputError
-from winkel.experiments.planned import Planned
-from winkel.experiments.recording import is_begun
-from winkel.experiments.trained import Arrays
-from winkel.io.results import load_arrays, save_arrays
+from winkel.files import load_arrays, save_arrays
+from winkel.runs.planned import Planned
+from winkel.runs.recording import is_begun
+from winkel.runs.trained import Arrays
 from winkel.simulators import Moves
-from winkel.simulators.vizdoom.level import my_way_home
-from winkel.simulators.vizdoom.names import DoomMaker
-from winkel.simulators.vizdoom.variants import SPAWNS
+from winkel.simulators.vizdoom import DoomMaker
 from winkel.training.steps import Horizon
 
 VISITS = "visits.npz"
@@ -208,18 +206,9 @@ def map_arrays(folder: Path, config: Mapping[str, Any], maker: Any) -> tuple[str
     }
     if isinstance(maker, DoomMaker):
         with contextlib.suppress(InputError):  # another WAD: there are places, but no walls
-            return "map", arrays | _level(maker.variant)
+            walls, starts, goal = maker.floor_plan()
+            return "map", arrays | {"segments": walls, "starts": starts, "goal": goal}
     return "places", arrays
-
-
-def _level(variant: str) -> Arrays:
-    level, spawn = my_way_home(), SPAWNS[variant]
-    starts = [level.spots[spawn.spot]] if spawn is not None else list(level.spots.values())
-    return {
-        "segments": level.walls,
-        "starts": np.array(starts),
-        "goal": np.array(level.goal),
-    }
 
 
 def _titles(config: Mapping[str, Any], made: int) -> list[str]:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from winkel.figures import lines, shapes, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 SHAPES = {
     "agents": "rows",

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter
 
 from winkel.errors import InputError
 from winkel.figures import lines, shapes, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 SHAPES = {
     "segments": "walls ends xy",

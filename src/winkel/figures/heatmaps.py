@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from winkel.errors import InputError
 from winkel.figures import style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 NEEDS = {"episode": 1, "visits": 4, "disagreement": 4, "bonus": 4, "size": 0, "right": 2}
 

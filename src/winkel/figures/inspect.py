@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from winkel.errors import InputError
 from winkel.figures import shapes, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 NEEDS = {
     "locations": 3, "probs": 3, "value": 1, "disagreement": 1, "bonus": 1, "observation": 2,

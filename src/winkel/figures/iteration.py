@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel.figures import style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 NEEDS = {
     "steps": 1, "to_truth": 1, "residual_bound": 0, "oscillation": 1,

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from winkel.figures import lines, shapes, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 SHAPES = {
     "experiments": "experiments",

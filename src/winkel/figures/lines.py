@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from winkel.figures import style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 _ENTRY, _LETTER = 0.46, 0.047  # inches of a legend's entry without its name, and of a letter
 

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel.figures import style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 _STAGES = ("eta", "target", "quantile", "categorical", "mixture")
 NEEDS = {f"{stage}_{field}": 1 for stage in _STAGES for field in ("locations", "probs")}

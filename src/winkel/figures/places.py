@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from winkel.figures import shapes, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 SHAPES = {"visits": "panels rows columns", "extent": "edges"}
 NEEDS = shapes.needs(SHAPES)

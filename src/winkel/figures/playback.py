@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from winkel.errors import InputError
 from winkel.figures import canvas, shapes, style
 from winkel.figures.canvas import Box, Scale, rgb, write, written
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 WIDTH = 540
 VALUE, BONUS, NUMBERS = style.QUANTILE, style.CATEGORICAL, style.MIXTURE

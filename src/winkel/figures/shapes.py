@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 TEXTS = (
     "agents",

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from winkel.figures import shapes, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 SHAPES = {
     "projections": "projections",

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.io.results import write_atomically
+from winkel.files import write_atomically
 
 # Okabe and Ito's palette.
 QUANTILE = "#0072B2"

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from winkel.figures import style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 NEEDS = {"x": 1, "y": 1, "grid": 1, "levels": 1, "categorical": 2, "quantile": 2}
 

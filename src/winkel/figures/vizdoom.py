@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from winkel.figures import lines, shapes, style
-from winkel.io.results import Arrays
+from winkel.files import Arrays
 
 SHAPES = {
     "settings": "settings",

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from winkel.errors import InputError
-from winkel.io.results import ensure_folder, write_atomically
+from winkel.files import ensure_folder, write_atomically
 
 SUFFIXES = (".gif", ".mp4")
 GIF_FPS = 50

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from winkel.errors import InputError
-from winkel.experiments.results import Results
 from winkel.experiments.statistics import Interval
 from winkel.report.measures import MEASURES, Found
+from winkel.runs.results import Results
 
 Verdict = Literal["reproduced", "not reproduced", "untested"]
 Outcome = Literal["holds", "contradicted", "open"]

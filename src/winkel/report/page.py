@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from winkel.errors import InputError
-from winkel.experiments.results import Results, read_results
-from winkel.io.results import ensure_folder
-from winkel.io.runs import write_text
+from winkel.files import ensure_folder
 from winkel.report.claims import CLAIMS, Judged, judge, load_claims
 from winkel.report.html import Html, bullets, details, element, join, paragraph, plural, section
 from winkel.report.pictures import figures_section
@@ -15,6 +13,8 @@ from winkel.report.provenance import provenance_section, settings_section
 from winkel.report.tables import scores_section, sea_section
 from winkel.report.theme import variables
 from winkel.report.verdicts import claims_section, tally
+from winkel.runs.folder import write_text
+from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"
 

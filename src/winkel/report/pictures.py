@@ -8,10 +8,10 @@ import matplotlib as mpl
 from winkel.errors import InputError
 from winkel.experiments.collect import COLLECTORS
 from winkel.experiments.collect.common import text
-from winkel.experiments.results import Results
 from winkel.figures import RUN_FIGURES, style
 from winkel.report.html import Html, bullets, details, element, paragraph, plural, section
 from winkel.report.theme import themed
+from winkel.runs.results import Results
 
 TITLES = {
     "radar": "bsuite by capability (Fig. 4a)",

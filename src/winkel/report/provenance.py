@@ -10,8 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 from winkel.agents import AGENTS, VARIANTS
-from winkel.experiments.config import fingerprint
-from winkel.experiments.results import Record, Results
 from winkel.figures.style import in_order
 from winkel.report.html import (
     Cell,
@@ -25,6 +23,8 @@ from winkel.report.html import (
     section,
     table,
 )
+from winkel.runs.results import Record, Results
+from winkel.runs.spec import fingerprint
 
 MOST_LINKED = 3000
 """Runs with a link to each; of more, folders are linked."""

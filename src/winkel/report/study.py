@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 
 from winkel.figures import style
 from winkel.figures.search import Looks, Slice, draw_importance, draw_looks, draw_slices
-from winkel.io.results import ensure_folder
-from winkel.io.runs import write_text
+from winkel.files import ensure_folder
 from winkel.report.html import (
     Cell,
     Html,
@@ -30,6 +29,7 @@ from winkel.report.html import (
 )
 from winkel.report.page import PAGE, document
 from winkel.report.pictures import inline
+from winkel.runs.folder import write_text
 from winkel.search.pruning import LOOKS, step_of
 from winkel.search.space import Choice, Range, space_from
 from winkel.search.summary import Summary, Tried, look_name

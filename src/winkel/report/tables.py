@@ -10,7 +10,6 @@ from winkel.errors import InputError
 from winkel.experiments.collect import collect_radar, collect_scores
 from winkel.experiments.collect.common import num_episodes, over_seeds
 from winkel.experiments.collect.sea import first_treasure, size_of
-from winkel.experiments.results import Arrays, Record, Results
 from winkel.experiments.score import OFFICIAL_IDS
 from winkel.experiments.statistics import (
     Band,
@@ -40,6 +39,7 @@ from winkel.report.html import (
     section,
     table,
 )
+from winkel.runs.results import Arrays, Record, Results
 
 OURS = "pe_dqn"
 _SEAS = ("deep_sea", "deep_sea_stochastic")

@@ -7,7 +7,7 @@ import numpy as np
 from optuna.trial import Trial
 
 from winkel.errors import InputError
-from winkel.experiments.config import Configured
+from winkel.runs.spec import Configured
 from winkel.search.problem import Problem
 from winkel.search.pruning import LOOKS
 from winkel.search.scores import checked_score

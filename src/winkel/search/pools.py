@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from winkel.agents.base import Agent
 from winkel.envs.host import HostTask
-from winkel.experiments.shapes import world_of
+from winkel.runs.shapes import world_of
 from winkel.search.flights import Course, Flight
 from winkel.search.problem import Problem
 from winkel.training.lanes import Lanes, Plan, Report

@@ -8,8 +8,8 @@ from typing import Any
 from winkel.envs.host import HostTask
 from winkel.envs.registry import Task
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import Configured, configure, field_name
-from winkel.experiments.train import MAX_SEED, horizon_of, preset_fields, task_of
+from winkel.runs.spec import Configured, configure, field_name
+from winkel.runs.train import MAX_SEED, horizon_of, preset_fields, task_of
 from winkel.search.scores import Score, score_of
 from winkel.search.space import Choice, Space
 from winkel.training.lanes import Plan

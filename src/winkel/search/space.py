@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from winkel.agents import AGENTS, VARIANTS
 from winkel.errors import InputError, require_integer
-from winkel.experiments.config import field_name
+from winkel.runs.spec import field_name
 from winkel.search.pruning import LOOKS
 from winkel.search.scores import score_of
 

@@ -18,8 +18,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from winkel.errors import InputError
-from winkel.io.results import ensure_folder
-from winkel.io.runs import write_text
+from winkel.files import ensure_folder
+from winkel.runs.folder import write_text
 from winkel.version import __version__
 
 Made = TypeVar("Made")

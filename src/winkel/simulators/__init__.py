@@ -1,9 +1,13 @@
 """Environments that JAX cannot compile, stepped in worker processes that never import it.
 
-`names.parse` turns 'gym:CartPole-v1' into a maker; `pool.Pool` runs copies of what it makes.
+`names.parse` turns 'gym:CartPole-v1' into a maker; `Pool` runs copies of what it makes.
 """
 
-from winkel.simulators.base import Layout, Moved, Simulator, SimulatorDied
-from winkel.simulators.pool import Moves, Pool
+from winkel.simulators.base import Layout, Simulator, SimulatorDied, Step
+from winkel.simulators.pool import Pool, StepBatch
 
-__all__ = ["Layout", "Moved", "Moves", "Pool", "Simulator", "SimulatorDied"]
+__all__ = ["Layout", "Moved", "Moves", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]
+
+# Old names, kept until no module uses them.
+Moved = Step
+Moves = StepBatch

@@ -1,17 +1,29 @@
 """What a simulator is: one environment that is stepped from outside, in plain NumPy."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from winkel.errors import InputError, require_integer
+
+DEFAULT_STACK = 4
+"""Frames that an agent sees if observations are pictures, unless the name says `stack=…`."""
+
+_SMALLEST_SIDE = 8
+_MOST_CHANNELS = 4
+
 
 class Layout(NamedTuple):
-    """What observations look like.
+    """Form of observations.
 
     Attributes:
-        shape: of one observation, or of one frame where the agent sees a stack of them.
+        shape: of one observation, or of one frame if the agent sees a stack of frames.
         dtype: 'float32' for numbers, 'uint8' for pictures.
-        stack: how many frames the agent sees; simulators emit one at a time.
+        stack: number of frames that the agent sees; a simulator emits one at a time.
     """
 
     shape: tuple[int, ...]
@@ -19,16 +31,16 @@ class Layout(NamedTuple):
     stack: int = 1
 
 
-class Moved(NamedTuple):
-    """What one step brings.
+class Step(NamedTuple):
+    """Result of one step.
 
     Attributes:
-        obs: what the transition ends in, also at the end of an episode; never a reset's.
+        obs: the observation that the transition ends in, never that of a reset.
         reward: of the transition.
-        discount: 0 only on termination, 1 else, unless the environment has a discount of its own.
+        discount: 0 only on termination, else 1, unless the environment has its own discount.
         boundary: whether the episode ended, by termination or truncation.
-        facts: of this step, by the simulator's `facts`; they add up over an episode.
-        probes: after this step, by the simulator's `probes`.
+        facts: numbers that add up over an episode, in the order of the simulator's `facts`.
+        probes: numbers after this step, in the order of the simulator's `probes`.
     """
 
     obs: np.ndarray
@@ -41,43 +53,39 @@ class Moved(NamedTuple):
 
 @runtime_checkable
 class Simulator(Protocol):
-    """One environment with discrete actions 0 … num_actions − 1; plain attributes will do."""
+    """One environment with discrete actions.
 
-    @property
-    def layout(self) -> Layout:
-        """What observations look like."""
+    Attributes:
+        layout: form of observations.
+        num_actions: A; actions are 0 … A − 1.
+        facts: names of numbers that add up over an episode (goals, mistakes).
+        probes: names of numbers that are reported at every step (a position).
+    """
 
-    @property
-    def num_actions(self) -> int:
-        """How many actions there are."""
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        """Names of what adds up over an episode (goals, mistakes)."""
-
-    @property
-    def probes(self) -> tuple[str, ...]:
-        """Names of numbers worth a look at every step (a position)."""
+    layout: Layout
+    num_actions: int
+    facts: tuple[str, ...]
+    probes: tuple[str, ...]
 
     def reset(self, seed: int | None) -> np.ndarray:
-        """Begin an episode and return what it starts in; a seed is given only the first time."""
+        """Begin an episode and return its first observation; only the first call has a seed."""
 
-    def step(self, action: int) -> Moved:
+    def step(self, action: int) -> Step:
         """Make one transition; the caller resets after a boundary."""
 
     def close(self) -> None:
-        """Let go of everything outside this object."""
+        """Release everything outside this object."""
 
 
 class SimulatorDied(Exception):  # noqa: N818
-    """Raised by a simulator whose engine, a process of its own, is gone with the episode.
+    """Raised by a simulator whose engine, a process of its own, has died.
 
-    The pool begins anew where this is raised; any other exception is the environment's fault.
+    The pool replaces the worker. Any other exception is an error of the environment.
     """
 
 
-class Traits(NamedTuple):
-    """What all copies of an environment have in common: what a `Simulator` says of itself."""
+class Spec(NamedTuple):
+    """The attributes of a `Simulator`, which all of its copies have in common."""
 
     layout: Layout
     num_actions: int
@@ -85,12 +93,77 @@ class Traits(NamedTuple):
     probes: tuple[str, ...]
 
     @classmethod
-    def of(cls, simulator: Simulator) -> "Traits":
-        """The simulator's, as plain values that compare and travel."""
-        layout = simulator.layout
-        return cls(
-            layout=Layout(tuple(int(n) for n in layout.shape), str(layout.dtype), layout.stack),
-            num_actions=int(simulator.num_actions),
-            facts=tuple(simulator.facts),
-            probes=tuple(simulator.probes),
-        )
+    def of(cls, simulator: Simulator) -> "Spec":
+        """Read and check what a simulator says about itself."""
+        shape, dtype, stack = simulator.layout
+        layout = Layout(tuple(int(n) for n in shape), str(dtype), stack)
+        if layout.dtype not in ("float32", "uint8"):
+            raise InputError(f"need observations of float32 or uint8, got {layout.dtype!r}")
+        if not layout.shape or min(layout.shape) < 1:
+            raise InputError(f"need observations with at least one number, got shape {shape}")
+        if layout.dtype == "float32" and stack != 1:
+            raise InputError(f"need uint8 frames to stack, got stack {stack} of float32")
+        require_integer("stack", stack, at_least=1)
+        num_actions = require_integer("num_actions", simulator.num_actions, at_least=1)
+        return cls(layout, num_actions, tuple(simulator.facts), tuple(simulator.probes))
+
+
+class Reader(NamedTuple):
+    """Converts observations of another library, and the form that they have then."""
+
+    layout: Layout
+    read: Callable[[Any], Any]
+
+
+def read_array(shape: tuple[int, ...], dtype: Any, stack: int) -> Reader:
+    """Read arrays of this shape and type.
+
+    A uint8 array is a picture if it has rank 2 (height, width) or 3 (height, width, channels, or at
+    most 4 channels first) and sides of at least 8. All else becomes unscaled float32 numbers.
+    """
+    if np.dtype(dtype) == np.uint8:
+        if len(shape) in (2, 3) and min(shape[:2]) >= _SMALLEST_SIDE:
+            return Reader(Layout(shape, "uint8", stack), np.asarray)
+        if len(shape) == 3 and shape[0] <= _MOST_CHANNELS and min(shape[1:]) >= _SMALLEST_SIDE:
+            return Reader(Layout((*shape[1:], shape[0]), "uint8", stack), _move_channels_last)
+    return Reader(Layout(shape or (1,), "float32"), np.asarray)
+
+
+def read_one_hot(num: int, first: int) -> Reader:
+    """Read one of the integers first … first + num − 1 as a one-hot vector."""
+
+    def read(obs: Any) -> np.ndarray:
+        vector = np.zeros(num, np.float32)
+        index = int(obs) - first
+        if not 0 <= index < num:
+            raise ValueError(f"observation {obs} is not one of {first} … {first + num - 1}")
+        vector[index] = 1.0
+        return vector
+
+    return Reader(Layout((num,), "float32"), read)
+
+
+def _move_channels_last(obs: Any) -> np.ndarray:
+    obs = np.asarray(obs)
+    return np.moveaxis(obs, 0, -1) if obs.ndim == 3 else obs
+
+
+def search_current_folder() -> None:
+    """Let modules in the current folder be imported, as `python -m` does."""
+    here = os.getcwd()
+    if "" not in sys.path and here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def wrap_error(error: Exception, where: str) -> InputError:
+    """Describe an exception of other code in one line; the traceback becomes a note."""
+    if isinstance(error, InputError):
+        return InputError(f"{where}: {error}")
+    frames = traceback.extract_tb(error.__traceback__)
+    place = (
+        f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    )
+    text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    wrapped = InputError(f"{where} raised {text}{place}")
+    wrapped.add_note("".join(traceback.format_exception(error)))
+    return wrapped

@@ -1,13 +1,13 @@
 """dm_env's environments as simulators.
 
-Actions must be one choice: a `DiscreteArray`, or a whole number between bounds. Observations: one
-array is an array or a picture (see `readers`), a `DiscreteArray` a one-hot vector; nested ones are
-flattened into one vector, dicts by their sorted keys. The discount is the time step's own: a last
-step with discount 0 is a termination, one with a discount above 0 a truncation, and discounts
-between 0 and 1 inside an episode are passed on. The reward None is 0.
+Actions must be one choice: a `DiscreteArray`, or an integer between bounds. Observations: an array
+is an array or a picture (`base.read_array`), a `DiscreteArray` is a one-hot vector, and nested ones
+are flattened to one vector, dicts in the order of their sorted keys. The discount is that of the
+time step: a last step with discount 0 is a termination, one with a discount above 0 a truncation.
+The reward None is 0.
 
-dm_env has no way to seed an environment, so that a factory with an argument `seed` is called again
-with the seed at the first reset; without one, copies are as alike as the factory makes them.
+dm_env has no way to seed an environment. So a function with an argument `seed` is called again
+with the seed at the first reset; others must make copies with different random numbers.
 """
 
 import difflib
@@ -20,18 +20,24 @@ from typing import Any
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.simulators.base import Layout, Moved
-from winkel.simulators.readers import DEFAULT_STACK, Reader, array_reader, one_hot_reader
+from winkel.simulators.base import (
+    DEFAULT_STACK,
+    Layout,
+    Reader,
+    Step,
+    read_array,
+    read_one_hot,
+)
 
 
 @dataclass(frozen=True)
 class BsuiteMaker:
-    """Makes one of DeepMind's own bsuite environments, such as 'catch/0', with our seeds."""
+    """Makes one of DeepMind's own bsuite environments, such as 'catch/0', with winkel's seeds."""
 
     id: str
 
     def __call__(self) -> "DmSimulator":
-        """Make it."""
+        """Make one environment."""
         try:
             from bsuite import bsuite, sweep
         except ImportError:
@@ -46,12 +52,12 @@ class BsuiteMaker:
 
 
 class DmSimulator:
-    """A dm_env environment behind the interface of `Simulator`.
+    """A dm_env environment with the interface of `Simulator`.
 
     Args:
         env: the environment.
-        remake: makes the same with a `seed`, where that is possible.
-        stack: frames that an agent sees, where observations are pictures.
+        remake: makes it again with a `seed`, if that is possible.
+        stack: number of frames that an agent sees if observations are pictures.
     """
 
     facts: tuple[str, ...] = ()
@@ -62,10 +68,8 @@ class DmSimulator:
     ):
         self._env = env
         self._remake = remake
-        self.num_actions, self._first_action = _actions(env.action_spec())
-        reader = _reader(env.observation_spec(), stack)
-        self.layout: Layout = reader.layout
-        self._read = reader.read
+        self.num_actions, self._first_action = _count_actions(env.action_spec())
+        self.layout, self._read = _make_reader(env.observation_spec(), stack)
 
     def reset(self, seed: int | None) -> np.ndarray:
         """Begin an episode."""
@@ -74,14 +78,14 @@ class DmSimulator:
             self._env = self._remake(seed=seed)
         return self._read(self._env.reset().observation)
 
-    def step(self, action: int) -> Moved:
+    def step(self, action: int) -> Step:
         """Make one transition."""
-        step = self._env.step(action + self._first_action)
-        return Moved(
-            obs=self._read(step.observation),
-            reward=0.0 if step.reward is None else step.reward,
-            discount=1.0 if step.discount is None else step.discount,
-            boundary=bool(step.last()),
+        result = self._env.step(action + self._first_action)
+        return Step(
+            obs=self._read(result.observation),
+            reward=0.0 if result.reward is None else result.reward,
+            discount=1.0 if result.discount is None else result.discount,
+            boundary=bool(result.last()),
         )
 
     def close(self) -> None:
@@ -89,16 +93,16 @@ class DmSimulator:
         self._env.close()
 
 
-def takes_seed(factory: Callable[..., Any]) -> bool:
-    """Whether a factory has an argument `seed`."""
+def takes_seed(function: Callable[..., Any]) -> bool:
+    """Return whether a function has an argument `seed`."""
     try:
-        return "seed" in inspect.signature(factory).parameters
+        return "seed" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins have no signature
         return False
 
 
-def _actions(spec: Any) -> tuple[int, int]:
-    """How many actions there are, and the first."""
+def _count_actions(spec: Any) -> tuple[int, int]:
+    """Return the number of actions, and the first."""
     num = getattr(spec, "num_values", None)
     if num is not None:
         return int(num), 0
@@ -108,36 +112,36 @@ def _actions(spec: Any) -> tuple[int, int]:
     raise InputError(f"need discrete actions, a dm_env.specs.DiscreteArray, got {spec}")
 
 
-def _reader(spec: Any, stack: int) -> Reader:
-    leaves = _leaves(spec)
+def _make_reader(spec: Any, stack: int) -> Reader:
+    leaves = _flatten(spec)
     for leaf in leaves:
         if not hasattr(leaf, "shape") or np.dtype(leaf.dtype).kind not in "fiub":
             raise InputError(f"need observations that are arrays of numbers, got {leaf}")
-    readers = [_array_reader(leaf, stack) for leaf in leaves]
+    readers = [_read_leaf(leaf, stack) for leaf in leaves]
     if not isinstance(spec, dict | list | tuple):
         return readers[0]
     if not readers:
         raise InputError(f"need observations with at least one array, got {spec}")
 
     def read(obs: Any) -> np.ndarray:
-        parts = zip(readers, _leaves(obs), strict=True)
+        parts = zip(readers, _flatten(obs), strict=True)
         return np.concatenate([np.ravel(reader.read(part)) for reader, part in parts])
 
     size = sum(int(np.prod(reader.layout.shape)) for reader in readers)
     return Reader(Layout((size,), "float32"), read)
 
 
-def _array_reader(spec: Any, stack: int) -> Reader:
+def _read_leaf(spec: Any, stack: int) -> Reader:
     num = getattr(spec, "num_values", None)
     if num is not None:
-        return one_hot_reader(int(num), 0)
-    return array_reader(tuple(spec.shape), spec.dtype, stack)
+        return read_one_hot(int(num), 0)
+    return read_array(tuple(spec.shape), spec.dtype, stack)
 
 
-def _leaves(tree: Any) -> list[Any]:
-    """What is in a nest of dicts, lists and tuples, dicts by their sorted keys."""
+def _flatten(tree: Any) -> list[Any]:
+    """Return the leaves of nested dicts, lists and tuples; dicts in the order of sorted keys."""
     if isinstance(tree, dict):
-        return [leaf for key in sorted(tree) for leaf in _leaves(tree[key])]
+        return [leaf for key in sorted(tree) for leaf in _flatten(tree[key])]
     if isinstance(tree, list | tuple):
-        return [leaf for inner in tree for leaf in _leaves(inner)]
+        return [leaf for inner in tree for leaf in _flatten(inner)]
     return [tree]

@@ -1,8 +1,8 @@
 """Gymnasium's environments (1.1 and later) as simulators.
 
-Actions must be `Discrete`. Observations: a `Box` is an array or a picture (see `readers`),
-`Discrete` a one-hot vector, and `MultiBinary`, `MultiDiscrete`, `Tuple` and `Dict` of all these are
-flattened by Gymnasium into one vector. Termination is a discount of 0, truncation only a boundary.
+Actions must be `Discrete`. Observations: a `Box` is an array or a picture (`base.read_array`),
+`Discrete` is a one-hot vector, and `MultiBinary`, `MultiDiscrete`, `Tuple` and `Dict` of these are
+flattened by Gymnasium to one vector. Termination is a discount of 0, truncation only a boundary.
 """
 
 import difflib
@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.simulators.base import Layout, Moved
-from winkel.simulators.modules import raised, search_here
-from winkel.simulators.readers import DEFAULT_STACK, Reader, array_reader, one_hot_reader
+from winkel.simulators.base import (
+    DEFAULT_STACK,
+    Layout,
+    Reader,
+    Step,
+    read_array,
+    read_one_hot,
+    search_current_folder,
+    wrap_error,
+)
 
 
 @dataclass(frozen=True)
@@ -22,9 +29,9 @@ class GymMaker:
     """Makes a registered environment: 'CartPole-v1', or 'my_module:MyEnv-v0' to import first.
 
     Attributes:
-        id: as `gymnasium.make` takes it.
-        settings: further arguments of it.
-        stack: frames that an agent sees, where observations are pictures.
+        id: first argument of `gymnasium.make`.
+        settings: its other arguments.
+        stack: number of frames that an agent sees if observations are pictures.
     """
 
     id: str
@@ -32,58 +39,54 @@ class GymMaker:
     stack: int = DEFAULT_STACK
 
     def __call__(self) -> "GymSimulator":
-        """Make it."""
-        gymnasium = _gymnasium()
-        search_here()
+        """Make one environment."""
+        gymnasium = _import_gymnasium()
+        search_current_folder()
         try:
             env = gymnasium.make(self.id, disable_env_checker=True, **self.settings)
         except gymnasium.error.UnregisteredEnv:
             raise InputError(
-                f"unknown environment 'gym:{self.id}'; {_near(self.id, gymnasium.registry)}"
+                f"unknown environment 'gym:{self.id}'; {_suggest(self.id, gymnasium.registry)}"
             ) from None
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise InputError(f"gym:{self.id} needs more than gymnasium: {error}") from None
         except gymnasium.error.Error as error:
             raise InputError(f"gym:{self.id} cannot be made: {error}") from None
         except Exception as error:
-            raise raised(error, f"making gym:{self.id}") from error
+            raise wrap_error(error, f"making gym:{self.id}") from error
         return GymSimulator(env, self.stack)
 
 
 class GymSimulator:
-    """A Gymnasium environment behind the interface of `Simulator`."""
+    """A Gymnasium environment with the interface of `Simulator`."""
 
     facts: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
 
     def __init__(self, env: Any, stack: int = DEFAULT_STACK):
         actions = env.action_space
-        if not isinstance(actions, _gymnasium().spaces.Discrete):
+        if not isinstance(actions, _import_gymnasium().spaces.Discrete):
             raise InputError(f"need discrete actions, gymnasium.spaces.Discrete, got {actions}")
         self._env = env
         self._first_action = int(actions.start)
         self.num_actions = int(actions.n)
-        reader = _reader(env.observation_space, stack)
-        self.layout: Layout = reader.layout
-        self._read = reader.read
+        self.layout, self._read = _make_reader(env.observation_space, stack)
 
     def reset(self, seed: int | None) -> np.ndarray:
         """Begin an episode."""
-        answer = self._env.reset(seed=seed)
-        if not isinstance(answer, tuple) or len(answer) != 2:
+        result = self._env.reset(seed=seed)
+        if not isinstance(result, tuple) or len(result) != 2:
             raise InputError("need reset to return (observation, info), as Gymnasium's do")
-        return self._read(answer[0])
+        return self._read(result[0])
 
-    def step(self, action: int) -> Moved:
+    def step(self, action: int) -> Step:
         """Make one transition."""
-        answer = self._env.step(action + self._first_action)
-        if not isinstance(answer, tuple) or len(answer) != 5:
+        result = self._env.step(action + self._first_action)
+        if not isinstance(result, tuple) or len(result) != 5:
             raise InputError(
                 "need step to return (observation, reward, terminated, truncated, info), as "
-                f"Gymnasium's do, got {len(answer) if isinstance(answer, tuple) else 1} values"
+                f"Gymnasium's do, got {len(result) if isinstance(result, tuple) else 1} values"
             )
-        obs, reward, terminated, truncated, _ = answer
-        return Moved(
+        obs, reward, terminated, truncated, _ = result
+        return Step(
             obs=self._read(obs),
             reward=reward,
             discount=0.0 if terminated else 1.0,
@@ -95,7 +98,7 @@ class GymSimulator:
         self._env.close()
 
 
-def _gymnasium() -> Any:
+def _import_gymnasium() -> Any:
     try:
         import gymnasium
     except ImportError:
@@ -103,36 +106,31 @@ def _gymnasium() -> Any:
     return gymnasium
 
 
-def _reader(space: Any, stack: int) -> Reader:
-    spaces = _gymnasium().spaces
-    _check_space(space, spaces, "")
+def _make_reader(space: Any, stack: int) -> Reader:
+    spaces = _import_gymnasium().spaces
+    if not _is_supported(space, spaces):
+        raise InputError(
+            "need observations in Box, Discrete, MultiBinary, MultiDiscrete, or Tuple or Dict of "
+            f"these, got {space}; a Gymnasium wrapper can change that"
+        )
     if isinstance(space, spaces.Box):
-        return array_reader(space.shape, space.dtype, stack)
+        return read_array(space.shape, space.dtype, stack)
     if isinstance(space, spaces.Discrete):
-        return one_hot_reader(int(space.n), int(space.start))
+        return read_one_hot(int(space.n), int(space.start))
     size = spaces.flatdim(space)
     return Reader(Layout((size,), "float32"), lambda obs: spaces.flatten(space, obs))
 
 
-def _check_space(space: Any, spaces: Any, where: str) -> None:
-    """Raise unless the space is an array or a choice, or holds nothing but these."""
+def _is_supported(space: Any, spaces: Any) -> bool:
     if isinstance(space, spaces.Dict):
-        for key, inner in space.spaces.items():
-            _check_space(inner, spaces, f"{where}[{key!r}]")
-    elif isinstance(space, spaces.Tuple):
-        for i, inner in enumerate(space.spaces):
-            _check_space(inner, spaces, f"{where}[{i}]")
-    elif not isinstance(
-        space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete
-    ):
-        at = f" at {where}" if where else ""
-        raise InputError(
-            "need observations in Box, Discrete, MultiBinary, MultiDiscrete, or Tuple or Dict of "
-            f"these, got {space}{at}; a Gymnasium wrapper can change that"
-        )
+        return all(_is_supported(inner, spaces) for inner in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return all(_is_supported(inner, spaces) for inner in space.spaces)
+    kinds = spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete
+    return isinstance(space, kinds)
 
 
-def _near(env_id: str, registry: Any) -> str:
+def _suggest(env_id: str, registry: Any) -> str:
     name = env_id.rpartition(":")[2]
     near = difflib.get_close_matches(name, list(registry), n=3, cutoff=0.5)
     if near:

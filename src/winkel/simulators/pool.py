@@ -1,4 +1,4 @@
-"""Many copies of an environment at once, in worker processes."""
+"""Many copies of an environment, stepped together in worker processes."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,25 +8,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Layout
-from winkel.simulators.crew import Crew
-from winkel.simulators.memory import private
-from winkel.simulators.stepping import Copies, Maker
+from winkel.simulators.base import Spec
+from winkel.simulators.stepping import Copies, Maker, row_dtype
+from winkel.simulators.workers import WorkerPool
 
 
-class Moves(NamedTuple):
-    """What one step of every environment brings. The arrays are the receiver's to keep.
+class StepBatch(NamedTuple):
+    """Result of one step of every environment (see `Step`), in arrays that the caller may keep.
 
     Attributes:
-        obs_next: what the transitions end in, before any reset.
-        obs: what to act on next: the same, or the first observation of a new episode.
-        reward: of the transitions.
-        discount: 0 on termination.
-        boundary: whether episodes ended, by termination or truncation.
-        facts: by name; they add up over an episode.
-        probes: by the order of the pool's `probes`.
-        lost: where a worker died: `obs` begins a new episode, the rest is no transition and has
-            reward 0, discount 1 and a boundary.
+        obs_next: observations that the transitions end in, before any reset.
+        obs: observations to act on next: the same, or the first ones of new episodes.
+        lost: whether the worker was lost. Then `obs` begins a new episode, and the rest is no
+            transition: reward 0, discount 1, a boundary.
     """
 
     obs_next: Shaped[np.ndarray, "E *shape"]
@@ -39,17 +33,17 @@ class Moves(NamedTuple):
     lost: Bool[np.ndarray, "E"]
 
 
-class _Alone:
-    """All environments in this process, with the methods of a `Crew`."""
+class _InProcess:
+    """All environments in this process. Same interface as `WorkerPool`."""
 
     def __init__(self, maker: Maker, seeds: Sequence[int]):
         self._seeds: Sequence[int | None] = seeds
         self._copies = Copies(maker, range(len(seeds)))
-        self.traits = self._copies.traits
-        self.arrays = private(self.traits, len(seeds))
+        self.spec = self._copies.spec
+        self.rows = np.zeros(len(seeds), row_dtype(self.spec))
         self.close = self._copies.close
         self.pids: list[int] = []
-        self._copies.attach(self.arrays)
+        self._copies.attach(self.rows)
 
     def reset(self) -> None:
         self._copies.reset(self._seeds)
@@ -58,7 +52,7 @@ class _Alone:
     def step(self) -> None:
         pass
 
-    def collect(self) -> list[int]:
+    def wait(self) -> list[int]:
         self._copies.step()
         return []
 
@@ -66,19 +60,20 @@ class _Alone:
 class Pool:
     """One environment for each seed, stepped together.
 
-    Call `reset`, then `step_async` and `step_wait` in turn; what this process does in between
-    happens while the simulators run. An environment that raises, or returns what it should not,
-    raises `InputError` and closes the pool. A worker that dies or hangs is replaced.
+    Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
+    simulators run at the same time. If an environment raises or returns a wrong value, `InputError`
+    is raised and the pool is closed. A worker that dies or hangs is replaced.
 
     Args:
         maker: makes one environment; picklable unless `num_workers` is 0.
         seeds: of the environments, each given at its first reset.
-        num_workers: processes; one for each environment or CPU by default, whichever are fewer.
-            0 keeps all environments in this process, where a debugger sees them, and which dies
-            with them.
+        num_workers: processes; by default one per environment or CPU, whichever are fewer. With 0,
+            all environments are in this process, for debuggers; it dies with them.
         timeout: seconds that a step may take before its worker is killed and replaced.
         restarts: how often each worker is replaced before that is an error.
-        notice: gets a sentence whenever one is.
+        notice: is called with a sentence whenever one is.
+
+    The attributes `layout`, `num_actions`, `facts` and `probes` are those of the `Simulator`.
     """
 
     def __init__(
@@ -91,7 +86,7 @@ class Pool:
         restarts: int = 5,
         notice: Callable[[str], None] = lambda _: None,
     ):
-        self._team: Crew | _Alone | None = None
+        self._workers: WorkerPool | _InProcess | None = None
         seeds = [require_integer("a seed", seed, at_least=0) for seed in seeds]
         if not seeds:
             raise InputError("need at least one seed, got none")
@@ -104,34 +99,15 @@ class Pool:
         self._num = len(seeds)
         self._waiting: bool | None = None  # None before the first reset
         if num_workers == 0:
-            self._team = _Alone(maker, seeds)
+            self._workers = _InProcess(maker, seeds)
         else:
-            workers = min(num_workers, len(seeds))
-            self._team = Crew(maker, seeds, workers, timeout, restarts, notice)
-        self._traits = self._team.traits
+            num_workers = min(num_workers, len(seeds))
+            self._workers = WorkerPool(maker, seeds, num_workers, timeout, restarts, notice)
+        spec: Spec = self._workers.spec
+        self.layout, self.num_actions, self.facts, self.probes = spec
 
     def __len__(self) -> int:
         return self._num
-
-    @property
-    def layout(self) -> Layout:
-        """What observations look like."""
-        return self._traits.layout
-
-    @property
-    def num_actions(self) -> int:
-        """A; actions are 0 … A − 1."""
-        return self._traits.num_actions
-
-    @property
-    def facts(self) -> tuple[str, ...]:
-        """Names of what adds up over an episode."""
-        return self._traits.facts
-
-    @property
-    def probes(self) -> tuple[str, ...]:
-        """Names of numbers worth a look at every step."""
-        return self._traits.probes
 
     @property
     def pids(self) -> list[int]:
@@ -139,21 +115,21 @@ class Pool:
         return self._open().pids
 
     def reset(self) -> Shaped[np.ndarray, "E *shape"]:
-        """Begin an episode everywhere, whatever went on before."""
-        team = self._open()
+        """Begin an episode everywhere, also in the middle of a step."""
+        workers = self._open()
         try:
             if self._waiting:
-                team.collect()
-            team.reset()
+                workers.wait()
+            workers.reset()
         except InputError:
             self.close()
             raise
         self._waiting = False
-        return team.arrays.obs.copy()
+        return workers.rows["obs"].copy()
 
     def step_async(self, actions: Int[np.ndarray, "E"]) -> None:
         """Let every environment make its action, and do not wait."""
-        team = self._open()
+        workers = self._open()
         if self._waiting is not False:
             before = "step_wait" if self._waiting else "reset"
             raise InputError(f"need {before} before step_async")
@@ -164,48 +140,50 @@ class Pool:
             )
         if actions.min() < 0 or actions.max() >= self.num_actions:
             raise InputError(f"need actions in 0 … {self.num_actions - 1}, got {actions}")
-        team.arrays.actions[:] = actions
-        team.step()
+        workers.rows["action"] = actions
+        workers.step()
         self._waiting = True
 
-    def step_wait(self) -> Moves:
-        """What the actions brought, once all environments have made them."""
-        team = self._open()
+    def step_wait(self) -> StepBatch:
+        """Wait until all environments have made their actions, and return the results."""
+        workers = self._open()
         if not self._waiting:
             raise InputError("need step_async before step_wait")
         try:
-            rows = team.collect()
+            replaced = workers.wait()
         except InputError:
             self.close()
             raise
         self._waiting = False
-        arrays = team.arrays
+        rows = workers.rows
         lost = np.zeros(self._num, bool)
-        if rows:
-            _lose(team, rows)
-            lost[rows] = True
-        facts = arrays.facts.copy()
-        return Moves(
-            obs_next=arrays.next_obs.copy(),
-            obs=arrays.obs.copy(),
-            reward=arrays.rewards.copy(),
-            discount=arrays.discounts.copy(),
-            boundary=arrays.boundaries.copy(),
+        if replaced:  # the reset has written both observations
+            lost[replaced] = True
+            for name, value in (("reward", 0), ("discount", 1), ("facts", 0), ("probes", 0)):
+                rows[name][lost] = value
+            rows["boundary"][lost] = True
+        facts = rows["facts"].copy()
+        return StepBatch(
+            obs_next=rows["next_obs"].copy(),
+            obs=rows["obs"].copy(),
+            reward=rows["reward"].copy(),
+            discount=rows["discount"].copy(),
+            boundary=rows["boundary"].copy(),
             facts={name: facts[:, i] for i, name in enumerate(self.facts)},
-            probes=arrays.probes.copy(),
+            probes=rows["probes"].copy(),
             lost=lost,
         )
 
-    def step(self, actions: Int[np.ndarray, "E"]) -> Moves:
+    def step(self, actions: Int[np.ndarray, "E"]) -> StepBatch:
         """Make the actions and wait."""
         self.step_async(actions)
         return self.step_wait()
 
     def close(self) -> None:
-        """End all workers; nothing is left running. Closing again does nothing."""
-        if self._team is not None:
-            self._team.close()
-            self._team = None
+        """End all workers and what they started. Closing again does nothing."""
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
 
     def __enter__(self) -> "Pool":
         return self
@@ -213,19 +191,10 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> "Crew | _Alone":
-        if self._team is None:
+    def _open(self) -> WorkerPool | _InProcess:
+        if self._workers is None:
             raise InputError("need an open pool, this one is closed")
-        return self._team
-
-
-def _lose(team: Crew | _Alone, rows: list[int]) -> None:
-    """What stands in the arrays where there was no transition; resets have set both `obs`."""
-    team.arrays.rewards[rows] = 0.0
-    team.arrays.discounts[rows] = 1.0
-    team.arrays.boundaries[rows] = True
-    team.arrays.facts[rows] = 0.0
-    team.arrays.probes[rows] = 0.0
+        return self._workers
 
 
 def _num_cpus() -> int:

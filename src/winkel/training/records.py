@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from winkel.simulators import Moves, Pool
+from winkel.simulators import Pool, StepBatch
 from winkel.training.steps import Horizon, Job
 from winkel.types import Clock, RunState
 
@@ -237,7 +237,7 @@ class EpisodeTotals:
         self._outside = np.zeros(count, np.int64)
         self._ended: list[Arrays] = []
 
-    def add(self, moves: Moves, env_steps: int) -> None:
+    def add(self, moves: StepBatch, env_steps: int) -> None:
         """Add one move of every environment, the last of which is step `env_steps` of its run."""
         self._total += moves.reward
         self._discounted += self._decay * moves.reward

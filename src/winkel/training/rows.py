@@ -5,7 +5,7 @@ number of lanes. All runs begin in one row. Once no run waits for a lane, two th
 
 - *Runs end.* Their lanes are idle but cost as much as others. When an eighth of a row is idle, its
   runs are gathered into a row of fewer lanes.
-- *A bonus is frozen.* When β of PE-DQN is 0 for good (`agent.bonus_is_frozen`), the bonus changes
+- *A bonus is frozen.* When β of PE-DQN is 0 for good (`can_freeze_bonus`), the bonus changes
   nothing any more, and the agent `with_frozen_bonus` does not learn it: a cheaper program. The only
   row changes its program when all its runs are frozen. Before that, frozen runs move to a row of
   their own as soon as they are an eighth of the lanes.
@@ -25,7 +25,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from winkel.agents.base import Agent, Settling
+from winkel.agents.base import Agent, FreezesBonus
 from winkel.training.mesh import gather_lanes, shard_lanes
 from winkel.training.programs import Programs
 from winkel.training.records import Plan, progress
@@ -142,12 +142,13 @@ class LaneMover:
 
     def _frozen_runs(self, row: Row, plans: Sequence[Plan], within: float = 0.0) -> list[int]:
         """Runs whose bonus is frozen, or will be within a share of their length."""
+        agent, done = self.agent, row.clock.progress
+        if not isinstance(agent, FreezesBonus):
+            return []
         return [
             plan
             for plan, lane in row.running.items()
-            if _bonus_is_frozen(
-                self.agent, float(row.clock.progress[lane]) + within, plans[plan].hyper
-            )
+            if agent.can_freeze_bonus(float(done[lane]) + within, plans[plan].hyper)
         ]
 
     def _is_ready(self, agent: Agent, num_lanes: int, row: Row) -> bool:
@@ -222,9 +223,5 @@ def _steps_left(row: Row, runs: list[int], plans: Sequence[Plan]) -> float:
     return max(left)
 
 
-def _bonus_is_frozen(agent: Agent, progress: float, hyper: Any) -> bool:
-    return isinstance(agent, Settling) and agent.settled(progress, hyper)
-
-
 def _with_frozen_bonus(agent: Agent) -> Agent:
-    return agent.at_rest() if isinstance(agent, Settling) else agent
+    return agent.with_frozen_bonus() if isinstance(agent, FreezesBonus) else agent

@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from winkel.agents.base import Agent, Spec
-from winkel.simulators import Moves, Pool
+from winkel.simulators import Pool, StepBatch
 from winkel.training import steps
 from winkel.training.mesh import per_lane, replace_lane, select_lane
 from winkel.training.programs import Programs, cuda_graphs
@@ -51,7 +51,7 @@ class SimulatorStep(NamedTuple):
     numbers: Float[AnyArray, "*S 4 E"]
 
     @classmethod
-    def pack(cls, moves: Moves, num_runs: int) -> "SimulatorStep":
+    def pack(cls, moves: StepBatch, num_runs: int) -> "SimulatorStep":
         """Pack the moves of a pool, whose environments stand run by run."""
 
         def stack(*arrays: np.ndarray) -> np.ndarray:
@@ -92,7 +92,7 @@ class SimulatorWorld(World):
 
     make_pool: PoolMaker
     num_envs: int
-    watch: Callable[[Moves, int], None] | None = None
+    watch: Callable[[StepBatch, int], None] | None = None
     refills = False
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
@@ -200,7 +200,7 @@ class SimulatorWorld(World):
 
     def _move(
         self, agent: Agent, jobs: Job, runs: RunState, learning: bool
-    ) -> tuple[RunState, Moves]:
+    ) -> tuple[RunState, StepBatch]:
         """Send the selected actions to the simulators, learn, and wait for the simulators.
 
         To launch `learn` takes the host as long as simulators take for their part of a step. So

@@ -13,7 +13,7 @@ import pytest
 from winkel.errors import InputError
 from winkel.simulators.base import SimulatorDied
 from winkel.simulators.pool import Pool
-from winkel.simulators.vizdoom import MyWayHome, engine, parse_doom
+from winkel.simulators.vizdoom import DoomMaker, MyWayHome, engine
 
 OWNER = """
 import sys
@@ -27,9 +27,9 @@ sys.stdin.read()
 POOL = """
 import sys
 from winkel.simulators.pool import Pool
-from winkel.simulators.vizdoom import parse_doom
+from winkel.simulators.vizdoom import DoomMaker
 
-pool = Pool(parse_doom("doom:my-way-home/sparse"), seeds=range(3), num_workers=2)
+pool = Pool(DoomMaker("sparse"), seeds=range(3), num_workers=2)
 pool.reset()
 print("ready", flush=True)
 sys.stdin.read()
@@ -165,7 +165,7 @@ def test_engines_end_with_the_parent_of_their_pool(started, engines_of, assert_n
 
 @pytest.mark.parametrize("victim", ["engine", "worker"])
 def test_a_pool_goes_on_after_a_death(engines_of, assert_nothing_left, victim):
-    maker = parse_doom("doom:my-way-home/sparse")
+    maker = DoomMaker("sparse")
     with Pool(maker, seeds=[4, 5, 6], num_workers=2) as pool:
         pool.reset()
         # The first worker has one environment, the second two.
@@ -192,9 +192,9 @@ def test_a_pool_goes_on_after_a_death(engines_of, assert_nothing_left, victim):
 def test_programs_that_cannot_run_are_refused(tmp_path):
     (tmp_path / "vizdoom").touch()
     with pytest.raises(InputError, match=r"chmod \+x"):
-        engine._program(tmp_path)
+        engine.find_program(tmp_path)
     with pytest.raises(InputError, match="need the engine"):
-        engine._program(tmp_path / "nowhere")
+        engine.find_program(tmp_path / "nowhere")
 
 
 def test_a_folder_that_nothing_runs_from_is_refused_and_removed(tmp_path, monkeypatch):

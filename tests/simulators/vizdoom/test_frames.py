@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from winkel.errors import InputError
-from winkel.simulators.vizdoom.frames import RENDERINGS, SIDE, Shrink, area_average
+from winkel.simulators.vizdoom.my_way_home import RENDERINGS, SIDE, Downsample, average_weights
 
 
 @given(st.integers(min_value=1, max_value=700))
 def test_each_cell_averages_equal_shares_of_all_pixels(length):
-    weights = area_average(length)
+    weights = average_weights(length)
     assert (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(axis=1), 1.0)
     np.testing.assert_allclose(weights.sum(axis=0), SIDE / length)
@@ -21,7 +21,7 @@ def test_each_cell_averages_equal_shares_of_all_pixels(length):
 def test_area_average_equals_the_mean_of_repeated_pixels(length, seed):
     pixels = np.random.default_rng(seed).uniform(size=length)
     slow = np.repeat(pixels, SIDE).reshape(SIDE, length).mean(axis=1)
-    np.testing.assert_allclose(area_average(length) @ pixels, slow)
+    np.testing.assert_allclose(average_weights(length) @ pixels, slow)
 
 
 def picture(rng, rendering):
@@ -34,38 +34,38 @@ def picture(rng, rendering):
 def test_one_gray_stays_that_gray(rendering, level):
     look = RENDERINGS[rendering]
     planes = np.full((3, look.height, look.width), level, np.uint8)
-    assert (Shrink(rendering)(planes) == level).all()
+    assert (Downsample(rendering)(planes) == level).all()
 
 
 def test_gray_levels_are_whole_as_eight_bit_pictures_have_them(rng):
     planes = picture(rng, "paper")
     red, green, blue = planes.astype(np.int64)
     whole = (9798 * red + 19235 * green + 3735 * blue + 2**14) >> 15
-    np.testing.assert_array_equal(Shrink("paper").gray(planes), whole)
+    np.testing.assert_array_equal(Downsample("paper").gray(planes), whole)
 
 
 def test_fast_gray_levels_are_not_rounded(rng):
     planes = picture(rng, "fast")
     red, green, blue = planes.astype(np.int64)
     np.testing.assert_array_equal(
-        Shrink("fast").gray(planes), (77 * red + 150 * green + 29 * blue) / 256
+        Downsample("fast").gray(planes), (77 * red + 150 * green + 29 * blue) / 256
     )
 
 
 @pytest.mark.parametrize("rendering", RENDERINGS)
 def test_a_frame_is_the_rounded_average_of_gray_levels(rng, rendering):
-    shrink = Shrink(rendering)
+    downsample = Downsample(rendering)
     planes = picture(rng, rendering)
     planes[:, : planes.shape[1] // 3] //= 4  # neither symmetric nor even
     planes[:, :, : planes.shape[2] // 5] //= 3
     height, width = planes.shape[1:]
-    gray = shrink.gray(planes).astype(np.float64)
-    slow = area_average(height) @ gray @ area_average(width).T
-    frame = shrink(planes)
+    gray = downsample.gray(planes).astype(np.float64)
+    slow = average_weights(height) @ gray @ average_weights(width).T
+    frame = downsample(planes)
     assert frame.dtype == np.uint8
     assert np.abs(frame - slow).max() <= 0.5 + 1e-3
 
 
 def test_unknown_renderings_are_refused():
     with pytest.raises(InputError, match="paper, fast, got 'slow'"):
-        Shrink("slow")
+        Downsample("slow")

@@ -1,12 +1,13 @@
-"""Eleven arms that pay 0, 0.1 … 1, shuffled by the setting; an episode is one pull."""
+"""Eleven arms that pay 0, 0.1 … 1 in an order given by the setting; an episode is one step."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome
+from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_once
 from winkel.types import AnyArray
 
 NUM_ARMS = 11
@@ -22,42 +23,44 @@ class BanditParams(NamedTuple):
 class Bandit(Environment):
     """A bandit without context; the observation is 1 throughout."""
 
-    @property
-    def observation(self) -> Dense:
-        """[[1.0]]."""
-        return Dense((1, 1))
-
-    @property
-    def num_actions(self) -> int:
-        """One for each arm."""
-        return NUM_ARMS
-
-    def draw_start(self, key: PRNGKeyArray, params: BanditParams) -> None:
-        """Nothing is random."""
+    observation = Dense((1, 1))
+    """[[1.0]]."""
+    num_actions = NUM_ARMS
+    """One per arm."""
 
     def start(self, draws: None, episode: Int[Array, ""], params: BanditParams) -> Bool[Array, ""]:
-        """There is no state; a placeholder."""
+        """Return a placeholder: there is no state."""
         return jnp.zeros((), bool)
-
-    def draw(self, key: PRNGKeyArray, params: BanditParams) -> None:
-        """Nothing is random."""
 
     def transition(
         self, state: Bool[Array, ""], action: Int[Array, ""], draws: None, params: BanditParams
     ) -> tuple[Bool[Array, ""], Outcome]:
-        """Pays, and ends. Regret is counted in whole tenths, which add up exactly."""
+        """Pay and end. 'missed_tenths' is ten times the regret: integers add up exactly."""
         rank = jnp.asarray(params.ranks)[action]
         paid = jnp.asarray(PAYS)[rank]
         return state, outcome(paid, jnp.ones((), bool), missed_tenths=NUM_ARMS - 1 - rank)
 
     def observe(self, state: Bool[Array, ""], params: BanditParams) -> Float[Array, "1 1"]:
-        """Always one."""
+        """Return 1."""
         return jnp.ones((1, 1))
 
 
 def bandit_params(mapping_seed: int) -> BanditParams:
-    """Arms in the original's order: a permutation by NumPy's legacy generator."""
+    """Permute the arms as the original does, by NumPy's legacy generator."""
     permutation = np.random.RandomState(mapping_seed).choice(
         range(NUM_ARMS), size=NUM_ARMS, replace=False
     )
     return BanditParams(ranks=np.asarray(permutation, np.int32))
+
+
+FAMILY = Family(
+    name="bandit",
+    defaults={"mapping_seed": 0, **PERTURBATION},
+    at_least={"mapping_seed": 0},
+    make_env=lambda *_: Bandit(),
+    make_params=lambda _, setting: bandit_params(setting["mapping_seed"]),
+    returns=reward_once(0.0, 1.0),
+    longest_episode=lambda _: 1,
+    facts=("missed_tenths",),
+    info=lambda episodes: {"total_regret": count(episodes["missed_tenths"]) / 10},
+)

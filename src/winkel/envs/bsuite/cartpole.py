@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.envs.bsuite.family import PERTURBATION, Episodes, Family, best, count, reward_each_step
 from winkel.types import AnyArray
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
@@ -21,7 +22,7 @@ FULL_TURN = 2 * np.pi
 
 
 class CartpoleState(NamedTuple):
-    """Position and angle with their velocities, and the steps taken."""
+    """Position and angle with their velocities, and the number of steps."""
 
     x: Float[Array, ""]
     x_dot: Float[Array, ""]
@@ -31,19 +32,19 @@ class CartpoleState(NamedTuple):
 
 
 class CartpoleParams(NamedTuple):
-    """Where the pole counts as up and the cart as on its table."""
+    """Limits within which the pole is up and the cart is central."""
 
     height_threshold: Float[AnyArray, ""]
     x_threshold: Float[AnyArray, ""]
 
 
 def draw_pose(key: PRNGKeyArray) -> Float[Array, "4"]:
-    """x, x_dot, theta, theta_dot, uniform within ±0.05."""
+    """Draw x, x_dot, theta and theta_dot uniformly within ±0.05."""
     return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
 
 
 def pose_state(pose: Float[Array, "4"]) -> CartpoleState:
-    """A first state from its four numbers."""
+    """Make a first state of its four numbers."""
     x, x_dot, theta, theta_dot = pose
     return CartpoleState(
         x=x, x_dot=x_dot, theta=theta, theta_dot=theta_dot, step=jnp.zeros((), jnp.int32)
@@ -51,7 +52,7 @@ def pose_state(pose: Float[Array, "4"]) -> CartpoleState:
 
 
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
-    """One Euler step; positions advance by the old velocities."""
+    """Make one Euler step; positions advance by the old velocities."""
     force = (action - 1) * FORCE
     cos, sin = jnp.cos(state.theta), jnp.sin(state.theta)
     total = MASS_CART + MASS_POLE
@@ -73,7 +74,7 @@ def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
 
 
 def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Float[Array, "6"]:
-    """What both cartpole tasks show of a state."""
+    """Return the features that both cartpole tasks observe."""
     return jnp.stack(
         [
             state.x / x_threshold,
@@ -87,30 +88,22 @@ def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Flo
 
 
 class Cartpole(Environment):
-    """Pays 1 while the pole is up and the cart central; the first step that pays 0 ends it."""
+    """Pays 1 while the pole is up and the cart central; a step that pays 0 ends the episode."""
 
-    @property
-    def observation(self) -> Dense:
-        """x, x_dot, sin, cos, theta_dot, time, roughly normalised."""
-        return Dense((1, 6))
-
-    @property
-    def num_actions(self) -> int:
-        """Left, stay, right."""
-        return 3
+    observation = Dense((1, 6))
+    """x, x_dot, sin, cos, theta_dot, time, roughly normalised."""
+    num_actions = 3
+    """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: CartpoleParams) -> Float[Array, "4"]:
-        """A pose near upright."""
+        """Draw a pose near upright."""
         return draw_pose(key)
 
     def start(
         self, draws: Float[Array, "4"], episode: Int[Array, ""], params: CartpoleParams
     ) -> CartpoleState:
-        """The pose drawn."""
+        """Start in the pose that was drawn."""
         return pose_state(draws)
-
-    def draw(self, key: PRNGKeyArray, params: CartpoleParams) -> None:
-        """Nothing is random."""
 
     def transition(
         self,
@@ -119,7 +112,7 @@ class Cartpole(Environment):
         draws: None,
         params: CartpoleParams,
     ) -> tuple[CartpoleState, Outcome]:
-        """The reward is that of the state reached; running out of time is a termination."""
+        """Pay for the state reached; the time limit is a termination."""
         state = move(state, action)
         balanced = (jnp.cos(state.theta) > params.height_threshold) & (
             jnp.abs(state.x) < params.x_threshold
@@ -128,5 +121,25 @@ class Cartpole(Environment):
         return state, outcome(balanced, ended, balanced=balanced)
 
     def observe(self, state: CartpoleState, params: CartpoleParams) -> Float[Array, "1 6"]:
-        """The six features."""
+        """Return the six features."""
         return pose_features(state, params.x_threshold)[None]
+
+
+def _info(episodes: Episodes) -> dict[str, np.ndarray]:
+    balanced = episodes["balanced"]
+    return {"raw_return": 1.0 * count(balanced), "best_episode": best(balanced)}
+
+
+FAMILY = Family(
+    name="cartpole",
+    defaults={"height_threshold": 0.8, "x_threshold": 3.0, **PERTURBATION},
+    make_env=lambda *_: Cartpole(),
+    make_params=lambda _, setting: CartpoleParams(
+        height_threshold=np.asarray(setting["height_threshold"], np.float32),
+        x_threshold=np.asarray(setting["x_threshold"], np.float32),
+    ),
+    returns=reward_each_step(0.0, 1.0),
+    longest_episode=lambda _: NUM_STEPS,
+    facts=("balanced",),
+    info=_info,
+)

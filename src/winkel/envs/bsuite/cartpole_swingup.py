@@ -15,6 +15,7 @@ from winkel.envs.bsuite.cartpole import (
     pose_features,
     pose_state,
 )
+from winkel.envs.bsuite.family import Episodes, Family, best, count, reward_each_step
 from winkel.types import AnyArray
 
 X_THRESHOLD, THETA_DOT_THRESHOLD, MOVE_COST = 3.0, 1.0, 0.1
@@ -22,42 +23,37 @@ HANGING = np.array([0.0, 0.0, np.pi, 0.0], np.float32)
 
 
 class SwingupParams(NamedTuple):
-    """How high the pole and how central the cart must be to pay."""
+    """Limits within which the height of the pole and the place of the cart pay."""
 
     height_threshold: Float[AnyArray, ""]
     x_reward_threshold: Float[AnyArray, ""]
 
 
 class CartpoleSwingup(Environment):
-    """Pays 1 while the pole is up, slow and central, less 0.1 for a push; only the table ends."""
+    """Pays 1 while the pole is up, slow and central, less 0.1 for a push.
 
-    @property
-    def observation(self) -> Dense:
-        """Cartpole's six features, and ±1 for a central cart and for a slow pole."""
-        return Dense((1, 8))
+    An episode ends when the cart leaves the table or the time is out.
+    """
 
-    @property
-    def num_actions(self) -> int:
-        """Left, stay, right."""
-        return 3
+    observation = Dense((1, 8))
+    """Cartpole's six features, ±1 for a central cart, ±1 for a slow pole."""
+    num_actions = 3
+    """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: SwingupParams) -> Float[Array, "4"]:
-        """A pose, to be turned upside down."""
+        """Draw a pose near upright, which `start` turns upside down."""
         return draw_pose(key)
 
     def start(
         self, draws: Float[Array, "4"], episode: Int[Array, ""], params: SwingupParams
     ) -> CartpoleState:
-        """The pole hangs."""
+        """Let the pole hang."""
         return pose_state(draws + jnp.asarray(HANGING))
-
-    def draw(self, key: PRNGKeyArray, params: SwingupParams) -> None:
-        """Nothing is random."""
 
     def transition(
         self, state: CartpoleState, action: Int[Array, ""], draws: None, params: SwingupParams
     ) -> tuple[CartpoleState, Outcome]:
-        """Facts are counts of steps; the original's raw return is upright − 0.1 moves."""
+        """Count steps as facts; the original's raw return is upright − 0.1 moves."""
         state = move(state, action)
         upright = (
             (jnp.cos(state.theta) > params.height_threshold)
@@ -70,7 +66,7 @@ class CartpoleSwingup(Environment):
         return state, outcome(reward, ended, upright=upright, moves=moves)
 
     def observe(self, state: CartpoleState, params: SwingupParams) -> Float[Array, "1 8"]:
-        """The eight features."""
+        """Return the eight features."""
         flags = jnp.stack(
             [
                 jnp.abs(state.x) < params.x_reward_threshold,
@@ -83,3 +79,27 @@ class CartpoleSwingup(Environment):
                 jnp.where(flags, 1.0, -1.0),
             ]
         )[None]
+
+
+def _info(episodes: Episodes) -> dict[str, np.ndarray]:
+    upright, moves = episodes["upright"], episodes["moves"]
+    return {
+        "raw_return": count(upright) - count(moves) / 10,
+        "total_upright": 1.0 * count(upright),
+        "best_episode": best(upright - moves / 10),
+    }
+
+
+FAMILY = Family(
+    name="cartpole_swingup",
+    defaults={"height_threshold": 0.5, "x_reward_threshold": 1.0},
+    make_env=lambda *_: CartpoleSwingup(),
+    make_params=lambda _, setting: SwingupParams(
+        height_threshold=np.asarray(setting["height_threshold"], np.float32),
+        x_reward_threshold=np.asarray(setting["x_reward_threshold"], np.float32),
+    ),
+    returns=reward_each_step(-0.1, 1.0),
+    longest_episode=lambda _: NUM_STEPS,
+    facts=("upright", "moves"),
+    info=_info,
+)

@@ -1,4 +1,4 @@
-"""A ball falls down a board of 10 × 5; a paddle on the last row should be under it."""
+"""A ball falls down a board of 10 × 5; a paddle on the last row must be below it."""
 
 from typing import NamedTuple
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome
+from winkel.envs.bsuite.family import PERTURBATION, Family, regret_of_wrong, reward_once
 
 ROWS, COLUMNS = 10, 5
 
@@ -20,37 +21,32 @@ class CatchState(NamedTuple):
 
 
 class Catch(Environment):
-    """Actions are left, stay, right; after nine steps the catch pays 1, a miss −1."""
+    """Pays 1 for a catch and −1 for a miss, after nine steps."""
 
-    @property
-    def observation(self) -> Dense:
-        """The board, ones at ball and paddle (a single one where they meet)."""
-        return Dense((ROWS, COLUMNS))
-
-    @property
-    def num_actions(self) -> int:
-        """Left, stay, right."""
-        return 3
+    observation = Dense((ROWS, COLUMNS))
+    """The board, ones at ball and paddle (a single one where they meet)."""
+    num_actions = 3
+    """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Int[Array, ""]:
-        """The ball's column: a scaled uniform, biased by less than 1e-6, at a fifth of the cost."""
+        """Draw the ball's column from a uniform number.
+
+        The bias is below 1e-6, and the cost a fifth of that of `jax.random.randint`.
+        """
         return jnp.floor(jax.random.uniform(key) * COLUMNS).astype(jnp.int32)
 
     def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: None) -> CatchState:
-        """The ball on the first row, the paddle in the middle."""
+        """Put the ball on the first row, the paddle in the middle."""
         return CatchState(
             ball_x=draws.astype(jnp.int32),
             ball_y=jnp.zeros((), jnp.int32),
             paddle_x=jnp.full((), COLUMNS // 2, jnp.int32),
         )
 
-    def draw(self, key: PRNGKeyArray, params: None) -> None:
-        """Nothing is random on the way down."""
-
     def transition(
         self, state: CatchState, action: Int[Array, ""], draws: None, params: None
     ) -> tuple[CatchState, Outcome]:
-        """The paddle moves, the ball falls."""
+        """Move the paddle and let the ball fall."""
         state = CatchState(
             ball_x=state.ball_x,
             ball_y=state.ball_y + 1,
@@ -62,8 +58,27 @@ class Catch(Environment):
         return state, outcome(reward, ended, wrong=ended & ~caught)
 
     def observe(self, state: CatchState, params: None) -> Float[Array, "R C"]:
-        """The board."""
+        """Return the board."""
         cell = jnp.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS)
         ball = cell == state.ball_y * COLUMNS + state.ball_x
         paddle = cell == (ROWS - 1) * COLUMNS + state.paddle_x
         return (ball | paddle).astype(jnp.float32)
+
+    def render(self, state: CatchState, params: None) -> str:
+        """Show the board: o is the ball, = the paddle, @ the ball on the paddle."""
+        board = [["·"] * COLUMNS for _ in range(ROWS)]
+        board[ROWS - 1][int(state.paddle_x)] = "="
+        caught = int(state.ball_y) == ROWS - 1 and int(state.ball_x) == int(state.paddle_x)
+        board[int(state.ball_y)][int(state.ball_x)] = "@" if caught else "o"
+        return "\n".join("".join(row) for row in board)
+
+
+FAMILY = Family(
+    name="catch",
+    defaults=PERTURBATION,
+    make_env=lambda *_: Catch(),
+    returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
+    longest_episode=lambda _: ROWS - 1,
+    facts=("wrong",),
+    info=regret_of_wrong,
+)

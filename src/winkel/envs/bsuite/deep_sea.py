@@ -1,4 +1,7 @@
-"""Deep sea: N steps down an N × N grid, one of 2^N ways pays; with wind and noise if asked."""
+"""Deep sea: N steps down an N × N grid, where one of 2^N action sequences finds the treasure.
+
+`deep_sea_stochastic` adds wind, which blocks moves to the right, and noise on the last row.
+"""
 
 from typing import NamedTuple
 
@@ -9,13 +12,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Environment, OneHot, Outcome, outcome
+from winkel.envs.bsuite.family import MARGIN, Episodes, Family, Returns, count
 from winkel.types import AnyArray
 
 NO_WIND = -1.0
 
 
 class DeepSeaState(NamedTuple):
-    """Where the diver is, and whether it has left the only good way."""
+    """Position, and whether the episode has left the diagonal by its own action."""
 
     row: Int[Array, ""]
     column: Int[Array, ""]
@@ -23,13 +27,13 @@ class DeepSeaState(NamedTuple):
 
 
 class DeepSeaParams(NamedTuple):
-    """One sea.
+    """Numbers of one setting.
 
     Attributes:
         size: N.
-        right: the action that means right, for each cell; padded to the environment's size.
-        move_cost: paid for every move to the right.
-        wind: moves to the right succeed where a uniform number exceeds this.
+        right: the action that means right in each cell; padded to the environment's size.
+        move_cost: cost of every move to the right.
+        wind: a move to the right succeeds if a uniform number exceeds this.
         end_noise: standard deviation of the noise at both ends of the last row.
     """
 
@@ -41,40 +45,37 @@ class DeepSeaParams(NamedTuple):
 
 
 class DeepSeaDraws(NamedTuple):
-    """A uniform for the wind, a normal for the noise."""
+    """A uniform number for the wind, a normal one for the noise."""
 
     wind: Float[Array, ""]
     noise: Float[Array, ""]
 
 
 class DeepSea(Environment):
-    """A sea of any size up to `max_size`, which is the observed grid's."""
+    """Deep sea of any size up to `max_size`, the side of the observed grid."""
 
     max_size: int = eqx.field(static=True)
 
     @property
     def observation(self) -> OneHot:
-        """The cell row · max_size + column; nothing at the end of an episode.
+        """The cell row · max_size + column, or no cell at the end of an episode.
 
-        A diver is never further right than down.
+        Only cells with column ≤ row can be visited.
         """
         return OneHot((self.max_size, self.max_size), triangle=True)
 
     @property
     def num_actions(self) -> int:
-        """Two, which mean left and right in an order of each cell's own."""
+        """Left and right, in an order that differs between cells."""
         return 2
 
-    def draw_start(self, key: PRNGKeyArray, params: DeepSeaParams) -> None:
-        """Nothing is random."""
-
     def start(self, draws: None, episode: Int[Array, ""], params: DeepSeaParams) -> DeepSeaState:
-        """The upper left corner."""
+        """Start in the upper left corner."""
         zero = jnp.zeros((), jnp.int32)
         return DeepSeaState(row=zero, column=zero, bad=jnp.zeros((), bool))
 
     def draw(self, key: PRNGKeyArray, params: DeepSeaParams) -> DeepSeaDraws:
-        """Wind and noise, used or not."""
+        """Draw wind and noise, also for settings without them."""
         key_wind, key_noise = (jax.random.fold_in(key, use) for use in range(2))
         return DeepSeaDraws(wind=jax.random.uniform(key_wind), noise=jax.random.normal(key_noise))
 
@@ -85,10 +86,10 @@ class DeepSea(Environment):
         draws: DeepSeaDraws,
         params: DeepSeaParams,
     ) -> tuple[DeepSeaState, Outcome]:
-        """Reward, cost and the verdict on the way all look at the column before the move.
+        """Move; reward, cost and 'bad' depend on the column before the move.
 
-        The cost is paid although the wind may block the move; being blown off the good way does
-        not make an episode bad, turning left on it does.
+        The cost is paid also if the wind blocks the move. An episode is bad if an action leaves
+        the diagonal, not if the wind does.
         """
         row, column = state.row, state.column
         last = params.size - 1
@@ -110,15 +111,24 @@ class DeepSea(Environment):
         return following, outcome(reward, ended, bad=ended & bad, treasure=treasure)
 
     def observe(self, state: DeepSeaState, params: DeepSeaParams) -> Int[Array, ""]:
-        """The cell's index, or the index of nothing."""
+        """Return the index of the cell, or the index that stands for no cell."""
         cell = state.row * self.max_size + state.column
         return jnp.where(state.row < params.size, cell, self.observation.size).astype(jnp.int32)
+
+    def render(self, state: DeepSeaState, params: DeepSeaParams) -> str:
+        """Show the grid: o is the agent, $ the treasure."""
+        size = int(params.size)
+        grid = [["·" if column <= row else " " for column in range(size)] for row in range(size)]
+        grid[-1][-1] = "$"
+        if int(state.row) < size:
+            grid[int(state.row)][int(state.column)] = "o"
+        return "\n".join("".join(row) for row in grid)
 
 
 def deep_sea_params(
     max_size: int, size: int, mapping_seed: int, move_cost: float, stochastic: bool
 ) -> DeepSeaParams:
-    """One sea, its mapping drawn as the original draws it: by NumPy's legacy generator."""
+    """Draw the mapping of actions as the original does, by NumPy's legacy generator."""
     mapping = np.random.RandomState(mapping_seed).binomial(1, 0.5, [size, size])
     right = np.zeros((max_size, max_size), np.int32)
     right[:size, :size] = mapping
@@ -129,3 +139,37 @@ def deep_sea_params(
         wind=np.asarray(1 / size if stochastic else NO_WIND, np.float32),
         end_noise=np.asarray(1.0 if stochastic else 0.0, np.float32),
     )
+
+
+def _info(episodes: Episodes) -> dict[str, np.ndarray]:
+    return {
+        "total_bad_episodes": count(episodes["bad"]),
+        "denoised_return": 1.0 * count(episodes["treasure"]),
+    }
+
+
+def _family(name: str, *, stochastic: bool) -> Family:
+    return Family(
+        name=name,
+        defaults={"size": 10, "mapping_seed": 42, "move_cost": 0.01},
+        at_least={"size": 2, "mapping_seed": 0},
+        make_env=lambda settings, _: DeepSea(max_size=max(s["size"] for s in settings)),
+        make_params=lambda env, setting: deep_sea_params(
+            max_size=env.max_size, stochastic=stochastic, **setting
+        ),
+        # The margin holds the cost of all moves, unless a user raises it above MARGIN.
+        returns=lambda setting, gamma: Returns(
+            low=min(0.0, MARGIN - setting["move_cost"]),
+            high=1.0,
+            noise_std=1.0 if stochastic else 0.0,
+        ),
+        longest_episode=lambda setting: setting["size"],
+        inputs=lambda setting: setting["size"] ** 2,
+        num_pairs=lambda setting: setting["size"] * (setting["size"] + 1),
+        facts=("bad", "treasure"),
+        info=_info,
+    )
+
+
+DETERMINISTIC = _family("deep_sea", stochastic=False)
+STOCHASTIC = _family("deep_sea_stochastic", stochastic=True)

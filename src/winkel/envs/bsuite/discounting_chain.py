@@ -1,12 +1,13 @@
-"""The first action chooses among rewards after 1, 3, 10, 30 and 100 steps; one pays 10 % more."""
+"""The first action chooses a reward after 1, 3, 10, 30 or 100 steps; one pays 10 % more."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.envs.base import Dense, Environment, Outcome, draw_track, outcome, time_table
+from winkel.envs.bsuite.family import Family, reward_once
 from winkel.types import AnyArray
 
 REWARD_STEPS = np.array([1, 3, 10, 30, 100])
@@ -16,7 +17,7 @@ UNDECIDED = -1
 
 
 class ChainState(NamedTuple):
-    """The choice, and the steps taken."""
+    """The choice, and the number of steps."""
 
     context: Int[Array, ""]
     step: Int[Array, ""]
@@ -29,29 +30,18 @@ class DiscountingChainParams(NamedTuple):
 
 
 class DiscountingChain(Environment):
-    """A hundred steps, of which the first decides."""
+    """A hundred steps, of which only the first action counts."""
 
-    @property
-    def observation(self) -> Dense:
-        """The choice, −1 before it, and the time."""
-        return Dense((1, 2))
-
-    @property
-    def num_actions(self) -> int:
-        """One for each delay."""
-        return len(REWARD_STEPS)
-
-    def draw_start(self, key: PRNGKeyArray, params: DiscountingChainParams) -> None:
-        """Nothing is random."""
+    observation = Dense((1, 2))
+    """The choice, −1 before it, and the time."""
+    num_actions = len(REWARD_STEPS)
+    """One per delay."""
 
     def start(
         self, draws: None, episode: Int[Array, ""], params: DiscountingChainParams
     ) -> ChainState:
-        """Undecided."""
+        """Start undecided."""
         return ChainState(context=jnp.full((), UNDECIDED, jnp.int32), step=jnp.zeros((), jnp.int32))
-
-    def draw(self, key: PRNGKeyArray, params: DiscountingChainParams) -> None:
-        """Nothing is random."""
 
     def transition(
         self,
@@ -60,7 +50,7 @@ class DiscountingChain(Environment):
         draws: None,
         params: DiscountingChainParams,
     ) -> tuple[ChainState, Outcome]:
-        """Pays when the delay of the choice has passed."""
+        """Pay when the delay of the choice has passed."""
         context = jnp.where(state.step == 0, action, state.context).astype(jnp.int32)
         step = state.step + 1
         paid = jnp.where(context == params.bonus_arm, 1.1, 1.0)
@@ -68,10 +58,27 @@ class DiscountingChain(Environment):
         return ChainState(context=context, step=step), outcome(reward, step == NUM_STEPS)
 
     def observe(self, state: ChainState, params: DiscountingChainParams) -> Float[Array, "1 2"]:
-        """Choice and time."""
+        """Return choice and time."""
         return jnp.stack([state.context.astype(jnp.float32), jnp.asarray(TIME)[state.step]])[None]
+
+    def render(self, state: ChainState, params: DiscountingChainParams) -> str:
+        """Show the place on the chain, and when the choice pays."""
+        choice = int(state.context)
+        text = f"pays at {REWARD_STEPS[choice]}" if choice >= 0 else "undecided"
+        return draw_track(int(state.step), NUM_STEPS, text)
 
 
 def discounting_chain_params(mapping_seed: int) -> DiscountingChainParams:
-    """The bonus arm is the seed modulo five."""
+    """Choose the bonus arm: the seed modulo five."""
     return DiscountingChainParams(bonus_arm=np.asarray(mapping_seed % len(REWARD_STEPS), np.int32))
+
+
+FAMILY = Family(
+    name="discounting_chain",
+    defaults={"mapping_seed": 0},
+    at_least={"mapping_seed": 0},
+    make_env=lambda *_: DiscountingChain(),
+    make_params=lambda _, setting: discounting_chain_params(**setting),
+    returns=reward_once(0.0, 1.1),
+    longest_episode=lambda _: NUM_STEPS,
+)

@@ -1,7 +1,7 @@
-"""Bits are shown at the start, one is asked for at the end; in between nothing happens.
+"""Bits are shown at the start, and one of them is asked for at the end.
 
-In bsuite every run draws its bits and questions from seed 0, so that all agents see the same
-ones: here they are tables, made by the same generator.
+In bsuite every run draws its bits and questions from seed 0, so that all agents see the same ones.
+Here they are tables, made by the same generator.
 """
 
 from typing import NamedTuple
@@ -9,16 +9,17 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Dense, Environment, Outcome, countdown_table, outcome
+from winkel.envs.base import Dense, Environment, Outcome, countdown_table, draw_track, outcome
+from winkel.envs.bsuite.family import Episodes, Family, count, reward_once
 from winkel.types import AnyArray
 
 NUM_EPISODES = 10_000
 
 
 class MemoryState(NamedTuple):
-    """Steps taken, the bits, and which of them is asked for."""
+    """Number of steps, the bits, and the index of the bit that is asked for."""
 
     step: Int[Array, ""]
     context: Int[Array, "B"]
@@ -26,13 +27,13 @@ class MemoryState(NamedTuple):
 
 
 class MemoryParams(NamedTuple):
-    """One chain.
+    """Numbers of one setting.
 
     Attributes:
         length: steps between bits and question.
-        num_bits: how many bits; the rest of the observation is padding.
+        num_bits: number of bits; the rest of the observation is padding.
         time: the time feature by step, padded to the environment's length.
-        contexts: bits of each episode; the episode after the last is the first.
+        contexts: bits of each episode; after the last episode the first one follows.
         queries: question of each episode.
     """
 
@@ -44,26 +45,23 @@ class MemoryParams(NamedTuple):
 
 
 class MemoryChain(Environment):
-    """A chain of any length and number of bits up to its own."""
+    """A chain of any length up to `max_length` with up to `max_bits` bits."""
 
     max_length: int = eqx.field(static=True)
     max_bits: int = eqx.field(static=True)
 
     @property
     def observation(self) -> Dense:
-        """Time left, the question's number on the last step but one, the bits as ±1 at first."""
+        """Time left, the question on the last step but one, the bits as ±1 at first."""
         return Dense((1, self.max_bits + 2))
 
     @property
     def num_actions(self) -> int:
-        """The bit."""
+        """The values of a bit."""
         return 2
 
-    def draw_start(self, key: PRNGKeyArray, params: MemoryParams) -> None:
-        """Everything random is in the tables."""
-
     def start(self, draws: None, episode: Int[Array, ""], params: MemoryParams) -> MemoryState:
-        """The episode's bits and question."""
+        """Look up the episode's bits and question."""
         row = episode % len(params.queries)
         return MemoryState(
             step=jnp.zeros((), jnp.int32),
@@ -71,20 +69,20 @@ class MemoryChain(Environment):
             query=jnp.asarray(params.queries)[row],
         )
 
-    def draw(self, key: PRNGKeyArray, params: MemoryParams) -> None:
-        """Everything random is in the tables."""
-
     def transition(
         self, state: MemoryState, action: Int[Array, ""], draws: None, params: MemoryParams
     ) -> tuple[MemoryState, Outcome]:
-        """Length + 1 transitions, of which only the last one's action counts."""
+        """Advance; only the action of the last of length + 1 transitions counts."""
         ended = state.step == params.length
         right = action == state.context[state.query]
         reward = jnp.where(ended, jnp.where(right, 1.0, -1.0), 0.0)
         return state._replace(step=state.step + 1), outcome(reward, ended, perfect=ended & right)
 
     def observe(self, state: MemoryState, params: MemoryParams) -> Float[Array, "1 O"]:
-        """The original looks before it counts: bits are shown at reset and again after a step."""
+        """Return the observation; bits are shown at reset and again after the first step.
+
+        The original observes before it counts the step.
+        """
         step = jnp.maximum(state.step - 1, 0)
         query = jnp.where(step == params.length - 1, state.query, 0)
         shown = (step == 0) & (jnp.arange(self.max_bits) < params.num_bits)
@@ -92,9 +90,15 @@ class MemoryChain(Environment):
         features = jnp.concatenate([query[None], bits]).astype(jnp.float32)
         return jnp.concatenate([jnp.asarray(params.time)[step][None], features])[None]
 
+    def render(self, state: MemoryState, params: MemoryParams) -> str:
+        """Show the place on the chain, the bits and the question."""
+        bits = "".join(str(int(bit)) for bit in state.context[: int(params.num_bits)])
+        text = f"which was bit {int(state.query)} of {bits}?"
+        return draw_track(int(state.step), int(params.length) + 1, text)
+
 
 def memory_params(max_length: int, max_bits: int, length: int, num_bits: int) -> MemoryParams:
-    """The original's draws with seed 0; its constructor uses up the first of each."""
+    """Draw as the original does with seed 0; its constructor discards the first episode."""
     rng = np.random.RandomState(0)
     contexts = np.zeros((NUM_EPISODES + 1, max_bits), np.int8)
     queries = np.zeros(NUM_EPISODES + 1, np.int32)
@@ -108,3 +112,35 @@ def memory_params(max_length: int, max_bits: int, length: int, num_bits: int) ->
         contexts=contexts[1:],
         queries=queries[1:],
     )
+
+
+def _info(episodes: Episodes) -> dict[str, np.ndarray]:
+    perfect = count(episodes["perfect"])
+    return {
+        "total_perfect": perfect,
+        "total_regret": 2.0 * (np.arange(1, perfect.size + 1) - perfect),
+    }
+
+
+def _family(name: str, memory_length: int) -> Family:
+    return Family(
+        name=name,
+        defaults={"memory_length": memory_length, "num_bits": 1},
+        at_least={"memory_length": 1, "num_bits": 1},
+        make_env=lambda settings, _: MemoryChain(
+            max_length=max(setting["memory_length"] for setting in settings),
+            max_bits=max(setting["num_bits"] for setting in settings),
+        ),
+        make_params=lambda env, setting: memory_params(
+            env.max_length, env.max_bits, setting["memory_length"], setting["num_bits"]
+        ),
+        returns=reward_once(-1.0, 1.0),
+        longest_episode=lambda setting: setting["memory_length"] + 1,
+        inputs=lambda setting: setting["num_bits"] + 2,
+        facts=("perfect",),
+        info=_info,
+    )
+
+
+LENGTH = _family("memory_len", memory_length=1)
+SIZE = _family("memory_size", memory_length=2)

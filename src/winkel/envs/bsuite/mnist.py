@@ -1,5 +1,7 @@
 """Classify a digit of MNIST's training set: one image, one action, ±1."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -8,66 +10,76 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome
+from winkel.envs.bsuite.family import PERTURBATION, Family, Setting, regret_of_wrong, reward_once
+from winkel.envs.bsuite.mnist_data import load_mnist
 from winkel.types import AnyArray
 
 NUM_CLASSES = 10
-# Division by a constant is compiled to a product, which is off by an ulp in half of the cases.
+# A table, because XLA compiles division by a constant to a product, which rounds differently.
 PIXELS = np.arange(-128, 128).astype(np.float32) / 255
 
 
 class DigitState(NamedTuple):
-    """Which image is shown, and whether it has been answered."""
+    """Index of the image, and whether the agent has answered."""
 
     image: Int[Array, ""]
     answered: Bool[Array, ""]
 
 
 class Mnist(Environment):
-    """A contextual bandit. The images belong to the environment, not to a setting of it.
+    """A contextual bandit. All settings share the images, which are leaves of the environment.
 
-    The original reads its pixels as *signed* bytes, so that values above 127 are negative; `images`
-    are those.
+    The original reads pixels as *signed* bytes, so that values above 127 are negative. `images`
+    are signed, too.
     """
 
     images: Int8[AnyArray, "N 28 28"]
     labels: Int[AnyArray, "N"]
 
-    @property
-    def observation(self) -> Dense:
-        """Signed pixels over 255, in [−0.502, 0.498]; zeros after the answer."""
-        return Dense((28, 28))
-
-    @property
-    def num_actions(self) -> int:
-        """The digits."""
-        return NUM_CLASSES
+    observation = Dense((28, 28))
+    """Signed pixels over 255, in [−0.502, 0.498]; zeros after the answer."""
+    num_actions = NUM_CLASSES
+    """The digits."""
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Int[Array, ""]:
-        """An image, with replacement."""
+        """Draw an image with replacement."""
         return jax.random.randint(key, (), 0, len(self.labels))
 
     def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: None) -> DigitState:
-        """Shown and not yet answered."""
+        """Show the image."""
         return DigitState(image=draws.astype(jnp.int32), answered=jnp.zeros((), bool))
-
-    def draw(self, key: PRNGKeyArray, params: None) -> None:
-        """Nothing more is random."""
 
     def transition(
         self, state: DigitState, action: Int[Array, ""], draws: None, params: None
     ) -> tuple[DigitState, Outcome]:
-        """Right or wrong, and the end."""
+        """Pay 1 for the label and −1 for another digit, and end."""
         right = action == jnp.asarray(self.labels)[state.image]
         reward = jnp.where(right, 1.0, -1.0)
         ended = jnp.ones((), bool)
         return state._replace(answered=ended), outcome(reward, ended, wrong=~right)
 
     def observe(self, state: DigitState, params: None) -> Float[Array, "28 28"]:
-        """The image, or nothing."""
+        """Return the image, or zeros after the answer."""
         pixels = jnp.asarray(self.images)[state.image].astype(jnp.int32)
         return jnp.where(state.answered, 0.0, jnp.asarray(PIXELS)[pixels + 128])
 
 
 def signed(images: AnyArray) -> Int8[np.ndarray, "N 28 28"]:
-    """Unsigned bytes as the original (mis)reads them."""
+    """Read unsigned bytes as signed ones, as the original does."""
     return np.asarray(images, np.uint8).view(np.int8)
+
+
+def _make_env(settings: Sequence[Setting], mnist_dir: Path | None) -> Mnist:
+    data = load_mnist(mnist_dir)
+    return Mnist(images=signed(data.images), labels=data.labels.astype(np.int32))
+
+
+FAMILY = Family(
+    name="mnist",
+    defaults=PERTURBATION,
+    make_env=_make_env,
+    returns=reward_once(-1.0, 1.0),
+    longest_episode=lambda _: 1,
+    facts=("wrong",),
+    info=regret_of_wrong,
+)

@@ -1,4 +1,4 @@
-"""An underpowered car between two hills: −1 a step until it is up, a thousand steps at most."""
+"""A weak car between two hills pays −1 per step until it reaches the top, or for 1,000 steps."""
 
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_each_step
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
 MAX_SPEED, FORCE, GRAVITY = 0.07, 0.001, 0.0025
@@ -16,7 +17,7 @@ TIME = time_table(np.arange(NUM_STEPS + 1) / NUM_STEPS)
 
 
 class MountainCarState(NamedTuple):
-    """Position, velocity, steps taken."""
+    """Position, velocity, number of steps."""
 
     position: Float[Array, ""]
     velocity: Float[Array, ""]
@@ -24,37 +25,29 @@ class MountainCarState(NamedTuple):
 
 
 class MountainCar(Environment):
-    """Actions are left, coast, right; running out of time is a termination."""
+    """Mountain car; the time limit is a termination."""
 
-    @property
-    def observation(self) -> Dense:
-        """Position, velocity, time."""
-        return Dense((1, 3))
-
-    @property
-    def num_actions(self) -> int:
-        """Left, coast, right."""
-        return 3
+    observation = Dense((1, 3))
+    """Position, velocity, time."""
+    num_actions = 3
+    """Left, coast, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Float[Array, ""]:
-        """A position in the valley."""
+        """Draw a position in the valley."""
         return jax.random.uniform(key, minval=-0.6, maxval=-0.4)
 
     def start(
         self, draws: Float[Array, ""], episode: Int[Array, ""], params: None
     ) -> MountainCarState:
-        """At rest."""
+        """Start with velocity 0."""
         return MountainCarState(
             position=draws, velocity=jnp.zeros(()), step=jnp.zeros((), jnp.int32)
         )
 
-    def draw(self, key: PRNGKeyArray, params: None) -> None:
-        """Nothing is random."""
-
     def transition(
         self, state: MountainCarState, action: Int[Array, ""], draws: None, params: None
     ) -> tuple[MountainCarState, Outcome]:
-        """Velocity first, then position; the left wall stops the car."""
+        """Update the velocity, then the position; the left wall stops the car."""
         velocity = state.velocity + (action - 1) * FORCE - jnp.cos(3 * state.position) * GRAVITY
         velocity = jnp.clip(velocity, -MAX_SPEED, MAX_SPEED)
         position = jnp.clip(state.position + velocity, MIN_POSITION, MAX_POSITION)
@@ -64,5 +57,15 @@ class MountainCar(Environment):
         return state, outcome(jnp.full((), -1.0), ended)
 
     def observe(self, state: MountainCarState, params: None) -> Float[Array, "1 3"]:
-        """The three features."""
+        """Return the three features."""
         return jnp.stack([state.position, state.velocity, jnp.asarray(TIME)[state.step]])[None]
+
+
+FAMILY = Family(
+    name="mountain_car",
+    defaults=PERTURBATION,
+    make_env=lambda *_: MountainCar(),
+    returns=reward_each_step(-1.0, 0.0),
+    longest_episode=lambda _: NUM_STEPS,
+    info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
+)

@@ -1,18 +1,19 @@
-"""Which of bsuite's settings share one program in a packed sweep, and why. Nothing runs here.
+"""Which of bsuite's settings share one compiled program in a packed sweep, and why.
 
-What a lane costs goes by outputs (actions × atoms), then by inputs; how long a program runs goes by
-its longest run, however few lanes are left; and every program costs half a minute to compile. So
-settings are together that are as wide and as long as each other:
+The cost of a lane depends on the number of outputs (actions × atoms), then on the number of inputs.
+A program runs as long as its longest run, and takes half a minute to compile. So a pack holds
+settings of similar size and length:
 
-- `long`: at most 23 inputs and 3 actions; runs of up to a million steps, and the chains that start
-  beside them and make room early.
+- `long`: at most 23 inputs and 3 actions; runs of up to a million steps, and chains, which end
+  earlier and free their lanes.
 - `short`: 42 to 103 inputs, 3 actions, at most 200,000 steps.
 - `bandits`: 1 input, 11 actions, 10,000 steps.
-- `chains`: 2 inputs, 5 actions, 100,000 steps. Padded to 11 actions, they took longer than it takes
-  to compile them alone.
+- `chains`: 2 inputs, 5 actions, 100,000 steps. Padding them to 11 actions costs more time than
+  compiling a program of their own.
 - `mnist`: 784 inputs and 10 actions, and a replay of images.
-- `sea-30`, `sea-50`: what learns a sea is as large as the square of its side; small seas padded to
-  the largest would cost six times as much, a program for each size would leave most of a GPU idle.
+- `sea-30`, `sea-50`: deep seas up to size 30 and up to size 50. A network's first layer grows with
+  the square of the size: padding small seas to the largest would cost six times as much, and a
+  program for each size would leave most of a GPU idle.
 """
 
 from collections.abc import Mapping
@@ -23,20 +24,20 @@ from winkel.envs.bsuite.sweep import EXPERIMENTS
 
 
 class Pack(NamedTuple):
-    """Settings that share a program: all of some experiments, or of seas those of some sizes."""
+    """Settings that share a program: all of some experiments, or deep seas of some sizes."""
 
     name: str
     experiments: tuple[str, ...]
     sizes: range | None = None
 
     def holds(self, experiment: str, setting: Mapping[str, Any]) -> bool:
-        """Whether a setting of an experiment belongs here."""
+        """Return whether a setting of an experiment belongs to this pack."""
         right_size = self.sizes is None or setting["size"] in self.sizes
         return experiment in self.experiments and right_size
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """All settings."""
+        """Ids of all settings."""
         return tuple(
             f"{name}/{index}"
             for name in self.experiments

@@ -1,4 +1,4 @@
-"""The 23 experiments and 468 settings of bsuite 0.3.6: names, numbers, tags. Nothing runs here."""
+"""The 23 experiments and 468 settings of bsuite 0.3.6: names, numbers, tags."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class Experiment:
         name: such as 'catch_noise'.
         family: the environment that it perturbs or scales, such as 'catch'.
         settings: parameters of each of its environments, in bsuite's order.
-        num_episodes: how long an agent is run on each.
-        tags: the capabilities that its score counts towards.
+        num_episodes: episodes per run.
+        tags: the capabilities to which its score contributes.
     """
 
     name: str
@@ -34,18 +34,21 @@ class Experiment:
         """Bsuite's ids, 'catch_noise/0' and so on."""
         return tuple(f"{self.name}/{index}" for index in range(len(self.settings)))
 
-    def copy_of(self, index: int) -> int:
-        """How many settings before this one are the same: bsuite repeats some, to draw anew."""
+    def copy_of(self, task_id: str) -> int:
+        """Count equal settings before this one: bsuite repeats settings. 0 for other ids."""
+        if task_id not in self.ids:
+            return 0
+        index = self.ids.index(task_id)
         return self.settings[:index].count(self.settings[index])
 
 
-def _experiments() -> list[Experiment]:
-    found = []
+def _make_experiments() -> list[Experiment]:
+    experiments = []
 
     def add(
         name: str, family: str, num_episodes: int, tags: str, settings: Sequence[Setting]
     ) -> None:
-        found.append(
+        experiments.append(
             Experiment(
                 name=name,
                 family=family,
@@ -56,7 +59,7 @@ def _experiments() -> list[Experiment]:
         )
 
     def add_with_noise_and_scale(name: str, num_episodes: int, tags: str, more_tags: str) -> None:
-        bandit = name == "bandit"  # the only one whose perturbed copies also differ in a mapping
+        bandit = name == "bandit"  # its settings also differ in the order of the arms
         plain: list[Setting] = [{"mapping_seed": n} if bandit else {} for n in range(20)]
         add(name, name, num_episodes, tags, plain)
         for kind, values in (("noise", _NOISE_SCALES), ("scale", _REWARD_SCALES)):
@@ -90,12 +93,12 @@ def _experiments() -> list[Experiment]:
     add("umbrella_distract", "umbrella_distract", 10_000, "credit_assignment noise", distractors)
     chains = [{"chain_length": n, "n_distractor": 20} for n in lengths]
     add("umbrella_length", "umbrella_length", 10_000, "credit_assignment noise", chains)
-    return found
+    return experiments
 
 
-EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({e.name: e for e in _experiments()})
+EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({e.name: e for e in _make_experiments()})
 
 TAGS = (
     "basic", "noise", "scale", "exploration", "credit_assignment", "memory", "generalization",
 )  # fmt: skip
-"""bsuite's seven capabilities, in the order of its radar chart's usual drawing."""
+"""bsuite's seven capabilities, in the order of its radar chart."""

@@ -1,10 +1,12 @@
-"""Take an umbrella or not at first, learn at the end whether it was right; noise in between.
+"""The first action takes an umbrella or not; the last reward tells whether that was right.
 
-`umbrella_distract` draws everything from seed 0 in every run of bsuite. All of these draws are fair
-coins, and the order of them does not depend on actions, so that here they are read off one stream
-of bits; `umbrella_length` draws anew.
+In bsuite every run of `umbrella_distract` draws its random numbers from seed 0. All of them are
+fair coins, and their order does not depend on actions, so that here they are read from one stream
+of bits. `umbrella_length` draws with JAX's keys.
 """
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,14 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Dense, Environment, Outcome, countdown_table, outcome
+from winkel.envs.base import Dense, Environment, Outcome, countdown_table, draw_track, outcome
+from winkel.envs.bsuite.family import Family, Returns, Setting, discounted_sum, regret_of_wrong
 from winkel.types import AnyArray
 
 NUM_EPISODES = 10_000
 
 
 class UmbrellaState(NamedTuple):
-    """What is needed and had, the steps taken, the distractors, and where the stream is."""
+    """Need and possession of an umbrella, step, distractors, position in the stream of bits."""
 
     need: Int[Array, ""]
     has: Int[Array, ""]
@@ -30,7 +33,7 @@ class UmbrellaState(NamedTuple):
 
 
 class UmbrellaParams(NamedTuple):
-    """Length of the chain, number of distractors, the time feature by step (padded)."""
+    """Length of the chain, number of distractors, time feature by step (padded)."""
 
     length: Int[AnyArray, ""]
     num_distractors: Int[AnyArray, ""]
@@ -38,7 +41,7 @@ class UmbrellaParams(NamedTuple):
 
 
 class UmbrellaStartDraws(NamedTuple):
-    """Fair coins."""
+    """Fair coins for the start of an episode."""
 
     need: Int[Array, ""]
     has: Int[Array, ""]
@@ -46,16 +49,16 @@ class UmbrellaStartDraws(NamedTuple):
 
 
 class UmbrellaDraws(NamedTuple):
-    """Fair coins; the reward's is used on every step but the last."""
+    """Fair coins of a step; the reward's is used on every step but the last."""
 
     reward: Int[Array, ""]
     distractors: Int[Array, "D"]
 
 
 class UmbrellaChain(Environment):
-    """A chain with any length and number of distractors up to its own.
+    """A chain of any length up to `max_length` with up to `max_distractors` distractors.
 
-    `stream` holds packed bits to replay instead of drawing, or None.
+    `stream` holds packed bits that replace random draws, or None.
     """
 
     max_length: int = eqx.field(static=True)
@@ -64,16 +67,16 @@ class UmbrellaChain(Environment):
 
     @property
     def observation(self) -> Dense:
-        """Need, has, time left, distractors."""
+        """Need, possession, time left, distractors."""
         return Dense((1, 3 + self.max_distractors))
 
     @property
     def num_actions(self) -> int:
-        """Leave it or take it."""
+        """Leave the umbrella or take it."""
         return 2
 
     def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> UmbrellaStartDraws | None:
-        """Three kinds of coins, unless they come from the stream."""
+        """Draw coins, unless they come from the stream."""
         if self.stream is not None:
             return None
         coins = _coins(key, 2 + self.max_distractors)
@@ -82,7 +85,7 @@ class UmbrellaChain(Environment):
     def start(
         self, draws: UmbrellaStartDraws | None, episode: Int[Array, ""], params: UmbrellaParams
     ) -> UmbrellaState:
-        """What is had at first is random, and overwritten by the first action."""
+        """Start with or without an umbrella at random; the first action overwrites that."""
         cursor = jnp.zeros((), jnp.int32)
         if draws is None:
             count = params.num_distractors
@@ -103,7 +106,7 @@ class UmbrellaChain(Environment):
         )
 
     def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> UmbrellaDraws | None:
-        """Two kinds of coins, unless they come from the stream."""
+        """Draw coins, unless they come from the stream."""
         if self.stream is not None:
             return None
         coins = _coins(key, 1 + self.max_distractors)
@@ -116,7 +119,7 @@ class UmbrellaChain(Environment):
         draws: UmbrellaDraws | None,
         params: UmbrellaParams,
     ) -> tuple[UmbrellaState, Outcome]:
-        """±1 at random on the way, ±1 for the umbrella at the end."""
+        """Pay ±1 at random on the way, and ±1 for the umbrella at the end."""
         step = state.step + 1
         ended = step == params.length
         cursor = state.cursor
@@ -136,7 +139,7 @@ class UmbrellaChain(Environment):
         return following, outcome(reward, ended, wrong=ended & ~right)
 
     def observe(self, state: UmbrellaState, params: UmbrellaParams) -> Float[Array, "1 O"]:
-        """Need, has, time left, distractors."""
+        """Return need, possession, time left and distractors."""
         used = jnp.arange(self.max_distractors) < params.num_distractors
         head = jnp.stack(
             [
@@ -147,6 +150,12 @@ class UmbrellaChain(Environment):
         )
         tail = jnp.where(used, state.distractors, 0).astype(jnp.float32)
         return jnp.concatenate([head, tail])[None]
+
+    def render(self, state: UmbrellaState, params: UmbrellaParams) -> str:
+        """Show the place on the chain, the weather and the umbrella."""
+        weather = "rain" if int(state.need) else "sun"
+        carried = "umbrella" if int(state.has) else "no umbrella"
+        return draw_track(int(state.step), int(params.length), f"{weather}, {carried}")
 
     def _read(self, start: Int[Array, ""], count: int) -> Int[Array, "count"]:
         assert self.stream is not None
@@ -160,7 +169,7 @@ def _coins(key: PRNGKeyArray, count: int) -> Int[Array, "count"]:
 
 
 def umbrella_params(max_length: int, length: int, num_distractors: int) -> UmbrellaParams:
-    """One chain."""
+    """Return the parameters of one setting."""
     return UmbrellaParams(
         length=np.asarray(length, np.int32),
         num_distractors=np.asarray(num_distractors, np.int32),
@@ -169,10 +178,10 @@ def umbrella_params(max_length: int, length: int, num_distractors: int) -> Umbre
 
 
 def seed_zero_stream(length: int, num_distractors: int) -> UInt8[np.ndarray, "bytes"]:
-    """The coins of 10,000 episodes with seed 0, packed: a fair coin is a uniform above one half."""
+    """Pack the coins of 10,000 episodes with seed 0; a coin is a uniform number above 0.5."""
     per_episode = 2 + num_distractors * (length + 1) + length - 1
     rng = np.random.RandomState(0)
-    # Whole bytes, and padding enough for reads beyond the last distractor in use.
+    # Whole bytes, with room for reads beyond the last distractor in use.
     num_bytes = (1 + NUM_EPISODES * per_episode + num_distractors) // 8 + 2
     chunks = [rng.random_sample(8 * size) > 0.5 for size in _chunks(num_bytes, 250_000)]
     return np.packbits(np.concatenate(chunks))
@@ -180,3 +189,40 @@ def seed_zero_stream(length: int, num_distractors: int) -> UInt8[np.ndarray, "by
 
 def _chunks(total: int, size: int) -> list[int]:
     return [size] * (total // size) + [total % size]
+
+
+def _make_env(settings: Sequence[Setting], *, replay: bool) -> UmbrellaChain:
+    max_length = max(setting["chain_length"] for setting in settings)
+    max_distractors = max(setting["n_distractor"] for setting in settings)
+    return UmbrellaChain(
+        max_length=max_length,
+        max_distractors=max_distractors,
+        stream=seed_zero_stream(max_length, max_distractors) if replay else None,
+    )
+
+
+def _returns(setting: Setting, gamma: float) -> Returns:
+    """Bound by ±1 at the end; a fair coin's ±1 at every step before it is noise."""
+    noise_std = math.sqrt(discounted_sum(gamma**2, setting["chain_length"] - 1))
+    return Returns(-1.0, 1.0, noise_std)
+
+
+def _family(name: str, chain_length: int, n_distractor: int, *, replay: bool) -> Family:
+    return Family(
+        name=name,
+        defaults={"chain_length": chain_length, "n_distractor": n_distractor},
+        at_least={"chain_length": 1, "n_distractor": 0},
+        make_env=lambda settings, _: _make_env(settings, replay=replay),
+        make_params=lambda env, setting: umbrella_params(
+            env.max_length, setting["chain_length"], setting["n_distractor"]
+        ),
+        returns=_returns,
+        longest_episode=lambda setting: setting["chain_length"],
+        inputs=lambda setting: setting["n_distractor"] + 3,
+        facts=("wrong",),
+        info=regret_of_wrong,
+    )
+
+
+DISTRACT = _family("umbrella_distract", chain_length=20, n_distractor=1, replay=True)
+LENGTH = _family("umbrella_length", chain_length=1, n_distractor=20, replay=False)

@@ -15,7 +15,7 @@ from winkel.experiments.collect.seen import (
     collect_heatmaps,
     collect_statistics,
 )
-from winkel.experiments.results import Arrays, Results
+from winkel.runs.results import Arrays, Results
 
 COLLECTORS: dict[str, Callable[[Results], Arrays]] = {
     "radar": collect_radar,

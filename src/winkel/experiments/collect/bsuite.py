@@ -15,10 +15,10 @@ from winkel.experiments.collect.common import (
     select,
     text,
 )
-from winkel.experiments.results import Arrays, Results
 from winkel.experiments.score import OFFICIAL_IDS, score_runs, score_tags
 from winkel.experiments.statistics import student_interval
-from winkel.io.runs import Run
+from winkel.runs.folder import Run
+from winkel.runs.results import Arrays, Results
 
 Scores = Mapping[tuple[str, int], Mapping[str, float]]
 """By agent and seed, then by experiment or capability."""

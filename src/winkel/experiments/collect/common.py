@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.experiments.results import Record, Results
 from winkel.experiments.statistics import Band, Interval
+from winkel.runs.results import Record, Results
 
 _RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
 _BY_ENVIRONMENT = ("z_min", "z_max")  # defaults that follow the range of the environment's returns

@@ -8,8 +8,8 @@ import numpy as np
 
 from winkel.errors import InputError
 from winkel.experiments.collect.common import Selection, no_band, text
-from winkel.experiments.results import Arrays, Record
 from winkel.experiments.statistics import Band, student_interval
+from winkel.runs.results import Arrays, Record
 
 POINTS = 50
 """Points of a curve at most."""

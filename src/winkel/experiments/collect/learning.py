@@ -4,7 +4,7 @@ from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.experiments.collect.bsuite import hard
 from winkel.experiments.collect.common import budget_of, select, text
 from winkel.experiments.collect.curves import panels_of
-from winkel.experiments.results import Arrays, Record, Results
+from winkel.runs.results import Arrays, Record, Results
 
 DOOM = "doom"
 """The experiment of VizDoom's runs."""

@@ -14,8 +14,8 @@ from winkel.experiments.collect.common import (
     select,
     text,
 )
-from winkel.experiments.results import Arrays, Record, Results
 from winkel.experiments.statistics import median_iqr
+from winkel.runs.results import Arrays, Record, Results
 
 QUANTITIES = ("first", "regret")
 """Of the figure of ensemble sizes: the first episode with treasure, and episodes without it."""

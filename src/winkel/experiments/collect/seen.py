@@ -15,8 +15,8 @@ from winkel.experiments.collect.common import (
     text,
 )
 from winkel.experiments.collect.sea import say_budget, sea_runs, size_of
-from winkel.experiments.results import Arrays, Record, Results
 from winkel.experiments.statistics import median_iqr
+from winkel.runs.results import Arrays, Record, Results
 
 PROJECTIONS = ("quantile", "categorical")
 MOMENTS = ("mean", "variance", "skewness", "kurtosis")

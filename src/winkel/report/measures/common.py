@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from winkel.experiments.results import Arrays, Results
 from winkel.experiments.statistics import Interval
+from winkel.runs.results import Arrays, Results
 
 REPETITIONS = 10_000
 """Resamples of a bootstrap; its generator is seeded with 0."""

@@ -12,7 +12,6 @@ from winkel.experiments.collect import (
 from winkel.experiments.collect.common import num_episodes
 from winkel.experiments.collect.sea import QUANTITIES, say_budget, sea_runs, size_of
 from winkel.experiments.collect.seen import shares
-from winkel.experiments.results import Results
 from winkel.report.measures.common import (
     Found,
     Part,
@@ -25,6 +24,7 @@ from winkel.report.measures.common import (
     notes_of,
     only,
 )
+from winkel.runs.results import Results
 
 
 def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Found:

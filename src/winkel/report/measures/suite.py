@@ -6,7 +6,6 @@ from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.experiments.collect import collect_radar
 from winkel.experiments.collect.common import num_episodes
 from winkel.experiments.collect.learning import DOOM, setting_of
-from winkel.experiments.results import Results
 from winkel.experiments.score import OFFICIAL_IDS
 from winkel.experiments.statistics import wilson_interval
 from winkel.report.measures.common import (
@@ -20,6 +19,7 @@ from winkel.report.measures.common import (
     only,
     place,
 )
+from winkel.runs.results import Results
 
 
 def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str) -> Found:

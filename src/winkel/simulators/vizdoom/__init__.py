@@ -1,6 +1,5 @@
-"""VizDoom's MyWayHome, dense, sparse and very sparse, as the paper's agents see it."""
+"""VizDoom's MyWayHome, dense, sparse and very sparse, with the paper's observations."""
 
-from winkel.simulators.vizdoom.names import parse_doom
-from winkel.simulators.vizdoom.simulator import MyWayHome
+from winkel.simulators.vizdoom.my_way_home import DoomMaker, MyWayHome, make_doom_maker
 
-__all__ = ["MyWayHome", "parse_doom"]
+__all__ = ["DoomMaker", "MyWayHome", "make_doom_maker"]

@@ -1,8 +1,8 @@
-"""Runs between a simulator and its engine, so that the engine never outlives either of them.
+"""Runs an engine, ends it when the simulator's process has ended, and removes its files.
 
-An engine ignores SIGTERM and goes on after its owner was killed, with its shared memory and its
-files. The keeper is the engine's parent: it ends the engine when the owner is gone, and removes
-what the two have left. It is a program of its own that needs the standard library only:
+An engine ignores SIGTERM, and after its owner was killed it keeps running, with its shared memory
+and its files. The keeper is the engine's parent. It is a program that needs only the standard
+library:
 
     python -IS keeper.py OWNER FOLDER ENGINE ARGUMENTS...
 """
@@ -16,30 +16,30 @@ import threading
 import time
 from pathlib import Path
 
-PATIENCE = 0.2
-"""Seconds between two looks at whether the owner is still there."""
+CHECK_EVERY = 0.2
+"""Seconds between checks whether the owner has ended."""
 
 _PR_SET_PDEATHSIG = 1
 _SHARED_MEMORY = Path("/dev/shm")
 
 
 def main(owner: int, folder: str, engine: str, arguments: list[str]) -> int:
-    """Run the engine in the folder to its end; its exit status."""
+    """Run the engine in the folder until it ends, and return its exit status."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    os.setpgid(0, 0)  # who kills the owner's group must not kill the one that cleans up
+    os.setpgid(0, 0)  # so that killing the owner's group does not kill the keeper
     os.chdir(folder)
     child = os.fork()
     if child == 0:
-        _become(engine, arguments)
-    threading.Thread(target=_end_after, args=(owner, child), daemon=True).start()
+        _run_engine(engine, arguments)
+    threading.Thread(target=_kill_after, args=(owner, child), daemon=True).start()
     _, status = os.waitpid(child, 0)
-    _clean(folder, arguments)
+    _remove_files(folder, arguments)
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 
-def _become(engine: str, arguments: list[str]) -> None:
-    """In the child: turn into the engine, which the kernel ends if the keeper is killed."""
+def _run_engine(engine: str, arguments: list[str]) -> None:
+    """Replace the child process by the engine, which the kernel ends if the keeper is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
@@ -48,14 +48,14 @@ def _become(engine: str, arguments: list[str]) -> None:
         os._exit(126)
 
 
-def _end_after(owner: int, child: int) -> None:
+def _kill_after(owner: int, child: int) -> None:
     while os.getppid() == owner:
-        time.sleep(PATIENCE)
+        time.sleep(CHECK_EVERY)
     os.kill(child, signal.SIGKILL)
 
 
-def _clean(folder: str, arguments: list[str]) -> None:
-    """Remove the folder and the engine's shared memory, which carries its instance's name."""
+def _remove_files(folder: str, arguments: list[str]) -> None:
+    """Remove the folder and the engine's shared memory, whose name holds the instance's id."""
     shutil.rmtree(folder, ignore_errors=True)
     if "+viz_instance_id" not in arguments:
         return

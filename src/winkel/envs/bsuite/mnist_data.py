@@ -1,0 +1,95 @@
+"""MNIST's training set from IDX files on disk, verified by checksum."""
+
+import gzip
+import hashlib
+import os
+import zlib
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+
+from winkel.errors import InputError
+
+IMAGES = "train-images-idx3-ubyte"
+LABELS = "train-labels-idx1-ubyte"
+
+# SHA-256 of the uncompressed content: the .gz files in circulation differ in their headers.
+CHECKSUMS = {
+    IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+_HEADERS = {IMAGES: 16, LABELS: 8}  # bytes before the pixels and the labels
+
+
+class Mnist(NamedTuple):
+    """The training set. The arrays are read-only, because all callers share them."""
+
+    images: UInt8[np.ndarray, "N 28 28"]
+    labels: UInt8[np.ndarray, " N"]
+
+
+def mnist_directory(directory: Path | None = None) -> Path:
+    """Return the folder given, else the one in WINKEL_MNIST, else the cache folder.
+
+    No other folder is tried: a mistyped folder is an error.
+    """
+    if directory is None:
+        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        directory = Path(os.environ.get("WINKEL_MNIST") or Path(cache, "winkel", "mnist"))
+    return directory.expanduser().absolute()
+
+
+def load_mnist(directory: Path | None = None, *, official: bool = True) -> Mnist:
+    """Load the training set from `mnist_directory(directory)`, once per process and folder.
+
+    With `official=False`, other images of 28 × 28 pixels in the same format are accepted.
+    """
+    return _load(mnist_directory(directory), official)
+
+
+@lru_cache(maxsize=2)
+def _load(directory: Path, official: bool) -> Mnist:
+    arrays = []
+    for name, header in _HEADERS.items():
+        path, content = read_idx(directory, name)
+        if official and not is_official(name, content):
+            raise InputError(f"{path} is not the official file; `winkel data mnist` fetches it")
+        arrays.append(np.frombuffer(content[header:], np.uint8))
+    pixels, labels = arrays
+    if len(pixels) != 28 * 28 * len(labels):
+        raise InputError(
+            f"need images of 28x28 pixels with a label each in {directory}, "
+            f"got {len(pixels)} pixels and {len(labels)} labels"
+        )
+    return Mnist(pixels.reshape(-1, 28, 28), labels)
+
+
+def is_official(name: str, content: bytes) -> bool:
+    """Return whether this is the uncompressed content of the official file."""
+    return hashlib.sha256(content).hexdigest() == CHECKSUMS[name]
+
+
+def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
+    """Return the path of a file, plain or else .gz, and its uncompressed content.
+
+    The content decides whether it is compressed, because names of downloads are often wrong.
+    """
+    for path in (directory / name, directory / f"{name}.gz"):
+        try:
+            content = path.read_bytes()
+            return path, gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise InputError(f"{path} is truncated or not a gzip file ({error})") from error
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from error
+    raise InputError(
+        f"no {name} (plain or .gz) in {directory}; `winkel data mnist` fetches MNIST, "
+        "--mnist-dir or WINKEL_MNIST names another folder"
+    )

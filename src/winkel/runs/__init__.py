@@ -1,0 +1,1 @@
+"""Runs: what makes one, its records and checkpoints, training, sweeps, loading."""

