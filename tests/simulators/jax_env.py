@@ -1,7 +1,7 @@
 """An environment of `winkel.envs` as a simulator, with the keys of the loop on the accelerator.
 
 'simulators.jax_env:make:env=catch/0' names it. Seed s gives the course of lane `key(s)` of
-`winkel.training.device`: reset by fold_in(key, 2), step t by fold_in(fold_in(run, t), 1) with
+`winkel.training.compiled`: reset by fold_in(key, 2), step t by fold_in(fold_in(run, t), 1) with
 run = fold_in(key, 3). Observations are dense, whatever the environment's own form.
 """
 

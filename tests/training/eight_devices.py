@@ -12,6 +12,7 @@ import numpy as np
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.runs.configure import configure
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -23,22 +24,26 @@ def plans(task, configured):
     return [Plan(task.params, configured.hyper, Horizon(episodes=10), seed) for seed in range(RUNS)]
 
 
+def make_lanes(task, configured, num_lanes, devices):
+    world = CompiledWorld(task.env)
+    runs = plans(task, configured)
+    return Lanes(configured.agent, world, runs, num_lanes, CHUNK, devices=devices)
+
+
 def learners(lanes):
-    return [np.asarray(x) for x in jax.tree.leaves(lanes.rows[0].lanes.run.learner)]
+    return [np.asarray(x) for x in jax.tree.leaves(lanes.rows[0].lanes.learner)]
 
 
 def whole(task, configured, num_lanes, devices):
     """All runs to their end: episodes of each, and what is learned after the first chunks."""
-    lanes = Lanes(
-        configured.agent, task.env, plans(task, configured), num_lanes, CHUNK, devices=devices
-    )
+    lanes = make_lanes(task, configured, num_lanes, devices)
     episodes = {plan: [] for plan in range(RUNS)}
     early, looks = None, []
     while reports := lanes.advance():
         if early is None:
             early = learners(lanes)
             looks = [lanes.evaluate([0, 1], 1, 2), lanes.survey([0, 1])]
-            spread = lanes.rows[0].lanes.run.clock.updates.sharding
+            spread = lanes.rows[0].lanes.clock.updates.sharding
         for report in reports:
             episodes[report.plan].append(report.episodes)
             if report.finished:
@@ -68,7 +73,7 @@ def main():
     _, on_one, early_one, looks_one, one = whole(task, configured, lanes.num_lanes, 1)
     _, on_two, _, _, _ = whole(task, configured, lanes.num_lanes // 8, 1)
     try:
-        Lanes(configured.agent, task.env, plans(task, configured), 8, CHUNK, devices=9)
+        make_lanes(task, configured, 8, devices=9)
     except InputError as error:
         refusal = str(error)
     print(  # noqa: T201
