@@ -77,7 +77,7 @@ def measure_row(
     acting, environment = (
         statistics.median(time_chunks(chunk))
         for chunk in (
-            partial(advance, lanes.agent, world.env, jobs, state, steps, learning=False),
+            partial(advance, lanes.agent, world.env, jobs, state, num_steps=steps, learning=False),
             partial(step_environments, world.env, jobs.params, jobs.key, jnp.arange(steps)),
         )
     )
