@@ -22,7 +22,7 @@ from winkel.runs.metrics import Mirror
 from winkel.runs.record import RunRecord
 from winkel.runs.recorder import Recorder, Status, is_begun
 from winkel.runs.spec import Options, RunSpec
-from winkel.simulators import Moves
+from winkel.simulators import StepBatch
 from winkel.training.device import lane_shapes
 from winkel.training.host import host_lane_shapes
 from winkel.training.host_lanes import HostLanes
@@ -34,7 +34,7 @@ MAX_SAVING = 0.05
 
 MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
 """Makes copies of the metrics' log (TensorBoard, W&B) for a run's config and folder."""
-Watch = Callable[[Moves, int], None]
+Watch = Callable[[StepBatch, int], None]
 """Gets every step of simulators, and how many steps each run has made."""
 
 
