@@ -73,15 +73,15 @@ def exhausted(most, monkeypatch, lanes_of=lambda arguments: len(arguments[2].fan
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_without_memory_for_all_lanes_there_are_fewer(whole, monkeypatch, most):
-    tried, told = exhausted(most, monkeypatch), []
-    machine = make_lanes(PLANS, 4, notice=told.append)
+    tried, notices = exhausted(most, monkeypatch), []
+    machine = make_lanes(PLANS, 4, notice=notices.append)
     records, _ = finished(machine)
     np.testing.assert_equal(records, whole)
     assert tried == [4, 2][: 3 - machine.num_lanes]
     assert machine.num_lanes == (1 if most == 1 else 2)
-    assert len(told) == len(tried)
-    assert "out of memory with 4 lanes" in told[0]
-    assert "\n" not in told[0]
+    assert len(notices) == len(tried)
+    assert "out of memory with 4 lanes" in notices[0]
+    assert "\n" not in notices[0]
 
 
 @pytest.mark.parametrize("after", [1, 2, 4])
@@ -192,7 +192,7 @@ def test_how_many_lanes_runs_need(num_lanes, running, unit, waits, fewer):
 
 
 class Later(Future):
-    """A program that is compiled when it is told so."""
+    """A program that is compiled when the test says so."""
 
     compiled = False
 

@@ -35,7 +35,7 @@ def test_lanes_are_on_all_devices_and_as_many_on_each(found):
 
 def test_eight_devices_learn_what_one_does_to_rounding(found):
     assert found["learned"] < 1e-6
-    assert found["looks"] < 1e-5
+    assert found["estimates"] < 1e-5
 
 
 def test_episodes_are_those_of_one_device(found):

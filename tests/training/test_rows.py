@@ -163,17 +163,17 @@ def test_lanes_of_several_rows_are_evaluated_and_surveyed(two_rows):
 
 
 def test_rows_without_memory_become_one_of_half_as_many_lanes(two_rows, expected, monkeypatch):
-    call, told = two_rows.programs.call, []
-    two_rows.notice = told.append
+    call, notices = two_rows.programs.call, []
+    two_rows.notice = notices.append
 
     def short(function, *arguments, **named):
-        if len(two_rows.rows) == 2 and not told:
+        if len(two_rows.rows) == 2 and not notices:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")
         return call(function, *arguments, **named)
 
     monkeypatch.setattr(two_rows.programs, "call", short)
     returns, frozen = finished(two_rows)
-    assert len(told) == 1
+    assert len(notices) == 1
     assert any(frozen)
     for found, right in zip(returns, expected, strict=True):
         np.testing.assert_array_equal(found, right)

@@ -128,7 +128,7 @@ def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path, pair):
 
 
 def test_a_worker_that_is_killed_costs_its_transitions_only(tmp_path):
-    told, killed = [], []
+    notices, killed = [], []
 
     def kill(statuses):
         children = [pid for pid in pool_pids() if pid not in killed]
@@ -138,10 +138,10 @@ def test_a_worker_that_is_killed_costs_its_transitions_only(tmp_path):
 
     settings = SETTINGS | {"workers": 2, "n_step": 2, "options": Options(chunk_steps=20)}
     run = winkel.train(
-        CART, "qr_dqn", steps=600, num_envs=2, progress=kill, notice=told.append, **settings
+        CART, "qr_dqn", steps=600, num_envs=2, progress=kill, notice=notices.append, **settings
     ).runs[0]
     assert len(killed) == 2
-    assert sum("worker" in line for line in told) == 2
+    assert sum("worker" in line for line in notices) == 2
     assert run.config["status"] == "finished"
     np.testing.assert_array_equal(run.episodes["return"], run.episodes["length"])
     assert not pool_pids()
@@ -235,10 +235,10 @@ def test_the_support_comes_from_rewards_and_gamma():
         task.rewards.return_range(1.0)
 
 
-def test_returns_beyond_the_support_are_told_with_their_range():
-    told = []
-    winkel.train(CART, "c51", steps=300, notice=told.append, z_min=0.0, z_max=12.0, **SETTINGS)
-    (line,) = told
+def test_returns_outside_of_the_support_are_noticed_with_their_range():
+    notices = []
+    winkel.train(CART, "c51", steps=300, notice=notices.append, z_min=0.0, z_max=12.0, **SETTINGS)
+    (line,) = notices
     assert "outside of [0, 12]: they were from" in line
     assert "set --z-min and --z-max" in line
 
@@ -282,19 +282,19 @@ def test_actions_are_sent_while_learning_is_launched(monkeypatch):
         sent.clear()
         return learn(*arguments)
 
-    def told(actions):
+    def send_and_set(actions):
         send(actions)
         sent.set()
 
     monkeypatch.setattr(world, "_learn", slow_to_launch)
-    monkeypatch.setattr(world.pool, "step_async", told)
+    monkeypatch.setattr(world.pool, "step_async", send_and_set)
     report = lanes.advance()[0]
     lanes.close()
     assert met == [True] * 8
     assert report.updates == 8
 
 
-def test_what_goes_wrong_in_sending_is_told(monkeypatch):
+def test_an_error_of_sending_is_raised(monkeypatch):
     lanes = two_environments()
     lanes.advance()
 

@@ -39,7 +39,7 @@ class Tally(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What a chunk of steps brought, an entry for each step.
+    """Results of a chunk, one entry for each step.
 
     Attributes:
         ended: whether an episode ended with this step.

@@ -35,8 +35,8 @@ class Lanes:
     through rounding.
 
     Chunks of a lane begin at its own step `burn_in`, whatever its neighbours do. So everything that
-    happens between chunks (evaluation, the end of a run) happens at the same step of a run alone
-    and in company.
+    happens between chunks (evaluation, the end of a run) happens at the same step of a run, alone
+    or among others.
 
     Attributes:
         agent: the algorithm.
@@ -109,9 +109,9 @@ class Lanes:
     def advance(self) -> list[Report]:
         """Fill idle lanes from the queue, then move all by a chunk. Empty when all is done.
 
-        What burn-in brought is reported together with the first chunk. A run that is reported as
-        finished or failed keeps its lane until it is released. If memory does not suffice, the
-        chunk is repeated with half as many lanes.
+        Burn-in is reported together with the first chunk. A run that is reported as finished or
+        failed keeps its lane until it is released. If memory does not suffice, the chunk is
+        repeated with half as many lanes.
         """
         while True:
             if self.world.refills and self.running and not self._queue:
@@ -125,7 +125,7 @@ class Lanes:
                 if not self.world.refills or not out_of_memory(error):
                     raise
             self.rows, self._queue, self._saved = rows, queue, saved
-            del rows  # or it would keep the memory that is wanting
+            del rows  # its arrays would stay in memory
             self._halve()
 
     def _advance(self) -> list[Report]:
@@ -168,7 +168,7 @@ class Lanes:
             row.plan_of[row.running[plan]] = None
 
     def state(self, lane: int) -> RunState:
-        """Everything of one run, on the host (keys stay JAX's)."""
+        """The state of one run, on the host (keys stay JAX's)."""
 
         def of(row: Row, lanes: list[int]) -> list[RunState]:
             return [select_lane(row.lanes, lane) for lane in lanes]
@@ -216,7 +216,7 @@ class Lanes:
         return zip(offsets, self.rows, strict=False)
 
     def _fill(self) -> Chunk | None:
-        """Start queued runs in idle lanes of the first row; what their burn-in brought."""
+        """Start queued runs in idle lanes of the first row; returns the results of burn-in."""
         row = self.rows[0]
         idle = [lane for lane, plan in enumerate(row.plan_of) if plan is None]
         new = dict(zip(idle, self._queue, strict=False))
@@ -251,7 +251,7 @@ class Lanes:
     def _reports(
         self, row: Row, burn_in: Chunk | None, chunk: Chunk | None, runs: RunState, clock: Clock
     ) -> list[Report]:
-        """What burn-in and chunk brought; without a chunk no lane moved.
+        """Report the results of burn-in and chunk; without a chunk no lane moved.
 
         A lane goes back to its state before the chunk if its loss was not finite, or if its run had
         ended before. With simulators that state is gone.

@@ -1,4 +1,4 @@
-"""What goes into a run (`Plan`) and what comes of each chunk of its steps (`Report`).
+"""The inputs of a run (`Plan`) and the results of each chunk of its steps (`Report`).
 
 There may be hundreds of lanes and a few milliseconds between two chunks, so the arrays of all lanes
 are handled together.
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a chunk of steps brought for one run.
+    """Results of a chunk of steps for one run.
 
     Attributes:
         plan: index of the run among the plans.
@@ -88,7 +88,7 @@ class Report(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What some steps of all lanes of a row brought, on the host.
+    """Results of a chunk of steps for all lanes of a row, on the host.
 
     Attributes:
         episodes: a table of the episodes that ended, sorted by their `lane`.
@@ -148,7 +148,7 @@ def make_reports(
     back: Collection[int],
     failures: Mapping[int, str],
 ) -> list[Report]:
-    """What a chunk brought for each run, in the order of the plans.
+    """Report on each run of a row, in the order of the plans.
 
     Args:
         plans: of all runs.
@@ -193,7 +193,7 @@ def progress(end: Horizon, clock: Clock, lane: int) -> float:
 
 
 def is_reached(end: Horizon, clock: Clock, lane: int) -> bool:
-    """Whether a run has come to its end."""
+    """Whether a run has reached its end."""
     return bool(clock.episodes[lane] >= end.episodes or clock.env_steps[lane] >= end.steps)
 
 

@@ -61,8 +61,8 @@ class LaneMover:
 
     Attributes:
         agent: the algorithm, which learns the bonus.
-        world: tells how to compile a row's program.
-        programs: compiles.
+        world: compiles the program of a row.
+        programs: compiles in the background.
         mesh: of the devices, None for one.
         chunk_steps: steps of a chunk.
         unit: rows grow and shrink by so many lanes; None to keep all lanes.

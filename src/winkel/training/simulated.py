@@ -323,7 +323,7 @@ def _observe_and_decide(
     actor: Any,
     moved: SimulatorStep,
 ) -> tuple[RunState, tuple[Decision, Any]]:
-    """Store what simulators brought, advance the clock, and select the next actions."""
+    """Store a step of the simulators, advance the clock, and select the next actions."""
     step, keep = moved.unpack(agent.spec.observation, run.obs)
     run = steps.observe(agent, run, decision, actor, step, job.horizon, keep)
     return run, _decide(agent, env, job, run._replace(learner=learner))

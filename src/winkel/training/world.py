@@ -1,7 +1,7 @@
 """Who steps the environments of lanes: a compiled program, or simulators in processes.
 
 `Lanes` runs the same algorithm in both. `compiled.CompiledWorld` and `simulated.SimulatorWorld`
-implement `World`; nothing else in this package tells them apart.
+implement `World`; nothing else in this package depends on which of them it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,12 +83,12 @@ class World(Protocol):
             saved: states of runs that continue, by lane.
 
         Returns:
-            The states of all lanes, and what burn-in brought where it is done at once.
+            The states of all lanes, and the results of burn-in where it is done at once.
         """
         ...
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Any]:
-        """Make a chunk of steps. Returns new states, and what it brought, for `read`."""
+        """Make a chunk of steps. Returns new states, and results for `read`."""
         ...
 
     def read(self, runs: RunState, trace: Any) -> tuple[Clock, Chunk]:
