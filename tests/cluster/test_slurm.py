@@ -64,10 +64,10 @@ def test_a_job_array_stopped_and_requeued_makes_the_records_of_a_plain_sweep(
     assert os.path.isdir(logs)
 
     code, errors = stop(job(environment, script, 1), out, (2, 3), signal.SIGTERM)
-    assert (code, "stopped by SIGTERM" in errors) == (75, True)
+    assert (code, "winkel: stopped" in errors) == (75, True)
     assert not os.path.exists(environment["TOLD"])
     code, errors = stop(job(environment, script, 2), out, (4, 5), signal.SIGUSR1)
-    assert (code, "stopped by SIGUSR1" in errors) == (0, True)
+    assert (code, "winkel: stopped" in errors) == (0, True)
     with open(environment["TOLD"]) as told:
         assert told.read() == "requeue 1234\n"
 

@@ -1,8 +1,8 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,20 +10,23 @@ import jax
 import tyro
 
 from winkel.agents import VARIANTS
-from winkel.cluster.on_ray import Resources
-from winkel.cluster.shard import sweeping
-from winkel.commands.cluster import Wanted, plan, run_with_ray, submit_by_slurm
+from winkel.cluster.ray import Resources
+from winkel.cluster.shards import lock_folder
+from winkel.commands.cluster import (
+    ShardedSweep,
+    run_with_ray,
+    write_job_array,
+    write_manifest,
+)
 from winkel.commands.sweep_display import Board, estimate, print_costs
 from winkel.commands.terminal import say
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import parse_fields
 from winkel.runs.deterministic import make_deterministic
-from winkel.runs.session import Cost
 from winkel.runs.spec import Options
 from winkel.runs.sweep import (
     MAX_LANES,
     Group,
-    Outcome,
     Sweep,
     bsuite_envs,
     deep_sea_envs,
@@ -144,9 +147,9 @@ class SweepCommand:
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
-            manifest = plan(self._wanted(gpus))
+            manifest = write_manifest(self._wanted(gpus))
             if self.script is not None:
-                submit_by_slurm(manifest, self.out, self.script, self.cpus_per_shard, gpus)
+                write_job_array(manifest, self.out, self.script, self.cpus_per_shard, gpus)
         else:
             self._run_here()
 
@@ -178,7 +181,7 @@ class SweepCommand:
         if self.dry_run:
             self._count(sweep, options, dry=True)
             return
-        with sweeping(self.out):
+        with lock_folder(self.out):
             self._sweep_here(sweep, options)
         say(f"runs: {self.out}")
 
@@ -200,16 +203,8 @@ class SweepCommand:
         if not groups:
             return
         with Board(groups, todo) as board:
-            begin, costs = time.perf_counter(), list[Cost]()
-            show, tell = board.update, board.display.say
-            try:
-                outcome = run_sweep(groups, ended, self.out, self.lanes, show, tell, costs)
-            except BaseException:
-                seconds = time.perf_counter() - begin
-                spent = Outcome(0, 0, ended.total(), seconds, tuple(costs))
-                write_log(self.out, sweep, spent, status="interrupted")
-                raise
-        write_log(self.out, sweep, outcome)
+            show, tell, log = board.update, board.display.say, partial(write_log, self.out, sweep)
+            outcome = run_sweep(groups, ended, self.out, self.lanes, show, tell, log)
         print_costs(outcome)
         say(
             f"finished {outcome.finished}, failed {outcome.failed}, found finished "
@@ -237,18 +232,18 @@ class SweepCommand:
         )
         return self._sweep(packed), options
 
-    def _wanted(self, gpus: float) -> Wanted:
+    def _wanted(self, gpus: float) -> ShardedSweep:
         """The same as shards, each with so many GPUs."""
         devices = max(int(gpus), 1) if self.devices is None else self.devices
         sweep, options = self._choose(gpus > 0, devices)
-        return Wanted(
+        return ShardedSweep(
             sweep=sweep,
             options=options,
             out=self.out,
             resume=self.resume,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
-            most=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
+            max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
             deterministic=self.deterministic,
             mnist_dir=self.mnist_dir,
         )
