@@ -1,39 +1,23 @@
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.exploration import dltv_decay, epsilon_greedy, linear_decay, optimistic
+from winkel.exploration import (
+    dltv_schedule,
+    epsilon_greedy,
+    epsilon_schedule,
+    linear_schedule,
+    mask_unavailable,
+)
+from winkel.types import Clock
 
 KEYS = jax.random.split(jax.random.key(5), 20_000)
-choose = jax.jit(optimistic)
-decayed = jax.jit(linear_decay)
-dltv = jax.jit(dltv_decay)
+decayed = jax.jit(linear_schedule)
+dltv = jax.jit(dltv_schedule)
 many = jax.jit(jax.vmap(epsilon_greedy, in_axes=(0, None, None)))
-
-
-@pytest.mark.parametrize(
-    ("beta", "expected"),
-    # 3 against 1 + 2β against 2 + 1.25β; action 1 leads action 2 from β = 4/3.
-    [(0.0, 0), (0.9, 2), (1.1, 2), (1.5, 1), (5.0, 1), (-1.0, 0)],
-)
-def test_the_bonus_counts_beta_times(beta, expected):
-    value, bonus = jnp.array([3.0, 1.0, 2.0]), jnp.array([0.0, 2.0, 1.25])
-    assert choose(value, bonus, beta) == expected
-    assert choose(value, bonus, jnp.asarray(beta)) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "bonus", "expected"),
-    [
-        ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], 0),
-        ([0.0, 1.0, 1.0], [0.0, 0.0, 0.0], 1),
-        ([2.0, 0.0, 1.0], [0.0, 1.0, 0.5], 0),  # 2, 0 + 2, 1 + 1
-        ([1.5, 0.0, 1.0], [0.0, 1.0, 0.5], 1),
-    ],
-)
-def test_of_equals_the_first_is_taken(value, bonus, expected):
-    assert choose(jnp.array(value), jnp.array(bonus), 2.0) == expected
 
 
 def test_without_epsilon_the_choice_is_greedy():
@@ -69,28 +53,28 @@ def test_keys_decide():
 @pytest.mark.parametrize(
     ("at", "expected"), [(0.0, 5.0), (1 / 12, 3.75), (1 / 6, 2.5), (1 / 3, 0.0), (0.9, 0.0)]
 )
-def test_linear_decay_over_a_third_of_the_horizon(at, expected):
+def test_a_linear_schedule_over_a_third_of_the_horizon(at, expected):
     np.testing.assert_allclose(decayed(5.0, 0.0, 1 / 3, at), expected, atol=1e-6)
-    np.testing.assert_allclose(linear_decay(5.0, 0.0, 1 / 3, at), expected, atol=1e-6)
+    np.testing.assert_allclose(linear_schedule(5.0, 0.0, 1 / 3, at), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("at", "expected"),
     [(-3.0, 1.0), (0.0, 1.0), (25.0, 0.775), (50.0, 0.55), (100.0, 0.1), (101.0, 0.1), (1e6, 0.1)],
 )
-def test_linear_decay_in_other_units_and_to_other_ends(at, expected):
+def test_a_linear_schedule_in_other_units_and_to_other_ends(at, expected):
     """From 1 to 0.1 over a hundred of anything; after 25 of them, 1 − 0.9/4."""
     np.testing.assert_allclose(decayed(1.0, 0.1, 100.0, at), expected, rtol=1e-6)
 
 
-def test_linear_decay_may_rise_or_stay():
+def test_a_linear_schedule_may_rise_or_stay():
     np.testing.assert_allclose(decayed(0.4, 1.0, 2.0, 0.5), 0.55, rtol=1e-6)
     np.testing.assert_allclose(decayed(5.0, 5.0, 1 / 3, 0.2), 5.0)
 
 
 def test_lanes_decay_on_their_own():
     starts, at = jnp.array([5.0, 1.0, 0.2]), jnp.array([0.0, 0.1, 0.5])
-    found = jax.jit(jax.vmap(linear_decay, in_axes=(0, None, None, 0)))(starts, 0.0, 0.2, at)
+    found = jax.jit(jax.vmap(linear_schedule, in_axes=(0, None, None, 0)))(starts, 0.0, 0.2, at)
     np.testing.assert_allclose(found, [5.0, 0.5, 0.0], atol=1e-6)
 
 
@@ -106,15 +90,55 @@ def test_lanes_decay_on_their_own():
         (1_000.0, 0.083113),  # sqrt(6.907755 / 1000)
     ],
 )
-def test_dltv_decay_by_hand(scaled_time, expected):
+def test_the_schedule_of_dltv_by_hand(scaled_time, expected):
     np.testing.assert_allclose(dltv(1.0, float(scaled_time)), expected, rtol=1e-5)
     np.testing.assert_allclose(dltv(8.0, float(scaled_time)), 8.0 * expected, rtol=1e-5)
 
 
-def test_dltv_decay_never_increases():
+def test_the_schedule_of_dltv_never_increases():
     times = jnp.asarray(np.concatenate([np.linspace(0.0, 6.0, 200), np.geomspace(6.0, 1e6, 200)]))
-    values = np.asarray(jax.jit(jax.vmap(dltv_decay, in_axes=(None, 0)))(3.0, times))
+    values = np.asarray(jax.jit(jax.vmap(dltv_schedule, in_axes=(None, 0)))(3.0, times))
     assert np.isfinite(values).all()
     assert (np.diff(values) <= 1e-7).all()
     assert values.max() <= 3.0 * np.exp(-0.5) + 1e-6
     assert 0.0 < values[-1] < 0.02
+
+
+class Hyper(NamedTuple):
+    epsilon: float = 1.0
+    epsilon_final: float = 0.2
+    epsilon_steps: float = 0.0
+
+
+class Decaying(NamedTuple):
+    epsilon: float = 1.0
+    epsilon_final: float = 0.2
+    epsilon_decay: float = 0.5
+    epsilon_steps: float = 0.0
+
+
+@pytest.mark.parametrize(
+    ("hyper", "at", "expected"),
+    [
+        *(
+            (Hyper(epsilon_steps=100.0), at, e)
+            for at, e in [(0, 1.0), (50, 0.6), (100, 0.2), (999, 0.2)]
+        ),
+        (Hyper(), 0, 1.0),
+        (Hyper(), 999, 1.0),
+        (Decaying(), 0, 0.8),  # a quarter of its decay, after an eighth of the horizon
+        (Decaying(epsilon_steps=100.0), 50, 0.6),
+    ],
+)
+def test_epsilon_decays_over_steps_over_a_share_of_the_horizon_or_not_at_all(hyper, at, expected):
+    zero = jnp.zeros((), int)
+    progress = 0.125 if isinstance(hyper, Decaying) else 0.5
+    clock = Clock(env_steps=jnp.asarray(at), episodes=zero, updates=zero, progress=progress)
+    assert float(epsilon_schedule(clock, hyper)) == pytest.approx(expected)
+
+
+def test_unavailable_actions_score_lowest():
+    scores = jnp.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    assert mask_unavailable(scores, None) is scores
+    expected = [[1.0, 2.0, -np.inf], [4.0, 5.0, -np.inf]]
+    np.testing.assert_array_equal(mask_unavailable(scores, jnp.asarray(2)), expected)

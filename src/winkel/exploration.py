@@ -1,17 +1,23 @@
-"""How actions are chosen, and how exploration fades. Functions of one state."""
+"""How actions are chosen, and how exploration decays. Functions of one state."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from winkel.types import Clock
+
 Scalar = Float[Array, ""] | Int[Array, ""] | float
 
 
-def optimistic(
-    value: Float[Array, " A"], bonus: Float[Array, " A"], beta: Scalar
-) -> Int[Array, ""]:
-    """argmax_a Q(s, a) + β b(s, a), eq. 13."""
-    return jnp.argmax(value + beta * bonus)
+def mask_unavailable(
+    scores: Float[Array, "*M A"], available: Int[Array, ""] | None
+) -> Float[Array, "*M A"]:
+    """Scores with −∞ for all but the first `available` actions; None if all are available."""
+    if available is None:
+        return scores
+    return jnp.where(jnp.arange(scores.shape[-1]) < available, scores, -jnp.inf)
 
 
 def epsilon_greedy(
@@ -30,24 +36,31 @@ def epsilon_greedy(
     return jnp.where(jax.random.uniform(key_explore) < epsilon, anything, jnp.argmax(value))
 
 
-def linear_decay(start: Scalar, end: Scalar, duration: Scalar, at: Scalar) -> Float[Array, ""]:
-    """From `start` at 0 to `end` at `duration` and after it, in any unit of time.
+def linear_schedule(start: Scalar, end: Scalar, duration: Scalar, at: Scalar) -> Float[Array, ""]:
+    """Linear from `start` at 0 to `end` at `duration`, constant afterwards.
 
-    A share of the horizon, episodes or frames: whatever `at`, a field of the clock, counts.
+    `at` and `duration` have the same unit: shares of the horizon, episodes or steps.
     """
     done = jnp.clip(jnp.asarray(at, float) / duration, 0.0, 1.0)
     return start + (end - start) * done
 
 
-def falling(
-    start: Scalar, end: Scalar, steps: Scalar, at: Scalar, otherwise: Scalar
-) -> Float[Array, ""]:
-    """From `start` at 0 to `end` at so many steps and after; `otherwise` where there are none."""
-    steps = jnp.asarray(steps, float)
-    return jnp.where(steps > 0, linear_decay(start, end, jnp.maximum(steps, 1.0), at), otherwise)
+def epsilon_schedule(clock: Clock, hyper: Any) -> Float[Array, ""]:
+    """ε now: linear from `epsilon` to `epsilon_final` over `epsilon_steps` environment steps.
+
+    With `epsilon_steps` 0, linear over the share `epsilon_decay` of the horizon, or constant for
+    an agent without that field.
+    """
+    start, end = hyper.epsilon, hyper.epsilon_final
+    steps = jnp.asarray(hyper.epsilon_steps, float)
+    otherwise = start
+    if hasattr(hyper, "epsilon_decay"):
+        otherwise = linear_schedule(start, end, hyper.epsilon_decay, clock.progress)
+    by_steps = linear_schedule(start, end, jnp.maximum(steps, 1.0), clock.env_steps)
+    return jnp.where(steps > 0, by_steps, otherwise)
 
 
-def dltv_decay(start: Scalar, scaled_time: Scalar) -> Float[Array, ""]:
+def dltv_schedule(start: Scalar, scaled_time: Scalar) -> Float[Array, ""]:
     """β₀ sqrt(log(αt) / αt), the schedule of DLTV (Mavrin et al. 2019).
 
     The logarithm is negative before αt = 1 and the whole increases up to αt = e; earlier times

@@ -9,18 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.agents import base, bdqn
-from winkel.agents.base import Spec
-from winkel.agents.bdqn import BDQN, Config, Hyper, Learner
+from agents.toys import clock_at
+from agents.toys import learner_of as learner
+from winkel.agents import Spec
+from winkel.agents.bdqn import BDQN, Config, Hyper
 from winkel.errors import InputError
 from winkel.networks import MLP, Ensemble
-from winkel.networks.torso import Lookup
-from winkel.types import Batch, Clock, Dense, OneHot, Transition
+from winkel.networks.mlp import Lookup
+from winkel.types import Batch, Dense, OneHot, Transition
 
 SPEC = Spec(OneHot((2,)), num_actions=2)
-NOW = Clock(
-    env_steps=jnp.array(0), episodes=jnp.array(0), updates=jnp.array(0), progress=jnp.array(0.0)
-)
+NOW = clock_at()
 FIRST, LATER = jnp.array(True), jnp.array(False)
 
 
@@ -64,13 +63,7 @@ PRIOR = [[[0.0, 0.1], [0.3, 0.0]], [[0.0, -0.2], [0.0, 0.4]]]
 
 
 def learner_of(params=PARAMS, target=TARGET, prior=PRIOR):
-    params = tables(params)
-    return Learner(
-        params=params,
-        target_params=tables(target),
-        prior=tables(prior),
-        opt_state=base.init_adam(params),
-    )
+    return learner(*map(tables, (params, target, prior)))
 
 
 def agent_of(**settings):
@@ -82,26 +75,25 @@ def updated(agent, learner, batch, **hyper):
     return jax.jit(agent.update)(learner, batch, NOW, hyper, jax.random.key(0))
 
 
-def test_each_member_learns_from_its_own_target_network_and_prior():
-    """Q̃ + 10 p at state 1 is [1 + 3, 2 + 0] for member 0 and [5 + 0, 3 + 4] for member 1.
-
-    The maxima are 4 and 7, the targets 0.5 + 0.9 · 4 = 4.1 and 0.5 + 0.9 · 7 = 6.8.
-    """
-    transition = jax.tree.map(lambda x: x[0], batch_of([[True, True]]).transitions)
-    found = bdqn.targets(learner_of(), transition, gamma=0.9, prior_scale=10.0, double=False)
-    np.testing.assert_allclose(found, [4.1, 6.8], rtol=1e-6)
-
-
-def test_double_evaluates_the_online_choice():
-    """Without priors, Q of state 1 is [4, 0] and [0, 7], Q̃ is [1, 2] and [5, 3].
-
-    The online choices 0 and 1 are worth 1 and 3: 0.5 + 0.9 · 1 = 1.4 and 0.5 + 0.9 · 3 = 3.2. The
-    target networks' own choices are worth 2 and 5: 2.3 and 5.0.
-    """
-    transition = jax.tree.map(lambda x: x[0], batch_of([[True, True]]).transitions)
-    for double, expected in [(True, [1.4, 3.2]), (False, [2.3, 5.0])]:
-        found = bdqn.targets(learner_of(), transition, gamma=0.9, prior_scale=0.0, double=double)
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+@pytest.mark.parametrize(
+    ("double", "prior_scale", "targets"),
+    [
+        # Q̃ + 10 p at state 1 is [1 + 3, 2 + 0] for member 0 and [5 + 0, 3 + 4] for member 1: the
+        # maxima are 4 and 7, the targets 0.5 + 0.9 · 4 and 0.5 + 0.9 · 7.
+        (False, 10.0, [4.1, 6.8]),
+        # Without priors, Q of state 1 is [4, 0] and [0, 7], Q̃ is [1, 2] and [5, 3]. The target
+        # networks' own choices are worth 2 and 5, the online choices 0 and 1 are worth 1 and 3.
+        (False, 0.0, [2.3, 5.0]),
+        (True, 0.0, [1.4, 3.2]),
+    ],
+)
+def test_each_member_learns_from_its_own_target_network_and_prior(double, prior_scale, targets):
+    """The gradient in the entry (0, 1) is the prediction, [1, 2] and 10 p, less the target."""
+    learner, _ = updated(
+        agent_of(double=double), learner_of(), batch_of([[True, True]]), prior_scale=prior_scale
+    )
+    predicted = np.array([1.0, 2.0]) + prior_scale * np.array([0.1, -0.2])
+    np.testing.assert_allclose(gradient(learner)[:, 0, 1], predicted - targets, rtol=1e-5)
 
 
 def test_loss_and_gradient_with_the_prior_in_prediction_and_target():
@@ -207,11 +199,11 @@ def test_one_member_acts_for_an_episode():
     spec = Spec(OneHot((2,)), num_actions=3)
     agent = BDQN(Config(num_members=3, hidden=()), spec)
     params = tables([[[1.0, 0.0, 0.0]] * 2, [[0.0, 1.0, 0.0]] * 2, [[0.0, 0.0, 1.0]] * 2])
-    learner = Learner(params, params, tables(np.zeros((3, 2, 3))), base.init_adam(params))
+    members = learner(params, prior=tables(np.zeros((3, 2, 3))))
 
     @jax.jit
     def decide(actor, first, key):
-        return agent.act(learner, actor, jnp.array(0), first, NOW, Hyper(), key)
+        return agent.act(members, actor, jnp.array(0), first, NOW, Hyper(), key)
 
     keys = jax.random.split(jax.random.key(3), 300)
     actor = agent.init_actor(keys[0])
@@ -287,14 +279,14 @@ def test_a_tabulated_prior_is_the_same_function():
     shape = {"inputs": 6, "hidden": (5, 4), "outputs": (2, 3)}
     network = MLP.init(jax.random.key(6), one_hot=True, **shape)
     biased = jax.tree.map(lambda x: x + 0.1, network)
-    table = jax.jit(base.tabulated)(biased)
+    table = jax.jit(MLP.tabulate)(biased)
     assert len(table.layers) == 1
     indices = jnp.arange(7)
     np.testing.assert_allclose(
         jax.vmap(table)(indices), jax.vmap(biased)(indices), rtol=1e-5, atol=1e-6
     )
     dense = MLP.init(jax.random.key(6), one_hot=False, **shape)
-    assert base.tabulated(dense) is dense
+    assert dense.tabulate() is dense
 
 
 @pytest.mark.parametrize(

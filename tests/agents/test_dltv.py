@@ -5,38 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.agents import base, single
-from winkel.agents.base import Spec
+from agents.toys import OBS, SPEC, act, batch_of, constant, first_gradient, learner_of, update
+from winkel.agents import Spec
 from winkel.agents.dltv import DLTV, Config, Hyper, left_truncated_variance
 from winkel.errors import InputError
-from winkel.networks import MLP
-from winkel.networks.torso import Linear
-from winkel.types import Batch, Clock, Dense, OneHot, Transition
-
-OBS = jnp.ones(1)
-SPEC = Spec(Dense((1,)), num_actions=2)
-
-
-def at(progress):
-    zero = jnp.array(0)
-    return Clock(zero, zero, zero, jnp.array(progress))
-
-
-def constant(outputs):
-    """A network that says the same, [A, K], of every observation."""
-    outputs = jnp.array(outputs, float)
-    layer = Linear(weight=jnp.zeros((1, outputs.size)), bias=outputs.ravel())
-    return MLP(layers=(layer,), rows=len(outputs))
-
-
-def learner_of(theta, target=None, prior=None):
-    params = constant(theta)
-    return single.Learner(
-        params=params,
-        target_params=params if target is None else constant(target),
-        prior=None if prior is None else constant(prior),
-        opt_state=base.init_adam(params),
-    )
+from winkel.types import OneHot
 
 
 @pytest.mark.parametrize(
@@ -64,7 +37,7 @@ THETA = [[1.0, 2.0, 3.0, 4.0], [-9.0, 2.0, 4.0, 8.0]]
 
 def test_estimates():
     agent = DLTV(Config(num_atoms=4, prior=False), SPEC)
-    found = jax.jit(agent.estimates)(learner_of(THETA), OBS, Hyper())
+    found = jax.jit(agent.estimates)(learner_of(constant(THETA)), OBS, Hyper())
     np.testing.assert_allclose(found.value, [2.5, 1.25])
     np.testing.assert_allclose(found.bonus, np.sqrt([0.625, 5.0]), rtol=1e-6)
     np.testing.assert_allclose(found.members.locations, [THETA])
@@ -78,28 +51,11 @@ def test_the_bonus_decays_until_the_mean_wins():
     αt = 100: 5 sqrt(4.6052 / 100) = 1.0730. At the end αt = 1000: 5 sqrt(6.9078 / 1000) = 0.4156.
     """
     agent = DLTV(Config(num_atoms=4, hidden=(), prior=False), SPEC)
-    act, update = jax.jit(agent.act), jax.jit(agent.update)
+    learner = learner_of(constant(THETA))
     for progress, beta, action in [(0.0, 3.0327, 1), (0.1, 1.0730, 1), (1.0, 0.4156, 0)]:
-        clock = at(progress)
-        decision, _ = act(
-            learner_of(THETA), (), OBS, jnp.array(False), clock, Hyper(), jax.random.key(0)
-        )
-        assert decision.action == action
-        _, told = update(learner_of(THETA), batch(), clock, Hyper(), jax.random.key(0))
-        np.testing.assert_allclose(told.metrics["beta"], beta, rtol=1e-4)
-
-
-def batch(reward=0.5, action=0):
-    transitions = Transition(
-        obs=OBS[None],
-        action=jnp.array([action]),
-        reward=jnp.array([reward]),
-        discount=jnp.ones(1),
-        next_obs=OBS[None],
-        boundary=jnp.zeros(1, bool),
-        extras=(),
-    )
-    return Batch(transitions, weights=jnp.ones(1), indices=jnp.zeros(1, int))
+        assert act(agent, learner, Hyper(), progress) == action
+        _, result = update(agent, learner, batch_of(), Hyper(), progress)
+        np.testing.assert_allclose(result.metrics["beta"], beta, rtol=1e-4)
 
 
 def test_target_and_loss_with_the_prior_in_both():
@@ -113,17 +69,16 @@ def test_target_and_loss_with_the_prior_in_both():
     """
     agent = DLTV(Config(num_atoms=2, hidden=()), SPEC)
     learner = learner_of(
-        [[0.0, 1.0], [0.0, 0.0]],
-        target=[[9.0, 9.0], [-1.0, 0.0]],
-        prior=[[0.1, 0.1], [0.2, 0.2]],
+        constant([[0.0, 1.0], [0.0, 0.0]]),
+        target=constant([[9.0, 9.0], [-1.0, 0.0]]),
+        prior=constant([[0.1, 0.1], [0.2, 0.2]]),
     )
     hyper = Hyper(gamma=0.5, prior_scale=10.0)
-    after, told = jax.jit(agent.update)(learner, batch(), at(0.0), hyper, jax.random.key(0))
-    np.testing.assert_allclose(told.metrics["loss"], 0.25, rtol=1e-5)
-    np.testing.assert_allclose(
-        after.opt_state.mu.layers[0].bias / 0.1, [0.25, 0.25, 0.0, 0.0], rtol=1e-5
-    )
-    assert "clipped" not in told.metrics
+    after, result = update(agent, learner, batch_of(), hyper)
+    np.testing.assert_allclose(result.metrics["loss"], 0.25, rtol=1e-5)
+    gradient = first_gradient(after.opt_state.mu)
+    np.testing.assert_allclose(gradient, [0.25, 0.25, 0.0, 0.0], rtol=1e-5)
+    assert "clipped" not in result.metrics
 
 
 @pytest.mark.parametrize("prior", [True, False])

@@ -5,33 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.agents import base, bdqn, ids, single
-from winkel.agents.base import Spec
+from agents.toys import KEY, OBS, SPEC, act, batch_of, clock_at, constant, constants, update
+from agents.toys import learner_of as part
+from winkel.agents import ids
 from winkel.agents.ids import IDS, Config, Hyper, Learner
 from winkel.errors import InputError
-from winkel.networks import MLP, Ensemble
-from winkel.networks.torso import Linear
-from winkel.types import Batch, Clock, Dense, Transition
-
-OBS = jnp.ones(1)
-SPEC = Spec(Dense((1,)), num_actions=2)
-
-
-def at(progress=0.0, updates=0):
-    zero = jnp.array(0)
-    return Clock(zero, zero, jnp.array(updates), jnp.array(progress))
-
-
-def constant(outputs):
-    """A network that says the same, [A, K], of every observation."""
-    outputs = jnp.array(outputs, float)
-    layer = Linear(weight=jnp.zeros((1, outputs.size)), bias=outputs.ravel())
-    return MLP(layers=(layer,), rows=len(outputs))
-
-
-def constants(outputs):
-    """An ensemble of such, from [M, A] values."""
-    return Ensemble(members=jax.vmap(constant)(jnp.array(outputs, float)[..., None]))
 
 
 def biases(network):
@@ -41,19 +19,13 @@ def biases(network):
 def learner_of(values, probs, target_values=None, target_probs=None):
     """Members of the given values [M, A] and a C51 model of probabilities [A, K], no priors."""
     ensemble, c51 = constants(values), constant(np.log(probs))
+    targets = (
+        None if target_values is None else constants(target_values),
+        None if target_probs is None else constant(np.log(target_probs)),
+    )
     return Learner(
-        ensemble=bdqn.Learner(
-            params=ensemble,
-            target_params=ensemble if target_values is None else constants(target_values),
-            prior=constants(np.zeros(np.shape(values))),
-            opt_state=base.init_adam(ensemble),
-        ),
-        c51=single.Learner(
-            params=c51,
-            target_params=c51 if target_probs is None else constant(np.log(target_probs)),
-            prior=constant(np.zeros(np.shape(probs))),
-            opt_state=base.init_adam(c51),
-        ),
+        ensemble=part(ensemble, targets[0], constants(np.zeros(np.shape(values)))),
+        c51=part(c51, targets[1], constant(np.zeros(np.shape(probs)))),
     )
 
 
@@ -65,11 +37,7 @@ def agent_of(**settings):
 
 
 def action_of(agent, learner, progress=0.0, **hyper):
-    hyper = Hyper(z_min=0.0, z_max=1.0, **hyper)
-    decision, _ = jax.jit(agent.act)(
-        learner, (), OBS, jnp.array(False), at(progress), hyper, jax.random.key(0)
-    )
-    return int(decision.action)
+    return act(agent, learner, Hyper(z_min=0.0, z_max=1.0, **hyper), progress)
 
 
 def test_noise():
@@ -187,20 +155,6 @@ def test_greedy_even_where_a_squared_regret_would_vanish(greedy):
     assert action_of(agent_of(), learner, progress=1.0) == greedy
 
 
-def batch_of(masks, action=0, reward=0.1):
-    count = len(masks)
-    transitions = Transition(
-        obs=jnp.ones((count, 1)),
-        action=jnp.full(count, action),
-        reward=jnp.full(count, reward),
-        discount=jnp.ones(count),
-        next_obs=jnp.ones((count, 1)),
-        boundary=jnp.zeros(count, bool),
-        extras=jnp.array(masks),
-    )
-    return Batch(transitions, weights=jnp.ones(count), indices=jnp.arange(count))
-
-
 def test_both_models_learn_from_their_own_targets_at_their_own_rates():
     """γ = 0.5, r = 0.1, action 0.
 
@@ -213,18 +167,19 @@ def test_both_models_learn_from_their_own_targets_at_their_own_rates():
         VALUES, PROBS, target_values=[[3.0, 1.0], [0.0, 4.0]], target_probs=[[0.2, 0.8], [0.7, 0.3]]
     )
     hyper = Hyper(gamma=0.5, z_min=0.0, z_max=1.0)
-    update = jax.jit(agent_of().update)
-    after, told = update(learner, batch_of([[True, True]]), at(), hyper, jax.random.key(0))
-    np.testing.assert_allclose(told.metrics["loss"], 1.285, rtol=1e-5)
-    np.testing.assert_allclose(told.metrics["beta"], 5.0)
-    np.testing.assert_allclose(told.metrics["clipped"], 0.0)
+    batch = batch_of(reward=0.1, masks=[[True, True]])
+    after, result = update(agent_of(), learner, batch, hyper)
+    np.testing.assert_allclose(result.metrics["loss"], 1.285, rtol=1e-5)
+    np.testing.assert_allclose(result.metrics["beta"], 5.0)
+    np.testing.assert_allclose(result.metrics["clipped"], 0.0)
     # Adam's first step is the learning rate against the sign of a gradient far above its epsilon.
     moved = biases(after.ensemble.params.members) - biases(learner.ensemble.params.members)
     np.testing.assert_allclose(moved, [[1e-3, 0.0], [1e-3, 0.0]], rtol=2e-2)
     moved = biases(after.c51.params) - biases(learner.c51.params)
     np.testing.assert_allclose(moved, np.zeros(4), atol=1e-6)
     # Learn action 1 instead: 0.9, 0.1 is predicted and 0.5, 0.5 is right.
-    after, _ = update(learner, batch_of([[True, True]], action=1), at(), hyper, jax.random.key(0))
+    batch = batch_of(reward=0.1, action=1, masks=[[True, True]])
+    after, _ = update(agent_of(), learner, batch, hyper)
     moved = biases(after.c51.params) - biases(learner.c51.params)
     np.testing.assert_allclose(moved, [0.0, 0.0, -5e-4, 5e-4], rtol=2e-2, atol=1e-6)
 
@@ -233,24 +188,24 @@ def test_masks_reach_the_ensemble_alone():
     """All masks off: no member moves, and what is lost is C51's."""
     learner = learner_of(VALUES, PROBS)
     hyper = Hyper(gamma=0.5, z_min=0.0, z_max=1.0)
-    batch = batch_of([[False, False]], action=1, reward=1.5)
-    after, told = jax.jit(agent_of().update)(learner, batch, at(), hyper, jax.random.key(0))
+    batch = batch_of(reward=1.5, action=1, masks=[[False, False]])
+    after, result = update(agent_of(), learner, batch, hyper)
     for new, old in zip(
         jax.tree.leaves(after.ensemble.params),
         jax.tree.leaves(learner.ensemble.params),
         strict=True,
     ):
         np.testing.assert_array_equal(new, old)
-    assert told.metrics["loss"] > 0
-    np.testing.assert_allclose(told.metrics["clipped"], 1.0)  # the atoms are 1.5 and 2
+    assert result.metrics["loss"] > 0
+    np.testing.assert_allclose(result.metrics["clipped"], 1.0)  # the atoms are 1.5 and 2
     decision, _ = agent_of().act(
         learner,
         (),
         OBS,
         jnp.array(True),
-        at(),
+        clock_at(),
         hyper._replace(mask_probability=0.0),
-        jax.random.key(0),
+        KEY,
     )
     np.testing.assert_array_equal(decision.extras, [False, False])
 

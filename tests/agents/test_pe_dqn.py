@@ -41,10 +41,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.agents.base import Spec
+from winkel.agents import Spec
 from winkel.agents.pe_dqn import PEDQN, Config, Hyper
 from winkel.errors import InputError
-from winkel.types import Batch, Clock, Dense, OneHot, Transition
+from winkel.types import Atoms, Batch, Clock, Dense, OneHot, Transition
 
 LOG3 = np.log(3.0)
 KEY = jax.random.key(0)
@@ -151,19 +151,16 @@ compiled = functools.partial(
 
 
 @compiled
-def looked(agent, learner, obs, clock, hyper):
-    """What it believes, what it shows of that, and what it does."""
-    believed = agent.models.beliefs(learner.params, learner.prior, obs, hyper)
-    shown = agent.estimates(learner, obs, hyper)
+def predict_and_act(agent, learner, obs, clock, hyper):
     decision, actor = agent.act(learner, (), obs, jnp.zeros((), bool), clock, hyper, KEY)
-    return believed, shown, decision, actor
+    return agent.estimates(learner, obs, hyper), decision, actor
 
 
 @compiled
-def taught(agent, learner, transition, beta, hyper):
-    """Targets and the loss of one transition, without a gradient."""
-    found = agent.models.targets(learner, transition, beta, hyper)
-    return found, agent.models.loss(learner.params, learner.prior, transition, found, hyper)
+def targets_and_loss(agent, learner, transition, beta, hyper):
+    """Of one transition, without a gradient."""
+    found = agent.targets(learner, beta, hyper, transition, transition.next_obs)
+    return found, agent.loss(learner.prior, hyper, learner.params, transition, found)
 
 
 @compiled
@@ -171,27 +168,33 @@ def update(agent, learner, batch, clock, hyper):
     return agent.update(learner, batch, clock, hyper, KEY)
 
 
-def beliefs(agent, learner, obs, hyper=HYPER):
-    return looked(agent, learner, obs, clock_at(), hyper)[0]
+def estimates(agent, learner, obs, hyper=HYPER):
+    return predict_and_act(agent, learner, obs, clock_at(), hyper)[0]
+
+
+def members_of(found):
+    """The distributions of each member."""
+    return [Atoms(*x) for x in zip(*found.members, strict=True)]
 
 
 def action(agent, learner, obs=NOW, progress=0.0, beta=5.0):
-    return int(looked(agent, learner, obs, clock_at(progress), HYPER._replace(beta=beta))[2].action)
+    hyper = HYPER._replace(beta=beta)
+    return int(predict_and_act(agent, learner, obs, clock_at(progress), hyper)[1].action)
 
 
 def targets(agent, learner, transition, beta=5.0):
-    return taught(agent, learner, transition, jnp.asarray(beta), HYPER)[0]
+    return targets_and_loss(agent, learner, transition, jnp.asarray(beta), HYPER)[0]
 
 
 def loss(agent, learner, transition, beta=5.0):
-    return taught(agent, learner, transition, jnp.asarray(beta), HYPER)[1]
+    return targets_and_loss(agent, learner, transition, jnp.asarray(beta), HYPER)[1]
 
 
 def close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def assert_law(atoms, locations, probs):
+def assert_distribution(atoms, locations, probs):
     close(atoms.locations, locations)
     close(atoms.probs, probs)
 
@@ -209,13 +212,13 @@ def unchanged(first, second):
 def test_members_are_decoded_with_the_prior_added_to_quantiles_only():
     agent = made()
     learner = learner_of(agent)
-    quantiles, categories = beliefs(agent, learner, NOW).members
+    quantiles, categories = members_of(estimates(agent, learner, NOW))
     # (4, 3) + 2 (−1/2, 1/2) and (−1/2, 5/2) + 2 (1, 1/2)
-    assert_law(quantiles, [[3, 4], [3 / 2, 7 / 2]], np.full((2, 2), 1 / 2))
-    assert_law(categories, [[0, 4], [0, 4]], [[1 / 4, 3 / 4], [3 / 4, 1 / 4]])
+    assert_distribution(quantiles, [[3, 4], [3 / 2, 7 / 2]], np.full((2, 2), 1 / 2))
+    assert_distribution(categories, [[0, 4], [0, 4]], [[1 / 4, 3 / 4], [3 / 4, 1 / 4]])
     # (0, 1) + 2 (1/2, 1) and (2, 5) + 2 (0, −1/2)
-    quantiles, _ = beliefs(agent, learner, THEN).members
-    assert_law(quantiles, [[1, 3], [2, 4]], np.full((2, 2), 1 / 2))
+    quantiles, _ = members_of(estimates(agent, learner, THEN))
+    assert_distribution(quantiles, [[1, 3], [2, 4]], np.full((2, 2), 1 / 2))
 
 
 def test_the_prior_of_categories_is_added_before_the_softmax():
@@ -224,9 +227,9 @@ def test_the_prior_of_categories_is_added_before_the_softmax():
     value = [VALUE[0], np.zeros((2, 2, 2))]
     prior = [np.broadcast_to([0, LOG3 / 2], (2, 2, 2))]
     learner = learner_of(agent, value=value, prior=prior)
-    quantiles, categories = beliefs(agent, learner, NOW).members
-    assert_law(quantiles, [[4, 3], [-1 / 2, 5 / 2]], np.full((2, 2), 1 / 2))
-    assert_law(categories, [[0, 4], [0, 4]], np.full((2, 2), [1 / 4, 3 / 4]))
+    quantiles, categories = members_of(estimates(agent, learner, NOW))
+    assert_distribution(quantiles, [[4, 3], [-1 / 2, 5 / 2]], np.full((2, 2), 1 / 2))
+    assert_distribution(categories, [[0, 4], [0, 4]], np.full((2, 2), [1 / 4, 3 / 4]))
 
 
 def test_without_priors_there_are_no_prior_networks():
@@ -236,7 +239,7 @@ def test_without_priors_there_are_no_prior_networks():
     # In s' then {0, 1} and p = 3/4, (1/2 + 3)/2, against {2, 5} and p = 1/4, (7/2 + 1)/2: action 1,
     # where the target is 1 + 1/2 {3, 5} and 1 + 1/2 {0, 4} with p = 3/4.
     found = targets(agent, learner, step_of()).value[0]
-    assert_law(found, [5 / 2, 7 / 2, 1, 3], [1 / 4, 1 / 4, 1 / 8, 3 / 8])
+    assert_distribution(found, [5 / 2, 7 / 2, 1, 3], [1 / 4, 1 / 4, 1 / 8, 3 / 8])
 
 
 @pytest.mark.parametrize(
@@ -249,23 +252,22 @@ def test_without_priors_there_are_no_prior_networks():
 )
 def test_value_disagreement_and_bonus(state, value, disagreement, bonus):
     agent = made()
-    believed, shown, _, _ = looked(agent, learner_of(agent), state, clock_at(), HYPER)
-    for found in (believed, shown):
-        close(found.value, value)
-        close(found.disagreement, disagreement)
-        close(found.bonus, bonus)
-    for index, member in enumerate(believed.members):
-        assert_law(member, shown.members.locations[index], shown.members.probs[index])
+    found = estimates(agent, learner_of(agent), state)
+    close(found.value, value)
+    close(found.disagreement, disagreement)
+    close(found.bonus, bonus)
     assert agent.member_names() == ("quantile", "categorical")
 
 
 def test_the_bonus_has_a_support_of_its_own():
-    """0 and 2 (4 − 0), and 0 and 2 (3 − −1) for values in [−1, 3]; no prior is added."""
+    """0 and 2 (4 − 0), or 0 and 2 (3 − −1) for values in [−1, 3]; no prior is added.
+
+    Raw bonuses in s': (1/2 + 8 · 1/4)/2 and (3 + 8 · 1/2)/2.
+    """
     agent = made()
     for hyper in (HYPER, HYPER._replace(z_min=-1.0, z_max=3.0)):
-        quantiles, categories = beliefs(agent, learner_of(agent), THEN, hyper).raw_bonus
-        assert_law(quantiles, [[0, 1], [2, 4]], np.full((2, 2), 1 / 2))
-        assert_law(categories, [[0, 8], [0, 8]], [[3 / 4, 1 / 4], [1 / 2, 1 / 2]])
+        found = estimates(agent, learner_of(agent), THEN, hyper)
+        close(found.bonus - found.disagreement, [5 / 4, 7 / 2])
 
 
 def test_of_three_members_the_disagreement_is_the_average_pair():
@@ -275,14 +277,14 @@ def test_of_three_members_the_disagreement_is_the_average_pair():
     2 (3/2 + 1 + 1)/(3·2) = 7/6. The value: (2 + 3 + 3)/3.
     """
     agent = made(projections=("quantile", "categorical", "quantile"))
-    assert agent.config.carriers == (0, 2)
+    assert agent.config.prior_members == (0, 2)
     value = [*VALUE, np.zeros((2, 2, 2))]
     prior = [*PRIOR, np.broadcast_to([1, 2], (2, 2, 2))]
     learner = learner_of(
         agent, value, value, prior, [*BONUS, BONUS[0]], [*TARGET_BONUS, TARGET_BONUS[0]]
     )
-    found = beliefs(agent, learner, THEN)
-    close(found.members[2].locations, [[2, 4], [2, 4]])
+    found = estimates(agent, learner, THEN)
+    close(found.members.locations[2], [[2, 4], [2, 4]])
     close(found.disagreement[0], 7 / 6)
     close(found.value[0], 8 / 3)
     # Raw bonuses of action 0: means 1/2, 2 and again 1/2.
@@ -296,10 +298,10 @@ def test_dense_observations_enter_as_numbers():
     learner = learner_of(agent, value=value, target_value=value)
     biases = jnp.asarray([[1, 1, 0, 0], [0, 0, LOG3, 0]], jnp.float32)
     learner = eqx.tree_at(lambda e: e.params.value.members.layers[0].bias, learner, biases)
-    found = beliefs(agent, learner, jnp.array([2.0]))
+    found = estimates(agent, learner, jnp.array([2.0]))
     # 2 (1/2, 1) + 1 = (2, 3) and 2 (1, 1); logits (0, log 3) and (log 3, 0).
-    close(found.members[0].locations, [[2, 3], [2, 2]])
-    close(found.members[1].probs, [[1 / 4, 3 / 4], [3 / 4, 1 / 4]])
+    close(found.members.locations[0], [[2, 3], [2, 2]])
+    close(found.members.probs[1], [[1 / 4, 3 / 4], [3 / 4, 1 / 4]])
     # Means (5/2 + 3)/2 and (2 + 1)/2; w_1: 1/4·2 + 1/4·2 + 1/2·1 and 3/4·2 + 1/4·2.
     close(found.value, [11 / 4, 3 / 2])
     close(found.bonus, [3 / 2, 2])
@@ -307,24 +309,24 @@ def test_dense_observations_enter_as_numbers():
 
 def test_the_all_zero_observation_has_the_biases_as_outputs():
     agent = made()
-    found = beliefs(agent, learner_of(agent), NOTHING)
-    close(found.members[0].locations, np.zeros((2, 2)))
+    found = estimates(agent, learner_of(agent), NOTHING)
+    close(found.members.locations[0], np.zeros((2, 2)))
     # w_1 of 0 and of 0 or 4 with 1/2 each; the raw bonus (0 + 4)/2.
     close(found.disagreement, [2, 2])
     close(found.bonus, [4, 4])
 
 
 def test_disagreement_on_the_grid():
-    """Projected onto {0, 4}, two laws differ by 4 |p − q|, the difference of their means."""
+    """Projected onto {0, 4}, they differ by 4 |p − q|, the difference of their means."""
     agent = made(distance="grid")
     learner = learner_of(agent)
-    close(beliefs(agent, learner, NOW).disagreement, [7 / 2 - 3, 5 / 2 - 1])
-    found = beliefs(agent, learner, THEN)
+    close(estimates(agent, learner, NOW).disagreement, [7 / 2 - 3, 5 / 2 - 1])
+    found = estimates(agent, learner, THEN)
     close(found.disagreement, [3 - 2, 3 - 1])
     close(found.bonus, [5 / 4 + 1, 7 / 2 + 2])
     close(found.value, [5 / 2, 2])
     # Only the distance is taken there, members stay exact.
-    close(found.members[0].locations, [[1, 3], [2, 4]])
+    close(found.members.locations[0], [[1, 3], [2, 4]])
 
 
 # What it does
@@ -341,10 +343,10 @@ def test_the_action_is_optimistic(beta, expected):
     assert action(agent, learner_of(agent), beta=beta) == expected
 
 
-def test_acting_needs_no_memory():
+def test_acting_has_no_state():
     agent = made()
     assert agent.init_actor(KEY) == ()
-    *_, decision, actor = looked(agent, learner_of(agent), NOW, clock_at(), HYPER)
+    _, decision, actor = predict_and_act(agent, learner_of(agent), NOW, clock_at(), HYPER)
     assert decision.extras == actor == ()
 
 
@@ -376,7 +378,7 @@ def test_the_mixture_target_is_that_of_the_online_greedy_action(boundary):
     agent = made()
     found = targets(agent, learner_of(agent), step_of(boundary=boundary))
     for target in found.value:
-        assert_law(target, [1, 2, 1, 3], [1 / 4] * 4)
+        assert_distribution(target, [1, 2, 1, 3], [1 / 4] * 4)
     assert len(found.value) == 2
 
 
@@ -384,8 +386,8 @@ def test_nothing_comes_after_termination():
     agent = made()
     found = targets(agent, learner_of(agent), step_of(**ENDED))
     for target in found.value:
-        assert_law(target, [1, 1, 1, 1], [1 / 4] * 4)
-    assert_law(found.bonus, [0, 0, 0, 0], UNEVEN)
+        assert_distribution(target, [1, 1, 1, 1], [1 / 4] * 4)
+    assert_distribution(found.bonus, [0, 0, 0, 0], UNEVEN)
 
 
 @pytest.mark.parametrize("beta", [5.0, 0.2])
@@ -397,22 +399,22 @@ def test_the_bonus_target_follows_the_exploring_action(beta):
     """
     agent = made()
     found = targets(agent, learner_of(agent), step_of(), beta)
-    assert_law(found.bonus, [3 / 2, 5 / 2, 1, 5], UNEVEN)
+    assert_distribution(found.bonus, [3 / 2, 5 / 2, 1, 5], UNEVEN)
 
 
 def test_without_beta_the_exploring_action_is_greedy():
     """At (s', 0): 1/2 ({0, 2} or p = 1/4 on {0, 8}, + 3/2)."""
     agent = made()
     found = targets(agent, learner_of(agent), step_of(), 0.0)
-    assert_law(found.bonus, [3 / 4, 7 / 4, 3 / 4, 19 / 4], [1 / 4, 1 / 4, 3 / 8, 1 / 8])
+    assert_distribution(found.bonus, [3 / 4, 7 / 4, 3 / 4, 19 / 4], [1 / 4, 1 / 4, 3 / 8, 1 / 8])
 
 
 def test_bonuses_go_on_after_an_episode_if_asked():
     agent = made(episodic_bonus=False)
     found = targets(agent, learner_of(agent), step_of(**ENDED))
-    assert_law(found.bonus, [3 / 2, 5 / 2, 1, 5], UNEVEN)
+    assert_distribution(found.bonus, [3 / 2, 5 / 2, 1, 5], UNEVEN)
     for target in found.value:
-        assert_law(target, [1, 1, 1, 1], [1 / 4] * 4)
+        assert_distribution(target, [1, 1, 1, 1], [1 / 4] * 4)
 
 
 @pytest.mark.parametrize(
@@ -427,20 +429,20 @@ def test_the_disagreement_can_be_learned_as_a_reward(episodic, end, expected):
     """w_avg(s, 1) = 7/4 by the online networks, then γ b(s', a'_ε)."""
     agent = made(intrinsic_reward="learned", episodic_bonus=episodic)
     found = targets(agent, learner_of(agent), step_of(**end))
-    assert_law(found.bonus, expected, UNEVEN)
+    assert_distribution(found.bonus, expected, UNEVEN)
 
 
 def test_what_is_learned_is_not_added_again():
     """13/4 + 3/2 β against 7/4 + 5/2 β: equal at 3/2. In s' 5/2 + 5/4 β and 2 + 7/2 β, at 2/9."""
     agent = made(intrinsic_reward="learned")
     learner = learner_of(agent)
-    found = beliefs(agent, learner, NOW)
+    found = estimates(agent, learner, NOW)
     close(found.bonus, [3 / 2, 5 / 2])
     close(found.disagreement, [1, 7 / 4])
     assert [action(agent, learner, beta=beta) for beta in (1.4, 1.6)] == [0, 1]
     # a'_ε = 0 at β = 0.2: the raw bonus of {0, 2} and p = 1/4.
     found = targets(agent, learner, step_of(), 0.2)
-    assert_law(found.bonus, [7 / 4, 11 / 4, 7 / 4, 23 / 4], [1 / 4, 1 / 4, 3 / 8, 1 / 8])
+    assert_distribution(found.bonus, [7 / 4, 11 / 4, 7 / 4, 23 / 4], [1 / 4, 1 / 4, 3 / 8, 1 / 8])
 
 
 def test_independent_members_have_targets_and_actions_of_their_own():
@@ -450,9 +452,9 @@ def test_independent_members_have_targets_and_actions_of_their_own():
     """
     agent = made(backup="independent")
     found = targets(agent, learner_of(agent), step_of())
-    assert_law(found.value[0], [5 / 2, 3], [1 / 2, 1 / 2])
-    assert_law(found.value[1], [1, 3], [1 / 2, 1 / 2])
-    assert_law(found.bonus, [3 / 2, 5 / 2, 1, 5], UNEVEN)
+    assert_distribution(found.value[0], [5 / 2, 3], [1 / 2, 1 / 2])
+    assert_distribution(found.value[1], [1, 3], [1 / 2, 1 / 2])
+    assert_distribution(found.bonus, [3 / 2, 5 / 2, 1, 5], UNEVEN)
 
 
 def test_without_propagation_the_disagreement_is_the_bonus():
@@ -460,7 +462,7 @@ def test_without_propagation_the_disagreement_is_the_bonus():
     learner = learner_of(agent)
     assert learner.params.bonus is None
     assert learner.target_params.bonus is None
-    close(beliefs(agent, learner, NOW).bonus, [1, 7 / 4])
+    close(estimates(agent, learner, NOW).bonus, [1, 7 / 4])
     assert targets(agent, learner, step_of()).bonus is None
     # 13/4 + β against 7/4 + 7/4 β: equal at 2.
     assert [action(agent, learner, beta=beta) for beta in (1.9, 2.1)] == [0, 1]
@@ -693,7 +695,7 @@ def test_the_defaults_are_the_papers_for_bsuite():
         ({"batch_size": 0}, "batch_size >= 1, a whole number, got 0"),
         ({"capacity": 0}, "capacity >= 1, a whole number, got 0"),
         ({"target_period": 0}, "target_period >= 1, a whole number, got 0"),
-        ({"hidden": (64, 0)}, "hidden layer >= 1, a whole number, got 0"),
+        ({"hidden": (64, 0)}, "each of hidden >= 1, a whole number, got 0"),
         ({"huber_width": -0.5}, "huber_width >= 0, got -0.5"),
         ({"huber_width": float("inf")}, "huber_width >= 0, got inf"),
         ({"huber_width": float("nan")}, "huber_width >= 0, got nan"),

@@ -10,64 +10,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.agents import AGENTS, VARIANTS, base, bdqn, c51, dqn, qr_dqn, single
-from winkel.agents.base import Spec
+from agents.toys import (
+    KEY,
+    OBS,
+    SPEC,
+    batch_of,
+    clock_at,
+    constant,
+    constants,
+    first_gradient,
+    learner_of,
+    update,
+)
+from winkel.agents import AGENTS, VARIANTS, Spec, c51, dqn, qr_dqn
 from winkel.errors import InputError
-from winkel.networks import MLP, Ensemble
-from winkel.networks.torso import Linear
-from winkel.types import Batch, Clock, Dense, OneHot, Transition
-
-OBS = jnp.ones(1)
-SPEC = Spec(Dense((1,)), num_actions=2)
-KEY = jax.random.key(0)
-
-
-def at(progress):
-    zero = jnp.array(0)
-    return Clock(zero, zero, zero, jnp.array(progress))
-
-
-def constant(outputs):
-    """A network that says the same, [A, K], of every observation."""
-    outputs = jnp.array(outputs, float)
-    layer = Linear(weight=jnp.zeros((1, outputs.size)), bias=outputs.ravel())
-    return MLP(layers=(layer,), rows=len(outputs))
+from winkel.types import Dense, OneHot
 
 
 def single_learner(theta, target):
-    params = constant(theta)
-    return single.Learner(params, constant(target), None, base.init_adam(params))
+    return learner_of(constant(theta), constant(target))
 
 
 def dqn_learner(values, target):
-    networks = [
-        Ensemble(members=jax.vmap(constant)(jnp.array([v], float)[..., None]))
-        for v in (values, target)
-    ]
-    return bdqn.Learner(*networks, None, base.init_adam(networks[0]))
-
-
-def batch(reward=0.5, discount=1.0):
-    """One transition by action 0."""
-    transitions = Transition(
-        obs=OBS[None],
-        action=jnp.array([0]),
-        reward=jnp.array([reward]),
-        discount=jnp.array([discount]),
-        next_obs=OBS[None],
-        boundary=jnp.zeros(1, bool),
-        extras=(),
-    )
-    return Batch(transitions, weights=jnp.ones(1), indices=jnp.zeros(1, int))
-
-
-def updated(agent, learner, batch, hyper):
-    return jax.jit(agent.update)(learner, batch, at(0.0), hyper, KEY)
-
-
-def gradient(network):
-    """From Adam's first moment, a tenth of the first gradient."""
-    return network.layers[0].bias / 0.1
+    return learner_of(constants([values]), constants([target]))
 
 
 @pytest.mark.parametrize(
@@ -85,11 +50,16 @@ def gradient(network):
 )
 def test_dqn(settings, discount, loss, slope):
     agent = dqn.DQN(dqn.Config(hidden=(), **settings), SPEC)
-    learner, told = updated(
-        agent, dqn_learner([1.0, 3.0], [5.0, 2.0]), batch(discount=discount), dqn.Hyper(gamma=0.9)
+    learner, result = update(
+        agent,
+        dqn_learner([1.0, 3.0], [5.0, 2.0]),
+        batch_of(discount=discount),
+        dqn.Hyper(gamma=0.9),
     )
-    np.testing.assert_allclose(told.metrics["loss"], loss, rtol=1e-5)
-    np.testing.assert_allclose(gradient(learner.opt_state.mu.members), [[slope, 0.0]], rtol=1e-5)
+    np.testing.assert_allclose(result.metrics["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(
+        first_gradient(learner.opt_state.mu.members), [[slope, 0.0]], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,18 +77,18 @@ def test_dqn(settings, discount, loss, slope):
 def test_c51(double, reward, to_zero, clipped):
     """Predicted is (¼, ¾) of action 0; the loss is KL(target ‖ predicted), of slope p − target."""
     agent = c51.C51(c51.Config(hidden=(), num_atoms=2, double=double), SPEC)
-    learner, told = updated(
+    learner, result = update(
         agent,
         single_learner(np.log([[0.25, 0.75], [0.5, 0.5]]), np.log([[0.5, 0.5], [0.2, 0.8]])),
-        batch(reward=reward),
+        batch_of(reward),
         c51.Hyper(gamma=0.5, z_min=0.0, z_max=1.0),
     )
     target, predicted = np.array([to_zero, 1.0 - to_zero]), np.array([0.25, 0.75])
     loss = np.sum(target * np.log(target / predicted))
-    np.testing.assert_allclose(told.metrics["loss"], loss, rtol=1e-4)
-    np.testing.assert_allclose(told.metrics["clipped"], clipped, atol=1e-6)
+    np.testing.assert_allclose(result.metrics["loss"], loss, rtol=1e-4)
+    np.testing.assert_allclose(result.metrics["clipped"], clipped, atol=1e-6)
     slopes = [*(predicted - target), 0.0, 0.0]
-    np.testing.assert_allclose(gradient(learner.opt_state.mu), slopes, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(first_gradient(learner.opt_state.mu), slopes, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -134,15 +104,15 @@ def test_c51(double, reward, to_zero, clipped):
 )
 def test_qr_dqn(double, loss, slopes):
     agent = qr_dqn.QRDQN(qr_dqn.Config(hidden=(), num_atoms=2, double=double), SPEC)
-    learner, told = updated(
+    learner, result = update(
         agent,
         single_learner([[1.0, 3.0], [1.0, 1.0]], [[1.0, 3.0], [5.0, 5.0]]),
-        batch(),
+        batch_of(),
         qr_dqn.Hyper(gamma=0.9),
     )
-    np.testing.assert_allclose(told.metrics["loss"], loss, rtol=1e-5)
-    np.testing.assert_allclose(gradient(learner.opt_state.mu), [*slopes, 0.0, 0.0], rtol=1e-5)
-    assert "clipped" not in told.metrics
+    np.testing.assert_allclose(result.metrics["loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(first_gradient(learner.opt_state.mu), [*slopes, 0.0, 0.0], rtol=1e-5)
+    assert "clipped" not in result.metrics
 
 
 def test_qr_dqn_with_a_huber_width():
@@ -152,8 +122,8 @@ def test_qr_dqn_with_a_huber_width():
     """
     agent = qr_dqn.QRDQN(qr_dqn.Config(hidden=(), num_atoms=2, huber_width=2.0), SPEC)
     learner = single_learner([[1.0, 3.0], [1.0, 1.0]], [[1.0, 3.0], [5.0, 5.0]])
-    _, told = updated(agent, learner, batch(), qr_dqn.Hyper(gamma=0.9))
-    np.testing.assert_allclose(told.metrics["loss"], 0.23875, rtol=1e-5)
+    _, result = update(agent, learner, batch_of(), qr_dqn.Hyper(gamma=0.9))
+    np.testing.assert_allclose(result.metrics["loss"], 0.23875, rtol=1e-5)
 
 
 PLAIN = {
@@ -182,7 +152,7 @@ def test_epsilon_greedy(name):
 
         def action(key):
             first = jnp.array(False)
-            return agent.act(learner, (), OBS, first, at(0.5), fixed, key)[0].action
+            return agent.act(learner, (), OBS, first, clock_at(0.5), fixed, key)[0].action
 
         return jnp.sum(jax.vmap(action)(jax.random.split(KEY, 400)))
 
@@ -194,10 +164,9 @@ def test_epsilon_greedy(name):
 def test_epsilon_falls_over_a_tenth_of_the_horizon(name):
     """From 1 to 0.05; half way 0.525."""
     agent, learner, hyper = PLAIN[name]
-    update = jax.jit(agent.update)
     for progress, epsilon in [(0.0, 1.0), (0.05, 0.525), (0.1, 0.05), (1.0, 0.05)]:
-        _, told = update(learner, batch(), at(progress), hyper, KEY)
-        np.testing.assert_allclose(told.metrics["epsilon"], epsilon, rtol=1e-5)
+        _, result = update(agent, learner, batch_of(), hyper, progress)
+        np.testing.assert_allclose(result.metrics["epsilon"], epsilon, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

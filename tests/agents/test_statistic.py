@@ -1,39 +1,16 @@
 """Choice by a statistic, against numbers worked out on paper."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.agents import base, single
-from winkel.agents.base import Spec
+from agents.toys import KEY, OBS, act, batch_of, constant, learner_of, update
+from winkel.agents import Spec
 from winkel.agents.statistic import MOMENTS, Config, Hyper, Statistic
 from winkel.errors import InputError
-from winkel.networks import MLP
-from winkel.networks.torso import Linear
-from winkel.types import Batch, Clock, Dense, Transition
+from winkel.types import Dense
 
-OBS = jnp.ones(1)
-NOW = Clock(*[jnp.array(0)] * 3, progress=jnp.array(0.0))
-KEY = jax.random.key(0)
 HYPER = Hyper(gamma=0.5, z_min=0.0, z_max=1.0)
-
-
-def constant(outputs):
-    """A network that says the same, [A, K], of every observation."""
-    outputs = jnp.array(outputs, float)
-    layer = Linear(weight=jnp.zeros((1, outputs.size)), bias=outputs.ravel())
-    return MLP(layers=(layer,), rows=len(outputs))
-
-
-def learner_of(theta, prior=None):
-    params = constant(theta)
-    return single.Learner(
-        params=params,
-        target_params=params,
-        prior=None if prior is None else constant(prior),
-        opt_state=base.init_adam(params),
-    )
 
 
 def agent_of(theta, **settings):
@@ -43,9 +20,8 @@ def agent_of(theta, **settings):
 
 
 def action_of(theta, prior_outputs=None, **settings):
-    agent = agent_of(theta, **settings)
-    act = jax.jit(lambda learner: agent.act(learner, (), OBS, jnp.array(True), NOW, HYPER, KEY))
-    return int(act(learner_of(theta, prior_outputs))[0].action)
+    prior = None if prior_outputs is None else constant(prior_outputs)
+    return act(agent_of(theta, **settings), learner_of(constant(theta), prior=prior), HYPER)
 
 
 # Ten equally likely atoms each:
@@ -72,7 +48,9 @@ STATISTICS = {
 def test_each_moment_has_its_action(action, moment):
     assert action_of(FOUR, moment=moment) == action
     agent = agent_of(FOUR, moment=moment)
-    found = jax.jit(lambda learner: agent.estimates(learner, OBS, HYPER))(learner_of(FOUR))
+    found = jax.jit(lambda learner: agent.estimates(learner, OBS, HYPER))(
+        learner_of(constant(FOUR))
+    )
     np.testing.assert_allclose(found.bonus, STATISTICS[moment], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.value, STATISTICS["mean"], rtol=1e-5, atol=1e-6)
     assert np.isnan(found.disagreement).all()
@@ -104,19 +82,8 @@ def test_the_prior_takes_part():
 
 
 def updated(theta, reward, **settings):
-    transitions = Transition(
-        obs=OBS[None],
-        action=jnp.array([0]),
-        reward=jnp.array([reward]),
-        discount=jnp.ones(1),
-        next_obs=OBS[None],
-        boundary=jnp.zeros(1, bool),
-        extras=(),
-    )
-    batch = Batch(transitions, weights=jnp.ones(1), indices=jnp.zeros(1, int))
-    agent = agent_of(theta, **settings)
-    update = jax.jit(lambda learner, batch: agent.update(learner, batch, NOW, HYPER, KEY))
-    return update(learner_of(theta), batch)
+    learner = learner_of(constant(theta))
+    return update(agent_of(theta, **settings), learner, batch_of(reward), HYPER)
 
 
 def test_rewards_count_as_nothing():
@@ -128,10 +95,10 @@ def test_rewards_count_as_nothing():
     """
     theta = [[1.0, 2.0], [2.0, 6.0]]
     for reward in (0.0, 1.0):
-        _, told = updated(theta, reward)
-        np.testing.assert_allclose(told.metrics["loss"], 0.75, rtol=1e-5)
-    _, told = updated(theta, 1.0, reward_free=False)
-    np.testing.assert_allclose(told.metrics["loss"], 1.25, rtol=1e-5)
+        _, result = updated(theta, reward)
+        np.testing.assert_allclose(result.metrics["loss"], 0.75, rtol=1e-5)
+    _, result = updated(theta, 1.0, reward_free=False)
+    np.testing.assert_allclose(result.metrics["loss"], 1.25, rtol=1e-5)
 
 
 def test_the_target_is_greedy_by_the_mean_not_by_the_statistic():
@@ -140,14 +107,14 @@ def test_the_target_is_greedy_by_the_mean_not_by_the_statistic():
     Its atoms 3 and 3.5, halved to 1.5 and 1.75. θ = [−2, 2]: ¼ (3.5 + 3.75) / 2 = 0.90625, and
     u = −0.5 and −0.25 at ¾: ¼ (0.75) / 2 = 0.09375. Together 1.
     """
-    _, told = updated([[-2.0, 2.0], [3.0, 3.5]], 0.0, moment="variance")
-    np.testing.assert_allclose(told.metrics["loss"], 1.0, rtol=1e-5)
+    _, result = updated([[-2.0, 2.0], [3.0, 3.5]], 0.0, moment="variance")
+    np.testing.assert_allclose(result.metrics["loss"], 1.0, rtol=1e-5)
 
 
 @pytest.mark.parametrize("projection", ["quantile", "categorical"])
 def test_only_a_support_can_clip(projection):
-    _, told = updated([[0.0, 0.0], [0.0, 0.0]], 0.0, projection=projection)
-    assert ("clipped" in told.metrics) == (projection == "categorical")
+    _, result = updated([[0.0, 0.0], [0.0, 0.0]], 0.0, projection=projection)
+    assert ("clipped" in result.metrics) == (projection == "categorical")
 
 
 @pytest.mark.usefixtures("without_shape_checks")

@@ -1,11 +1,13 @@
 """Ensembles on batches, against the same networks one observation at a time and JAX's gradients."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.networks import Ensemble, batched
+from winkel.networks import MLP, Ensemble, batched
 from winkel.networks.batched import RowGradient
 
 COUNT = 3
@@ -21,15 +23,15 @@ CASES = {
 
 def networks_of(case, hidden, actions=2):
     inputs, one_hot, triangle = CASES[case]
-    ensemble = Ensemble.init(
-        jax.random.key(0),
-        COUNT,
+    init = partial(
+        MLP.init,
         inputs=inputs,
         one_hot=one_hot,
         hidden=hidden,
         outputs=(actions, 1),
         triangle=triangle,
     )
+    ensemble = Ensemble(jax.vmap(init)(jax.random.split(jax.random.key(0), COUNT)))
     return jax.tree.map(lambda x: x + 0.1, ensemble)  # biases that are not 0
 
 
@@ -49,12 +51,12 @@ def one_by_one(ensemble, obs):
     return jnp.swapaxes(jax.vmap(ensemble)(obs)[..., 0], 0, 1)
 
 
-def spread(found, like):
+def dense(found):
     """Gradients of tables as tables."""
     return jax.tree.map(
-        lambda x, g: g.added_to(jnp.zeros_like(x)) if isinstance(g, RowGradient) else g,
-        like,
+        lambda g: g.dense() if isinstance(g, RowGradient) else g,
         found,
+        is_leaf=lambda g: isinstance(g, RowGradient),
     )
 
 
@@ -62,7 +64,7 @@ def spread(found, like):
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_are_those_of_each_observation(case, hidden):
     ensemble, obs = networks_of(case, hidden), batch_of(case)
-    found = jax.jit(lambda e, o: batched.outputs(e, batched.run(e, o)))(ensemble, obs)
+    found = jax.jit(lambda e, o: batched.outputs(e, batched.forward(e, o)))(ensemble, obs)
     np.testing.assert_allclose(found, one_by_one(ensemble, obs), rtol=1e-5, atol=1e-6)
 
 
@@ -70,29 +72,27 @@ def test_outputs_are_those_of_each_observation(case, hidden):
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_those_of_jax(case, hidden):
     ensemble, obs = networks_of(case, hidden), batch_of(case)
-    slopes = jax.random.normal(jax.random.key(2), (COUNT, len(obs), 2))
+    gradient = jax.random.normal(jax.random.key(2), (COUNT, len(obs), 2))
 
     @jax.jit
-    def written_out(ensemble):
-        return batched.gradient(ensemble, batched.run(ensemble, obs), obs, slopes)
+    def by_hand(ensemble):
+        return batched.backward(ensemble, batched.forward(ensemble, obs), obs, gradient)
 
-    found = written_out(ensemble)
+    found = by_hand(ensemble)
     assert isinstance(found.members.layers[0].weight, RowGradient) == case.startswith("large")
-    expected = jax.grad(lambda e: jnp.sum(slopes * one_by_one(e, obs)))(ensemble)
-    for a, b in zip(
-        jax.tree.leaves(spread(found, ensemble)), jax.tree.leaves(expected), strict=True
-    ):
+    expected = jax.grad(lambda e: jnp.sum(gradient * one_by_one(e, obs)))(ensemble)
+    for a, b in zip(jax.tree.leaves(dense(found)), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_lanes_do_as_one_alone(case):
     ensemble, obs = networks_of(case, (5,)), batch_of(case)
-    slopes = jnp.ones((COUNT, len(obs), 2))
+    gradient = jnp.ones((COUNT, len(obs), 2))
 
     def both(obs):
-        done = batched.run(ensemble, obs)
-        return batched.outputs(ensemble, done), batched.gradient(ensemble, done, obs, slopes)
+        done = batched.forward(ensemble, obs)
+        return batched.outputs(ensemble, done), batched.backward(ensemble, done, obs, gradient)
 
     together = jax.vmap(both)(jnp.stack([obs, obs[::-1]]))
     for found, alone in zip(jax.tree.leaves(together), jax.tree.leaves(both(obs)), strict=True):
@@ -101,12 +101,12 @@ def test_lanes_do_as_one_alone(case):
 
 def test_outputs_without_the_padding_of_a_wide_last_layer():
     ensemble, obs = networks_of("dense", (5,), actions=67), batch_of("dense")
-    done = batched.run(ensemble, obs)
+    done = batched.forward(ensemble, obs)
     np.testing.assert_allclose(
         batched.outputs(ensemble, done), one_by_one(ensemble, obs), rtol=1e-5, atol=1e-6
     )
-    slopes = jnp.ones((COUNT, len(obs), 67))
-    found = batched.gradient(ensemble, done, obs, slopes).members.layers[-1].bias
+    gradient = jnp.ones((COUNT, len(obs), 67))
+    found = batched.backward(ensemble, done, obs, gradient).members.layers[-1].bias
     np.testing.assert_allclose(found[:, :67], len(obs), rtol=1e-6)
     np.testing.assert_array_equal(found[:, 67:], 0.0)
 
@@ -114,11 +114,10 @@ def test_outputs_without_the_padding_of_a_wide_last_layer():
 def test_merged_rows_are_the_same_gradient():
     """Rows 4, 1, 4 and none of a table of 5: row 4 gets the sum of two, in one of their places."""
     values = jnp.arange(1.0, 9.0).reshape(1, 4, 2)
-    gradient = RowGradient(jnp.array([4, 1, 4, 5]), values)
+    gradient = RowGradient(jnp.array([4, 1, 4, 5]), values, 5)
     expected = np.zeros((1, 5, 2))
     expected[0, 4], expected[0, 1] = [1.0 + 5.0, 2.0 + 6.0], [3.0, 4.0]
-    merged = jax.jit(lambda g: g.merged(5))(gradient)
+    merged = jax.jit(lambda g: g.merge())(gradient)
     for found in (gradient, merged):
-        np.testing.assert_array_equal(found.added_to(jnp.zeros((1, 5, 2))), expected)
-    squares = RowGradient(merged.rows, merged.values**2).added_to(jnp.zeros((1, 5, 2)))
-    np.testing.assert_array_equal(squares, expected**2)
+        np.testing.assert_array_equal(found.dense(), expected)
+    np.testing.assert_array_equal(merged.map(jnp.square).dense(), expected**2)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winkel.errors import InputError
-from winkel.networks import pooling
-from winkel.networks.body import Body, head
-from winkel.networks.convolution import Conv, convolve, he_uniform
+from winkel.networks import MLP, Body, pooling
+from winkel.networks.convolution import Conv, convolve
 from winkel.networks.impala import Impala, num_features
+from winkel.networks.mlp import he_uniform
 from winkel.types import Image
 
 KEY = jax.random.key(7)
@@ -132,7 +132,7 @@ def test_small_frames_are_refused():
 @given(height=st.integers(1, 20), width=st.integers(1, 20), side=st.integers(1, 9))
 def test_pooling_is_that_of_the_definition(height, width, side):
     x = normal(height * width, 2, height, width, 3)
-    pooled = jax.jit(lambda x: (pooling.resized(x, side), pooling.halved(x)))
+    pooled = jax.jit(lambda x: (pooling.resize(x, side), pooling.halve(x)))
     for found, wanted in zip(pooled(x), (slow_resized(x, side), slow_halved(x)), strict=True):
         np.testing.assert_array_equal(found, wanted)
 
@@ -140,7 +140,7 @@ def test_pooling_is_that_of_the_definition(height, width, side):
 def test_six_by_six_is_enlarged_by_repetition():
     """Rows from ⌊6i/8⌋ to ⌈6(i+1)/8⌉: 0, 01, 12, 2, 3, 34, 45, 5, of rows that grow."""
     x = jnp.broadcast_to(jnp.arange(6.0)[None, :, None, None], (1, 6, 6, 1))
-    enlarged = jax.jit(lambda x: pooling.resized(x, 8))(x)
+    enlarged = jax.jit(lambda x: pooling.resize(x, 8))(x)
     np.testing.assert_array_equal(enlarged[0, :, 0, 0], [0, 1, 2, 2, 3, 4, 5, 5])
 
 
@@ -158,7 +158,7 @@ def slow_gradient(pooled, x, slopes):
 @given(height=st.integers(1, 12), width=st.integers(1, 12), side=st.integers(1, 9))
 def test_gradients_of_maxima_go_to_where_they_are(height, width, side):
     x = normal(height + 20 * width, 2, height, width, 2)
-    for pooled in (pooling.halved, functools.partial(pooling.resized, side=side)):
+    for pooled in (pooling.halve, functools.partial(pooling.resize, side=side)):
         made, pull = jax.vjp(pooled, jnp.asarray(x))
         slopes = normal(side, *made.shape)
         (found,) = jax.jit(pull)(jnp.asarray(slopes))
@@ -166,7 +166,7 @@ def test_gradients_of_maxima_go_to_where_they_are(height, width, side):
 
 
 def test_of_equal_numbers_one_gets_the_gradient():
-    for pooled in (pooling.halved, functools.partial(pooling.resized, side=3)):
+    for pooled in (pooling.halve, functools.partial(pooling.resize, side=3)):
         made, pull = jax.vjp(pooled, jnp.ones((1, 7, 8, 1)))
         (found,) = pull(jnp.ones_like(made))
         np.testing.assert_array_equal(found, np.round(found))
@@ -269,7 +269,7 @@ def test_weights_are_hes_uniform():
     assert_he_uniform(second.units.weight[2], 9 * 32)
     leaves = [np.asarray(x).ravel() for group in torso.residual_weights for x in group]
     assert len({x[0] for x in leaves}) == len(leaves)
-    top = head(KEY, 50, (40,), (3, 5))
+    top = MLP.init_head(KEY, 50, (40,), (3, 5))
     for layer, fan_in in zip(top.layers, (50, 40), strict=True):
         assert_he_uniform(layer.weight, fan_in)
     assert not any(np.any(b) for b in (first.conv.bias, *(layer.bias for layer in top.layers)))

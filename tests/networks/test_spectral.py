@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.networks import spectral
-from winkel.networks.body import Body
-from winkel.networks.spectral import Spectrum
+from winkel.networks import Body
+from winkel.networks.impala import Spectrum
 from winkel.types import Image
 
 KEY = jax.random.key(2)
@@ -28,12 +27,12 @@ def test_after_many_steps_it_is_the_largest_singular_value(shape):
     weight = weight_of(shape)
 
     @jax.jit
-    def sharpened_often(weight):
-        step = lambda _, found: spectral.sharpened(weight, found)  # noqa: E731
-        found = jax.lax.fori_loop(0, 500, step, spectral.fresh(KEY, weight))
-        return found, spectral.norm(weight, found), spectral.normalised(weight, found)
+    def iterate(weight):
+        step = lambda _, found: found.power_iteration(weight)  # noqa: E731
+        found = jax.lax.fori_loop(0, 500, step, Spectrum.init(KEY, weight))
+        return found, found.norm(weight), found.normalise(weight)
 
-    found, norm, made = sharpened_often(weight)
+    found, norm, made = iterate(weight)
     left, values, right = np.linalg.svd(matrix(weight))
     np.testing.assert_allclose(norm, values[0], rtol=1e-4)
     np.testing.assert_allclose(abs(found.left @ left[:, 0]), 1.0, rtol=1e-3)
@@ -47,19 +46,19 @@ def test_a_step_is_one_of_power_iteration(shape):
     dense = matrix(weight)
     rng = np.random.default_rng(1)
     before = Spectrum(*(jnp.asarray(rng.normal(size=n), jnp.float32) for n in dense.shape))
-    after = jax.jit(spectral.sharpened)(weight, before)
+    after = jax.jit(Spectrum.power_iteration)(before, weight)
     right = dense.T @ np.asarray(before.left)
     right /= np.linalg.norm(right)
     left = dense @ right
     np.testing.assert_allclose(after.right, right, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(after.left, left / np.linalg.norm(left), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(spectral.norm(weight, after), np.linalg.norm(left), rtol=1e-4)
+    np.testing.assert_allclose(after.norm(weight), np.linalg.norm(left), rtol=1e-4)
 
 
 def test_fresh_estimates_are_near():
     """Else the weights would be far too large before the first update."""
     weight = weight_of((16, 3, 3, 16))
-    norm = spectral.norm(weight, jax.jit(spectral.fresh)(KEY, weight))
+    norm = jax.jit(Spectrum.init)(KEY, weight).norm(weight)
     largest = np.linalg.svd(matrix(weight))[1][0]
     assert 0.9 * largest < norm <= 1.0001 * largest
 
@@ -72,7 +71,7 @@ def test_the_gradient_flows_through_weights_and_not_through_vectors():
     spectrum = Spectrum(*(jnp.asarray(rng.normal(size=n), jnp.float32) for n in (3, 18)))
 
     def total(weight, spectrum):
-        return jnp.sum(slopes * spectral.normalised(weight, spectrum))
+        return jnp.sum(slopes * spectrum.normalise(weight))
 
     in_weight, in_spectrum = jax.jit(jax.grad(total, argnums=(0, 1)))(weight, spectrum)
     dense, c = matrix(weight), matrix(slopes)
@@ -84,13 +83,13 @@ def test_the_gradient_flows_through_weights_and_not_through_vectors():
         np.testing.assert_array_equal(x, 0.0)
 
     def after_a_step(weight):
-        return jnp.sum(spectral.sharpened(weight, spectrum).left)
+        return jnp.sum(spectrum.power_iteration(weight).left)
 
     np.testing.assert_array_equal(jax.grad(after_a_step)(weight), 0.0)
 
 
 def test_a_zero_weight_has_no_nan_in_its_vectors():
-    after = spectral.sharpened(jnp.zeros((2, 3)), Spectrum(jnp.ones(2), jnp.ones(3)))
+    after = Spectrum(jnp.ones(2), jnp.ones(3)).power_iteration(jnp.zeros((2, 3)))
     for x in after:
         assert np.isfinite(x).all()
 
@@ -121,7 +120,7 @@ def test_a_body_normalises_its_residual_convolutions_only(monkeypatch):
     np.testing.assert_allclose(with_factors(3.0, 1.0), plain, rtol=1e-3, atol=1e-4)
     assert np.abs(with_factors(1.0, 3.0) - plain).max() > 0.1
     without = Body(torso=body.torso, spectra=(), dtype="float32")
-    assert without.sharpened() is without
+    assert without.power_iteration() is without
     assert np.abs(features(without) - plain).max() > 0.1
 
 

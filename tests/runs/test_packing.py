@@ -7,7 +7,7 @@ import pytest
 
 import winkel
 from winkel.cli import main
-from winkel.envs.bsuite.info import FACTS
+from winkel.envs.bsuite.families import FAMILIES
 from winkel.envs.registry import longest_episode, make, parse
 from winkel.errors import InputError
 from winkel.runs.metrics import read_metrics
@@ -45,7 +45,7 @@ def sweep(what, out, resume=False, options=OPTIONS, **others):
 def whole(tmp_path_factory):
     out = tmp_path_factory.mktemp("packed")
     outcome = sweep(packed(), out)
-    write_log(out, packed(), outcome)
+    write_log(out, packed(), outcome, "ended")
     return out, outcome
 
 
@@ -73,7 +73,7 @@ def test_runs_end_with_the_facts_of_their_own_family(whole):
     assert not read_results(out).problems
     for env, folder in FOLDERS.items():
         run = winkel.load(out / folder).runs[0]
-        facts = FACTS[parse(env)[0].family]
+        facts = FAMILIES[parse(env)[0].family].facts
         assert set(run.episodes) == {"return", "length", "env_steps", *facts}
         assert len(run.episodes["return"]) == 6
         assert run.episodes["length"].max() == longest_episode(env)
@@ -121,10 +121,12 @@ def test_interrupted_it_goes_on_to_the_same_records_in_other_company(whole, tmp_
         if len(calls) == stop:
             raise KeyboardInterrupt
 
-    costs = []
+    logged = []
     with pytest.raises(KeyboardInterrupt):
-        sweep(packed(), tmp_path, progress=interrupt, costs=costs)
-    assert sum(group.total for group in costs) > 0
+        sweep(packed(), tmp_path, progress=interrupt, log=lambda *row: logged.append(row))
+    ((outcome, ending),) = logged
+    assert ending == "interrupted"
+    assert sum(group.total for group in outcome.groups) > 0
     first = ("catch/0", "memory_len/9")
     sweep(packed(envs=first), tmp_path, resume=True)
     sweep(packed(), tmp_path, resume=True)

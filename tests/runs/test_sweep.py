@@ -138,7 +138,7 @@ def test_what_is_there_is_not_touched_without_resume(whole):
 
 def test_the_log_tells_what_was_run(whole):
     out, outcome = whole
-    write_log(out, sea(), outcome)
+    write_log(out, sea(), outcome, "ended")
     row = json.loads((out / "sweeps.jsonl").read_text().splitlines()[-1])
     assert row["runs"] == {"finished": 8, "failed": 0, "before": 0}
     assert row["settings"] == 2

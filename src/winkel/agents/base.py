@@ -1,8 +1,11 @@
-"""What an agent is, and the few functions that all of them are made of."""
+"""What an agent is: its protocol, the settings that all agents have, and checks of fields."""
 
 import math
-from collections.abc import Callable, Mapping
+import numbers
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import (
+    Annotated,
     Any,
     Literal,
     NamedTuple,
@@ -13,45 +16,123 @@ from typing import (
     runtime_checkable,
 )
 
-import jax
-import jax.numpy as jnp
-import optax
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError, require_integer
-from winkel.exploration import falling
-from winkel.kernels.descent import FIRST_DECAY, SECOND_DECAY
-from winkel.networks import MLP
-from winkel.networks.batched import RowGradient
-from winkel.networks.torso import FanIn, Lookup
-from winkel.types import (
-    Atoms,
-    Batch,
-    Clock,
-    Decision,
-    Estimates,
-    Observation,
-    OneHot,
-    Update,
-)
+from winkel.exploration import epsilon_greedy, epsilon_schedule, mask_unavailable
+from winkel.networks.mlp import FanIn
+from winkel.types import Batch, Clock, Decision, Estimates, Observation, OneHot, Update
+
+BY_ENVIRONMENT = math.nan
+"""Default of a hyperparameter that depends on the environment; filled in before a run starts."""
 
 Number = float | Float[Array, ""]
 """A hyperparameter: a plain number, or a traced one."""
 
 
-BY_ENVIRONMENT = math.nan
-"""Stands for a number that the environment decides, which `winkel.runs.spec` fills in."""
+class Range(NamedTuple):
+    """The finite numbers that a field accepts: from `low` to `high`, without `low` if `open`.
+
+    It stands in the annotation of the field, `Annotated[Number, Range(0.0)]`.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open: bool = False
+
+    def __contains__(self, value: Any) -> bool:
+        if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
+            return False
+        number = float(value)
+        inside = self.low < number if self.open else self.low <= number
+        return math.isfinite(number) and inside and number <= self.high
+
+    def __str__(self) -> str:
+        if math.isfinite(self.high):
+            return f" in [{self.low:g}, {self.high:g}]"
+        return f" {'>' if self.open else '>='} {self.low:g}" if math.isfinite(self.low) else ""
+
+
+# Fields of a `Config`, static, and of a `Hyper`, traced, that several agents have.
+
+Count = Annotated[int, Range(1)]
+"""A whole number from 1."""
+Hidden = tuple[Count, ...]
+"""Widths of the hidden layers of every network."""
+HuberWidth = Annotated[float, Range(0.0)]
+"""Width of the Huber loss; 0 for the squared loss, or plain quantile regression."""
+
+Real = Annotated[Number, Range()]
+Positive = Annotated[Number, Range(0.0, open=True)]
+NonNegative = Annotated[Number, Range(0.0)]
+Probability = Annotated[Number, Range(0.0, 1.0)]
+
+LearningRate = Positive
+"""Step size α of Adam."""
+Discount = Annotated[Number, Range(0.0, 1.0)]
+"""Discount factor γ."""
+PriorScale = NonNegative
+"""Factor of the prior functions' outputs."""
+Epsilon = Probability
+"""Probability of a random action: `epsilon` at the start, `epsilon_final` at the end."""
+HorizonShare = Positive
+"""Share of the horizon over which a schedule decays linearly."""
+EpsilonSteps = NonNegative
+"""Environment steps over which ε decays linearly; 0 for `epsilon_decay`, or a constant ε."""
+Support = Real
+"""Ends of the support of categorical models: `z_min` and `z_max`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Fields of every agent's `Config`. Defaults: the paper's settings for bsuite (App. B).
+
+    Those of replay are read by the training loop, not by the agent.
+    """
+
+    batch_size: Count = 128
+    """Transitions of an update; there is one update for each step."""
+    capacity: Count = 10_000
+    """Transitions that replay holds."""
+    burn_in: Count = 128
+    """Steps before the first update."""
+    target_period: Count = 4
+    """Updates between copies into the target networks."""
+    n_step: Count = 1
+    """Rewards that a return sums up before it is bootstrapped."""
+    priority_exponent: Annotated[float, Range(0.0, 1.0)] = 0.0
+    """α of prioritised replay; 0 draws uniformly."""
+    importance_exponent: Annotated[float, Range(0.0, 1.0)] = 0.45
+    """Exponent of the importance weights at the start; it increases to 1."""
+    adam_epsilon: Annotated[float, Range(0.0, open=True)] = 1e-3
+    """ε of Adam, times the batch size."""
+    clip_norm: Annotated[float, Range(0.0)] = 0.0
+    """Largest global norm of the gradients, which are scaled down to it; 0 for no clipping."""
+    channels: Count = 2
+    """On images, times 16, 32 and 32: the channels of the body's blocks."""
+    spectral: bool = True
+    """Whether the body's residual convolutions are divided by their spectral norm."""
+    he_slope: Annotated[float, Range(0.0)] = 0.0
+    """a in He's bound sqrt(6 / ((1 + a²) fan-in)) of weights on images; √5 makes them smaller."""
+    compute: Literal["float32", "bfloat16"] = "float32"
+    """Precision in which the body computes; its weights are float32 in any case."""
+
+    def __post_init__(self) -> None:
+        """Raise unless each field is one of its choices, or in its range."""
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            _check_setting(name, getattr(self, name), hint)
 
 
 class Spec(NamedTuple):
     """What an agent must know of an environment.
 
     Attributes:
-        observation: what it sees.
+        observation: kind and shape of observations.
         num_actions: A.
-        fan_in: numbers that an observation really has, where it is padded; None where it is not.
-        available: actions that this setting really has, the first ones, where others of its program
-            have more; None where it has all.
+        fan_in: numbers in an observation before padding; None if it is not padded.
+        available: number of actions that this setting has, the first ones, if other settings in
+            the same program have more; None if it has all.
     """
 
     observation: Observation
@@ -61,7 +142,7 @@ class Spec(NamedTuple):
 
     @property
     def inputs(self) -> int:
-        """Numbers in an observation as the environment shows it."""
+        """Numbers in an observation, with padding."""
         return math.prod(self.observation.shape)
 
     @property
@@ -71,7 +152,7 @@ class Spec(NamedTuple):
 
     @property
     def triangle(self) -> bool:
-        """Whether only the lower triangle of the indices' grid is ever seen."""
+        """Whether only the lower triangle of the indices' grid can be reached."""
         return isinstance(self.observation, OneHot) and self.observation.triangle
 
 
@@ -86,20 +167,20 @@ class Agent(Protocol):
 
     @property
     def config(self) -> Any:
-        """Static settings; `batch_size`, `capacity` and `burn_in` are the loop's to read."""
+        """Static settings; the training loop reads `batch_size`, `capacity` and `burn_in`."""
         ...
 
     @property
     def spec(self) -> Spec:
-        """What the agent acts in."""
+        """The environment's observations and actions."""
         ...
 
     def init(self, key: PRNGKeyArray, hyper: Any) -> PyTree:
-        """A learner that has learned nothing."""
+        """Create an untrained learner."""
         ...
 
     def init_actor(self, key: PRNGKeyArray) -> PyTree:
-        """What acting remembers from step to step in one environment."""
+        """Create the state that `act` keeps from step to step in one environment."""
         ...
 
     def act(
@@ -112,17 +193,17 @@ class Agent(Protocol):
         hyper: Any,
         key: PRNGKeyArray,
     ) -> tuple[Decision, PyTree]:
-        """What to do; `first` tells the first step of an episode."""
+        """Choose an action; `first` is true at the first step of an episode."""
         ...
 
     def update(
         self, learner: Any, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray
     ) -> tuple[PyTree, Update]:
-        """A learner that has learned from the batch."""
+        """Learn from a batch."""
         ...
 
     def estimates(self, learner: Any, obs: Array, hyper: Any) -> Estimates:
-        """What the agent believes about an observation."""
+        """Predict for one observation what plots and evaluation need."""
         ...
 
     def member_names(self) -> tuple[str, ...]:
@@ -131,156 +212,106 @@ class Agent(Protocol):
 
 
 @runtime_checkable
+class FreezesBonus(Protocol):
+    """An agent whose bonus has no effect from some share of the horizon on.
+
+    From there on it can be replaced by a cheaper agent that leaves the bonus as it is.
+    """
+
+    def can_freeze_bonus(self, progress: float, hyper: Any) -> bool:
+        """Whether the bonus has no effect at this share of the horizon, and after it."""
+        ...
+
+    def with_frozen_bonus(self) -> Agent:
+        """The same agent without learning the bonus: equal actions and values, less work."""
+        ...
+
+
+@runtime_checkable
 class Settling(Protocol):
-    """An agent some of whose learning matters no more when part of the horizon is done."""
+    """Old names of `FreezesBonus`, as `winkel.training` has them."""
 
     def settled(self, progress: float, hyper: Any) -> bool:
-        """Whether that is so at this share of the horizon, and stays so."""
+        """As `can_freeze_bonus`."""
         ...
 
     def at_rest(self) -> Agent:
-        """The agent without that learning: it does the same, for less."""
+        """As `with_frozen_bonus`."""
         ...
 
 
+possible = mask_unavailable  # the old name, as `winkel.training` has it
+
+
+@dataclass(frozen=True)
+class GreedyAgent:
+    """The part of an agent that acts: the action of the highest score, or with probability ε any.
+
+    Attributes:
+        config: static settings.
+        spec: the environment's observations and actions.
+    """
+
+    config: Any
+    spec: Spec
+
+    def scores(self, learner: Any, obs: Array, clock: Clock, hyper: Any) -> Float[Array, " A"]:
+        """Scores of all actions for one observation."""
+        raise NotImplementedError
+
+    def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def act(
+        self,
+        learner: Any,
+        actor: tuple[()],
+        obs: Array,
+        first: Bool[Array, ""],
+        clock: Clock,
+        hyper: Any,
+        key: PRNGKeyArray,
+    ) -> tuple[Decision, tuple[()]]:
+        """argmax_a score(a), or with probability ε a random action."""
+        available = self.spec.available
+        scores = mask_unavailable(self.scores(learner, obs, clock, hyper), available)
+        action = epsilon_greedy(key, scores, epsilon_schedule(clock, hyper), available)
+        return Decision(action=action), actor
+
+
 class Kind(NamedTuple):
-    """An agent as a table lists it: what makes it, and what it takes."""
+    """An entry of the table of agents: its class, its `Config` and its `Hyper`."""
 
     make: Callable[[Any, Spec], Agent]
     config: type
     hyper: Any
 
 
-def possible(
-    scores: Float[Array, "*M A"], available: Int[Array, ""] | None
-) -> Float[Array, "*M A"]:
-    """Scores by which to choose, −∞ for actions that a setting does not have."""
-    if available is None:
-        return scores
-    return jnp.where(jnp.arange(scores.shape[-1]) < available, scores, -jnp.inf)
+def check_number(kind: Kind, field: str, value: Any) -> float:
+    """Return a hyperparameter as a float; raise unless it is a number in its field's range."""
+    _, bounds = get_args(get_type_hints(kind.hyper, include_extras=True)[field])
+    if value not in bounds:
+        raise InputError(f"need a finite {field}{bounds}, got {value!r}")
+    return float(value)
 
 
-def epsilon(clock: Clock, hyper: Any) -> Float[Array, ""]:
-    """ε now: it falls over `epsilon_steps`, or stays `epsilon` where those are 0."""
-    ends = hyper.epsilon, hyper.epsilon_final
-    return falling(*ends, hyper.epsilon_steps, at=clock.env_steps, otherwise=hyper.epsilon)
-
-
-def taken(theta: Float[Array, "M A K"], action: Int[Array, ""]) -> Float[Array, "M K"]:
-    """Outputs of one action, by a masked sum, whose gradient is cheaper than a scatter."""
-    chosen = jnp.arange(theta.shape[1]) == action
-    return jnp.sum(jnp.where(chosen[None, :, None], theta, 0.0), axis=1)
-
-
-def tabulated(network: MLP) -> MLP:
-    """The same function of indices as a table, for a network that stays fixed: a prior.
-
-    A look-up costs next to nothing where the network would run with every learned one. Networks of
-    dense observations come back as they are.
-    """
-    first = network.layers[0]
-    if not isinstance(first, Lookup):
-        return network
-    rows = jnp.arange(first.weight.shape[0] + 1)
-    outputs = jax.vmap(network.of_row)(rows).reshape(len(rows), -1)
-    nothing = outputs[-1]  # of the row that stands for the all-zero observation
-    table = Lookup(weight=outputs[:-1] - nothing[None], bias=nothing, side=first.side)
-    return MLP(layers=(table,), rows=network.rows)
-
-
-def init_adam(params: PyTree) -> PyTree:
-    """Adam's moments, all zero."""
-    return optax.scale_by_adam().init(params)
-
-
-def adam(
-    params: PyTree, gradients: PyTree, state: PyTree, learning_rate: Number, epsilon: float
-) -> tuple[PyTree, PyTree]:
-    """One step of Adam with a learning rate that may be traced.
-
-    As `optax.scale_by_adam`; the gradient of a table may be given by its rows (`RowGradient`).
-    """
-    moments = jax.tree.map(_moments, state.mu, state.nu, gradients)
-    mu, nu = jax.tree.transpose(jax.tree.structure(state.mu), None, moments)
-    count = state.count + 1
-    first, second = (1.0 / (1.0 - decay**count) for decay in _DECAYS)
-
-    def moved(p: Array, m: Array, v: Array) -> Array:
-        return p - learning_rate * first * m / (jnp.sqrt(second * v) + epsilon)
-
-    return jax.tree.map(moved, params, mu, nu), state._replace(count=count, mu=mu, nu=nu)
-
-
-_DECAYS = (FIRST_DECAY, SECOND_DECAY)
-"""Of Adam's moments."""
-
-
-def _moments(mu: Array, nu: Array, gradient: Array | RowGradient) -> tuple[Array, Array]:
-    """Adam's moments of a gradient g: averages of g and g² that forget by `_DECAYS`.
-
-    On a CPU, where every pass over a large table counts, its rows' gradient is added to them; on a
-    GPU it is spread over zeros, which then are one kernel's input.
-    """
-    if not isinstance(gradient, RowGradient):
-        return _average(mu, gradient, 1), _average(nu, gradient, 2)
-
-    def by_rows(mu: Array, nu: Array, gradient: RowGradient) -> tuple[Array, Array]:
-        rows, values = gradient.merged(mu.shape[1])
-        first, second = (
-            RowGradient(rows, (1.0 - decay) * values**order)
-            for order, decay in enumerate(_DECAYS, start=1)
-        )
-        return first.added_to(_DECAYS[0] * mu), second.added_to(_DECAYS[1] * nu)
-
-    def spread(mu: Array, nu: Array, gradient: RowGradient) -> tuple[Array, Array]:
-        dense = gradient.added_to(jnp.zeros_like(mu))
-        return _average(mu, dense, 1), _average(nu, dense, 2)
-
-    return jax.lax.platform_dependent(mu, nu, gradient, cpu=by_rows, default=spread)
-
-
-def _average(moment: Array, gradient: Array, order: int) -> Array:
-    decay = _DECAYS[order - 1]
-    return (1.0 - decay) * gradient**order + decay * moment
-
-
-def copied_every(period: int, clock: Clock, params: PyTree, target_params: PyTree) -> PyTree:
-    """The target network after an update: a copy of the online one at every `period`-th."""
-    due = (clock.updates + 1) % period == 0
-    return jax.tree.map(lambda new, old: jnp.where(due, new, old), params, target_params)
-
-
-def mass_outside(target: Atoms, z_min: Number, z_max: Number) -> Float[Array, ""]:
-    """Probability of a target beyond the support, which a categorical model cannot represent.
-
-    Rounding at the ends of a support does not count.
-    """
-    slack = 1e-4 * (z_max - z_min)
-    outside = (target.locations < z_min - slack) | (target.locations > z_max + slack)
-    return jnp.sum(jnp.where(outside, target.probs, 0.0))
-
-
-def check_learning(config: Any) -> None:
-    """Raise unless the settings that every agent has, and those with few choices, make sense."""
-    for name, hint in get_type_hints(type(config)).items():
-        if get_origin(hint) is Literal:
-            check_names(name, (getattr(config, name),), dict.fromkeys(get_args(hint)))
-    for width in config.hidden:
-        require_integer("width of each hidden layer", width, at_least=1)
-    for name in ("batch_size", "capacity", "burn_in", "target_period", "n_step", "channels"):
-        require_integer(name, getattr(config, name), at_least=1)
-    for name in ("priority_exponent", "importance_exponent"):
-        if not 0.0 <= getattr(config, name) <= 1.0:
-            raise InputError(f"need {name} in [0, 1], got {getattr(config, name)}")
-    for name in ("clip_norm", "he_slope"):
-        if not 0.0 <= getattr(config, name) < math.inf:
-            raise InputError(f"need a finite {name} >= 0, got {getattr(config, name)}")
-    if not 0.0 < config.adam_epsilon < math.inf:
-        raise InputError(f"need a finite adam_epsilon > 0, got {config.adam_epsilon}")
-
-
-def check_names(what: str, names: tuple[str, ...], table: Mapping[str, Any]) -> None:
+def check_names(what: str, names: Iterable[str], table: Iterable[str]) -> None:
     """Raise unless all names are in the table."""
     for name in names:
         if name not in table:
             raise InputError(f"need {what} from {', '.join(table)}, got {name!r}")
+
+
+def _check_setting(name: str, value: Any, hint: Any) -> None:
+    if get_origin(hint) is Literal:
+        check_names(name, (value,), get_args(hint))
+    elif get_origin(hint) is tuple:
+        for entry in value:
+            _check_setting(f"each of {name}", entry, get_args(hint)[0])
+    elif get_origin(hint) is Annotated:
+        kind, bounds = get_args(hint)
+        if kind is int:
+            require_integer(name, value, at_least=bounds.low)
+        elif value not in bounds:
+            raise InputError(f"need a finite {name}{bounds}, got {value!r}")

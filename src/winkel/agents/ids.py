@@ -1,164 +1,177 @@
 """IDS-C51: information-directed sampling (Nikolov et al. 2019), with the paper's information gain.
 
-An ensemble of bootstrapped DQN says how uncertain values are, a C51 model how noisy returns are.
-The action trades what it may cost for what it tells: argmin_a Δ̂(s, a)² / I(s, a).
+An ensemble of bootstrapped DQN estimates the uncertainty of values, a C51 model the noise of
+returns. The action minimises squared regret over information gain: argmin_a Δ̂(s, a)² / I(s, a).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.agents import base, descent, ensembles, images, single
-from winkel.agents.base import Number, Spec
-from winkel.agents.descent import Rule
-from winkel.agents.images import Shared
-from winkel.agents.information import (
-    NOISES,
-    information_gain,
-    noise_clipped,
-    noise_epsilon,
-    regret,
-    root_ratio,
-)
-from winkel.agents.settings import Settings
+from winkel.agents import base, learning, models
+from winkel.agents.learning import SharedBody
+from winkel.agents.optimizer import clip_by_global_norm
 from winkel.distributions import variance
-from winkel.errors import InputError, require_integer
-from winkel.exploration import epsilon_greedy, linear_decay
+from winkel.exploration import (
+    Scalar,
+    epsilon_greedy,
+    epsilon_schedule,
+    linear_schedule,
+    mask_unavailable,
+)
 from winkel.projections import Categorical
-from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Update
+from winkel.types import Batch, Clock, Decision, Estimates, Update
 
-__all__ = [
-    "IDS",
-    "NOISES",
-    "Config",
-    "Hyper",
-    "Learner",
-    "information_gain",
-    "noise_clipped",
-    "noise_epsilon",
-    "regret",
-    "root_ratio",
-]
+ADDED_VARIANCE = 1e-4
+"""ε_1, which the paper adds to the return variances."""
+LEAST_NOISE = 0.25
+"""Lower bound of ρ² in Nikolov et al."""
+LEAST_GAIN = 1e-5
+"""ε_2, which keeps the information gain from 0."""
+
+
+def noise_epsilon(
+    variances: Float[Array, " A"], available: Int[Array, ""] | None = None
+) -> Float[Array, " A"]:
+    """ρ_ε²: return variances relative to their mean, ε_1 added to both (App. B)."""
+    return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + _average(variances, available))
+
+
+def noise_clipped(
+    variances: Float[Array, " A"], available: Int[Array, ""] | None = None
+) -> Float[Array, " A"]:
+    """ρ²: return variances relative to their mean, at least 0.25; 1 if no return varies."""
+    average = _average(variances, available)
+    relative = jnp.where(average > 0, variances / average, 1.0)
+    return jnp.maximum(relative, LEAST_NOISE)
+
+
+def _average(variances: Float[Array, " A"], available: Int[Array, ""] | None) -> Float[Array, ""]:
+    """The mean over the available actions."""
+    if available is None:
+        return jnp.mean(variances)
+    there = jnp.arange(len(variances)) < available
+    return jnp.sum(jnp.where(there, variances, 0.0)) / available
+
+
+NOISES: Mapping[str, Callable[[Array, Array | None], Array]] = {
+    "epsilon": noise_epsilon,
+    "clipped": noise_clipped,
+}
+"""ρ² of every action, from the return variances of all."""
+
+
+def information_gain(
+    deviation: Float[Array, " A"], noise: Float[Array, " A"]
+) -> Float[Array, " A"]:
+    """I = log(1 + σ²/ρ²) + ε_2, from σ and ρ²."""
+    return jnp.log1p(deviation**2 / noise) + LEAST_GAIN
+
+
+def regret(
+    value: Float[Array, " A"],
+    deviation: Float[Array, " A"],
+    beta: Scalar,
+    available: Int[Array, ""] | None = None,
+) -> Float[Array, " A"]:
+    """Δ̂(a) = max_a' (μ(a') + β σ(a')) − (μ(a) − β σ(a)), an upper bound of the regret.
+
+    Never negative; with β = 0 it is exactly 0 for the greedy action.
+    """
+    best = jnp.max(mask_unavailable(value + beta * deviation, available))
+    return best - (value - beta * deviation)
+
+
+def root_ratio(regrets: Float[Array, " A"], gain: Float[Array, " A"]) -> Float[Array, " A"]:
+    """Δ̂ / I^½, which orders actions as Δ̂² / I does but does not round a small regret to 0.
+
+    So for β = 0 no other action ties with the greedy one.
+    """
+    return regrets / jnp.sqrt(gain)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Settings):
-    """What shapes the program. Defaults: the paper's settings for bsuite (table in App. B)."""
+class Config(base.Settings):
+    """Static settings. Defaults: the paper's for bsuite (table in App. B)."""
 
     noise: Literal["epsilon", "clipped"] = "epsilon"
-    """ρ² in the information gain: the paper's ρ_ε², or clipped as Nikolov et al. do."""
-    num_members: int = 20
-    """M of the ensemble of values, any number from 1."""
+    """ρ² in the information gain: the paper's ρ_ε², or clipped as in Nikolov et al."""
+    num_members: base.Count = 20
+    """M of the ensemble of values."""
     double: bool = False
     """A member's online network chooses the action that its target network evaluates."""
-    huber_width: float = 0.0
-    """Width of the Huber loss of the members' TD errors; 0 for the squared loss."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Hidden layers of every network of the ensemble."""
-    c51_hidden: tuple[int, ...] = (512,)
-    """Hidden layers of the C51 networks."""
+    huber_width: base.HuberWidth = 0.0
+    hidden: base.Hidden = (64, 64)
+    c51_hidden: base.Hidden = (512,)
+    """Widths of the hidden layers of the C51 networks."""
     num_atoms: int = 101
     """K of the C51 model."""
 
     def __post_init__(self) -> None:
-        base.check_learning(self)
-        base.check_names("noise", (self.noise,), NOISES)
-        require_integer("num_members", self.num_members, at_least=1)
-        for width in self.c51_hidden:
-            require_integer("width of each hidden layer of C51", width, at_least=1)
-        if not 0.0 <= self.huber_width < float("inf"):
-            raise InputError(f"need a finite huber_width >= 0, got {self.huber_width}")
+        super().__post_init__()
         Categorical.spanning(self.num_atoms, 0.0, 1.0)
 
 
 class Hyper(NamedTuple):
-    """What one tunes."""
+    """Hyperparameters, traced; those of C51 are named so, the others are the ensemble's."""
 
-    learning_rate: Number = 1e-3
-    """Of the ensemble."""
-    c51_learning_rate: Number = 5e-4
-    gamma: Number = 0.99
-    prior_scale: Number = 20.0
-    """Of the ensemble."""
-    c51_prior_scale: Number = 5.0
-    mask_probability: Number = 1.0
-    """Chance of each member to learn from a transition; all learn from all in bsuite."""
-    beta: Number = 5.0
-    beta_final: Number = 0.0
-    beta_decay: Number = 1 / 3
-    """Share of the horizon over which β falls linearly."""
-    epsilon: Number = 0.0
-    """Chance of an action that is not chosen so."""
-    epsilon_final: Number = 0.0
-    epsilon_steps: Number = 0.0
-    """Steps over which ε falls to its final value; with 0 it stays what it is."""
-    z_min: Number = base.BY_ENVIRONMENT
-    z_max: Number = base.BY_ENVIRONMENT
-    """Support of C51."""
+    learning_rate: base.LearningRate = 1e-3
+    c51_learning_rate: base.LearningRate = 5e-4
+    gamma: base.Discount = 0.99
+    prior_scale: base.PriorScale = 20.0
+    c51_prior_scale: base.PriorScale = 5.0
+    mask_probability: base.Probability = 1.0
+    """Probability that a member learns from a transition; 1 in bsuite."""
+    beta: base.NonNegative = 5.0
+    """β of the regret at the start."""
+    beta_final: base.NonNegative = 0.0
+    """β after its decay."""
+    beta_decay: base.HorizonShare = 1 / 3
+    epsilon: base.Epsilon = 0.0
+    epsilon_final: base.Epsilon = 0.0
+    epsilon_steps: base.EpsilonSteps = 0.0
+    z_min: base.Support = base.BY_ENVIRONMENT
+    z_max: base.Support = base.BY_ENVIRONMENT
 
 
 class Learner(NamedTuple):
     """Two models that learn side by side, on images as heads of one body."""
 
-    ensemble: ensembles.Learner
-    c51: single.Learner
-    shared: Shared | None = None
-
-
-class Beliefs(NamedTuple):
-    """What both models say about one observation.
-
-    Attributes:
-        value: μ, the mean of the ensemble.
-        spread: σ, its standard deviation.
-        returns: C51's distributions, [A, K].
-        gain: I.
-    """
-
-    value: Float[Array, " A"]
-    spread: Float[Array, " A"]
-    returns: Atoms
-    gain: Float[Array, " A"]
+    ensemble: learning.Learner
+    c51: learning.Learner
+    shared: SharedBody | None = None
 
 
 @dataclass(frozen=True)
 class IDS:
-    """Bootstrapped DQN and C51, whose ratio of squared regret to information chooses."""
+    """Bootstrapped DQN and C51, whose ratio of squared regret to information gain chooses."""
 
     config: Config
-    spec: Spec
+    spec: base.Spec
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks, all with priors; the target networks start as copies."""
         key_ensemble, key_c51, key_body = (jax.random.fold_in(key, use) for use in range(3))
-        config = self.config
-        ensemble = ensembles.init(
-            key_ensemble,
-            self.spec,
-            config,
-            count=config.num_members,
-            hidden=config.hidden,
-            prior=True,
+        config, spec = self.config, self.spec
+        members, hidden, c51_hidden = config.num_members, config.hidden, config.c51_hidden
+        ensemble = learning.init_learner(
+            key_ensemble, spec, config, hidden=hidden, columns=1, members=members, prior=True
         )
-        c51 = single.init(
-            key_c51,
-            self.spec,
-            config,
-            hidden=config.c51_hidden,
-            num_atoms=config.num_atoms,
-            prior=True,
+        c51 = learning.init_learner(
+            key_c51, spec, config, hidden=c51_hidden, columns=config.num_atoms, prior=True
         )
         return Learner(
             ensemble=ensemble._replace(shared=None),
             c51=c51._replace(shared=None),
-            shared=images.init(key_body, self.spec, config),
+            shared=learning.init_body(key_body, spec, config),
         )
 
     def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
-        """Nothing to remember."""
+        """No state."""
         return ()
 
     def act(
@@ -171,16 +184,15 @@ class IDS:
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
-        """argmin_a Δ̂² / I or with probability ε any, and a draw of which members will learn."""
-        beliefs = self._beliefs(learner, obs, hyper)
-        available = self.spec.available
-        lost = regret(beliefs.value, beliefs.spread, self._beta(clock, hyper), available)
-        ratio = root_ratio(lost, beliefs.gain)
-        score = base.possible(-ratio, available)
+        """argmin_a Δ̂² / I, or with probability ε a random action; draw a mask for the members."""
+        found = self.estimates(learner, obs, hyper)
+        available, beta = self.spec.available, self._beta(clock, hyper)
+        regrets = regret(found.value, found.disagreement, beta, available)
+        score = mask_unavailable(-root_ratio(regrets, found.bonus), available)
         key_explore = jax.random.fold_in(key, 0)
         decision = Decision(
-            action=epsilon_greedy(key_explore, score, base.epsilon(clock, hyper), available),
-            extras=ensembles.draw_mask(key, self.config.num_members, hyper.mask_probability),
+            action=epsilon_greedy(key_explore, score, epsilon_schedule(clock, hyper), available),
+            extras=models.draw_mask(key, self.config.num_members, hyper.mask_probability),
         )
         return decision, actor
 
@@ -191,59 +203,48 @@ class IDS:
 
         A body gets both gradients, and the ensemble's learning rate.
         """
-        config, size = self.config, len(batch.weights)
-        seen = images.see(learner.shared, batch.transitions)
-        told = ensembles.lesson(
-            learner.ensemble,
-            seen,
-            batch.weights,
-            masks=batch.transitions.extras,
-            gamma=hyper.gamma,
-            prior_scale=hyper.prior_scale,
-            double=config.double,
-            huber_width=config.huber_width,
-            available=self.spec.available,
-        )
-        told_c51, metrics = single.lesson(
-            self._projection(hyper),
-            learner.c51,
-            seen,
-            batch.weights,
-            gamma=hyper.gamma,
-            prior_scale=hyper.c51_prior_scale,
-            available=self.spec.available,
-        )
-        torso = descent.pulled(seen, descent.summed(told.slopes, told_c51.slopes))
-        gradients, gradients_c51, torso = descent.clipped(
-            (told.gradients, told_c51.gradients, torso),
-            (learner.ensemble.params, learner.c51.params, descent.of_torso(seen)),
+        config, available = self.config, self.spec.available
+        inputs = learning.encode(learner.shared, batch.transitions)
+        of_values = models.td_gradient(
+            learner.ensemble, inputs, batch.weights, batch.transitions.extras, hyper.gamma,
+            hyper.prior_scale, config.double, config.huber_width, available,
+        )  # fmt: skip
+        of_c51, metrics = models.distributional_gradient(
+            self._projection(hyper), learner.c51, inputs, batch.weights, hyper.gamma,
+            hyper.c51_prior_scale, double=True, available=available,
+        )  # fmt: skip
+        in_ensemble, in_c51, in_torso = clip_by_global_norm(
+            (of_values.params, of_c51.params, learning.torso_gradient(inputs, of_values, of_c51)),
             config.clip_norm,
         )
-        rule = Rule.of(config, hyper.learning_rate, size)
-        rule_c51 = Rule.of(config, hyper.c51_learning_rate, size)
+        rate, c51_rate = hyper.learning_rate, hyper.c51_learning_rate
         learner = Learner(
-            ensemble=descent.stepped(learner.ensemble, gradients, clock, rule),
-            c51=descent.stepped(learner.c51, gradients_c51, clock, rule_c51),
-            shared=descent.body_stepped(seen.shared, torso, clock, rule),
+            ensemble=learning.step_networks(learner.ensemble, in_ensemble, clock, config, rate),
+            c51=learning.step_networks(learner.c51, in_c51, clock, config, c51_rate),
+            shared=learning.step_body(inputs.shared, in_torso, clock, config, rate),
         )
-        update = Update(
-            priorities=told.losses + told_c51.losses,
-            metrics={
-                "loss": told.total + metrics["loss"],
-                "clipped": metrics["clipped"],
-                "beta": self._beta(clock, hyper),
-            },
-        )
-        return learner, update
+        metrics = {
+            "loss": of_values.loss + metrics["loss"],
+            "clipped": metrics["clipped"],
+            "beta": self._beta(clock, hyper),
+        }
+        return learner, Update(priorities=of_values.losses + of_c51.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """μ of the ensemble, C51's distributions, σ as disagreement and I as bonus."""
-        beliefs = self._beliefs(learner, obs, hyper)
+        ensemble, c51 = learner.ensemble, learner.c51
+        obs = learning.features(learner.shared, obs)
+        values = models.values(ensemble.params, ensemble.prior, obs, hyper.prior_scale)
+        returns = models.return_distributions(
+            self._projection(hyper), c51.params, c51.prior, obs, hyper.c51_prior_scale
+        )
+        deviation = jnp.std(values, axis=0)
+        noise = NOISES[self.config.noise](jax.vmap(variance)(returns), self.spec.available)
         return Estimates(
-            value=beliefs.value,
-            members=jax.tree.map(lambda x: x[None], beliefs.returns),
-            disagreement=beliefs.spread,
-            bonus=beliefs.gain,
+            value=jnp.mean(values, axis=0),
+            members=jax.tree.map(lambda x: x[None], returns),
+            disagreement=deviation,
+            bonus=information_gain(deviation, noise),
         )
 
     def member_names(self) -> tuple[str, ...]:
@@ -255,20 +256,4 @@ class IDS:
         return Categorical(num_atoms=self.config.num_atoms, z_min=z_min, z_max=z_max)
 
     def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-        return linear_decay(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
-
-    def _beliefs(self, learner: Learner, obs: Array, hyper: Hyper) -> Beliefs:
-        ensemble, c51 = learner.ensemble, learner.c51
-        seen = images.features(learner.shared, obs)
-        values = ensembles.values(ensemble.params, ensemble.prior, seen, hyper.prior_scale)
-        returns = single.predict(
-            self._projection(hyper), c51.params, c51.prior, seen, hyper.c51_prior_scale
-        )
-        spread = jnp.std(values, axis=0)
-        noise = NOISES[self.config.noise](jax.vmap(variance)(returns), self.spec.available)
-        return Beliefs(
-            value=jnp.mean(values, axis=0),
-            spread=spread,
-            returns=returns,
-            gain=information_gain(spread, noise),
-        )
+        return linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)

@@ -1,26 +1,126 @@
 """PE-DQN: deep exploration by the disagreement of a diverse projection ensemble.
 
-Zanger, Böhmer and Spaan (2024), section 4 and Algorithm 1. The members' models of the return
-distribution share one mixture target; how far they are apart in w_1 is an intrinsic reward, whose
-discounted sum along the exploring policy a second ensemble learns: the bonus of eq. 13.
+Zanger, Böhmer and Spaan (2024), section 5, Algorithm 1 and App. B. Comments name the lines of
+Algorithm 1: lines 1–4 are `init`, `Config` and `Hyper`, lines 8–11 `act`, lines 14–24 `update`.
+Lines 5–7, 12–13 and 25–27 (buffer, environment, sampling) are `winkel.training`, for all agents.
+
+The listing is simplified; this is the agent of the paper's experiments, as App. B describes it:
+
+- Line 23 says MSE for the bonus. Here the bonus is a projection ensemble of its own, learned with
+  the losses of eqs. 11–12 ("Distributional estimation of bonuses").
+- Line 22 follows the greedy a'. Here it is the exploratory a'_ε of eq. 13 (same paragraph).
+- Lines 10 and 21–22 learn w_avg as a reward. Here it is added to the network's output b_raw, b_φ =
+  b_raw + w_avg ("Intrinsic reward priors"); `intrinsic_reward="learned"` is the listing's version.
+- Lines 8 and 14–15: fixed prior networks are added to the outputs of the quantile model.
+- Line 4: β decays linearly over a third of the horizon ("Bonus decay"), see `PEDQN._beta`.
+
+What the paper leaves open is in decision 014.
 """
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from winkel.agents import base, fused, images
-from winkel.agents.base import Spec
-from winkel.agents.descent import Rule, descended, differentiated
-from winkel.agents.intrinsic import Moments
-from winkel.agents.projection_ensemble import Beliefs, Config, Hyper, Learner, Models, Params
-from winkel.agents.settings import Settings
-from winkel.exploration import epsilon_greedy, linear_decay
+from winkel import kernels
+from winkel.agents import base, learning
+from winkel.agents.learning import Learner, RunningMoments
+from winkel.agents.models import at_action, mass_outside, select_action
+from winkel.distributions import bootstrap, disagreement, mean, mixture
+from winkel.errors import require_integer
+from winkel.exploration import epsilon_greedy, epsilon_schedule, linear_schedule, mask_unavailable
 from winkel.networks import Ensemble
-from winkel.types import Batch, Clock, Decision, Estimates, Image, Update
+from winkel.networks.mlp import add_prior
+from winkel.projections import PROJECTIONS, Categorical, Projection
+from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Transition, Update
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(base.Settings):
+    """Static settings. Defaults: the paper's for bsuite (table in App. B)."""
+
+    projections: tuple[str, ...] = ("quantile", "categorical")
+    """The members: names from the table of projections, two or more."""
+    priors: tuple[str, ...] = ("quantile",)
+    """Projections whose value models have a prior function; () for none."""
+    backup: Literal["mixture", "independent"] = "mixture"
+    """Target of each member: that of the mixture (eq. 10), or its own."""
+    propagate: bool = True
+    """Learn the bonus as a sum of future disagreement; else the disagreement is the bonus."""
+    intrinsic_reward: Literal["prior", "learned"] = "prior"
+    """Add the disagreement to the bonus network's output, or let the network learn it."""
+    episodic_bonus: bool = True
+    """The bonus after the end of an episode is 0."""
+    normalise_intrinsic: bool = False
+    """Divide the disagreement, as a reward, by its running standard deviation."""
+    average_bonus: bool = False
+    """The bonus is a discounted average of such rewards, 1 − γⁿ times their sum."""
+    distance: Literal["exact", "grid"] = "exact"
+    """w_1 of the members, or of their projections onto the categorical grid."""
+    huber_width: base.HuberWidth = 0.0
+    hidden: base.Hidden = (512,)
+    num_atoms: int = 101
+    """K, of each member."""
+    kernels: bool = True
+    """Use `winkel.kernels` on a GPU, if they support the configuration."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        base.check_names("projections", self.projections, PROJECTIONS)
+        require_integer("number of projections", len(self.projections), at_least=2)
+        for name in self.projections:
+            PROJECTIONS[name].spanning(self.num_atoms, 0.0, 1.0)
+        base.check_names("priors", self.priors, self.projections)
+
+    @property
+    def prior_members(self) -> tuple[int, ...]:
+        """Indices of the members with a prior."""
+        return tuple(i for i, name in enumerate(self.projections) if name in self.priors)
+
+
+class Hyper(NamedTuple):
+    """Hyperparameters, traced."""
+
+    learning_rate: base.LearningRate = 5e-4
+    gamma: base.Discount = 0.99
+    prior_scale: base.PriorScale = 20.0
+    beta: base.NonNegative = 5.0
+    """β of eq. 13 at the start."""
+    beta_final: base.NonNegative = 0.0
+    """β after its decay."""
+    beta_decay: base.HorizonShare = 1 / 3
+    epsilon: base.Epsilon = 0.0
+    epsilon_final: base.Epsilon = 0.0
+    epsilon_steps: base.EpsilonSteps = 0.0
+    z_min: base.Support = base.BY_ENVIRONMENT
+    z_max: base.Support = base.BY_ENVIRONMENT
+
+
+class Params(NamedTuple):
+    """θ and φ."""
+
+    value: Ensemble
+    bonus: Ensemble | None
+
+
+class Targets(NamedTuple):
+    """What the networks learn at one transition.
+
+    Attributes:
+        value: target distribution of each value member.
+        bonus: target distribution of all bonus members; None without propagation.
+        clipped: mass of the value targets outside of the support, a metric.
+        disagreement: w_avg(s', a'_ε), for the running moments.
+    """
+
+    value: list[Atoms]
+    bonus: Atoms | None
+    clipped: Float[Array, ""]
+    disagreement: Float[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -28,36 +128,39 @@ class PEDQN:
     """A projection ensemble whose propagated disagreement is the bonus of optimistic choice."""
 
     config: Config
-    spec: Spec
-    resting: bool = False
-    """Whether the bonus is no longer learned, with the kernels only; see `at_rest`."""
-
-    @property
-    def models(self) -> Models:
-        """What the networks' outputs mean."""
-        return Models(self.config, self.spec)
+    spec: base.Spec
+    bonus_frozen: bool = False
+    """Whether the bonus is no longer learned; only with kernels, see `with_frozen_bonus`."""
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
-        """Independent networks; the target networks start as copies."""
+        """Lines 1–3: independent networks; the target networks start as copies."""
         key_value, key_bonus, key_prior, key_body = (
             jax.random.fold_in(key, use) for use in range(4)
         )
-        members, carriers = len(self.config.projections), len(self.config.carriers)
+        config, spec = self.config, self.spec
+        members, priors = len(config.projections), len(config.prior_members)
+
+        def networks(key: PRNGKeyArray, count: int) -> Ensemble:
+            aligned = kernels.supports(config, spec)
+            return learning.init_ensemble(
+                key, count, spec, config, config.hidden, config.num_atoms, aligned
+            )
+
         params = Params(
-            value=self._networks(key_value, members),
-            bonus=self._networks(key_bonus, members) if self.config.propagate else None,
+            value=networks(key_value, members),
+            bonus=networks(key_bonus, members) if config.propagate else None,
         )
         return Learner(
             params=params,
             target_params=params,
-            prior=self._priors(key_prior, carriers) if carriers else None,
-            opt_state=base.init_adam(params),
-            shared=images.init(key_body, self.spec, self.config),
-            intrinsic=Moments.empty() if self.config.normalise_intrinsic else None,
+            prior=networks(key_prior, priors).tabulate() if priors else None,
+            opt_state=learning.init_optimizer(params),
+            shared=learning.init_body(key_body, spec, config),
+            intrinsic=RunningMoments.init() if config.normalise_intrinsic else None,
         )
 
     def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
-        """Nothing to remember."""
+        """No state."""
         return ()
 
     def act(
@@ -70,106 +173,228 @@ class PEDQN:
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
-        """Optimistic choice, eq. 13, or with probability ε any."""
-        if self._has_kernels():
-            value, bonus = fused.judge_one(
-                self.config, self.spec, learner, obs, hyper, self.resting
+        """Lines 8–11; with probability ε a random action."""
+        # Lines 8–10: Q(s, ·) and b_φ(s, ·).
+        if fused := self._kernels():
+            value, bonus = fused.value_and_bonus(
+                self.config, self.spec, learner, obs, hyper, bonus_frozen=self.bonus_frozen
             )
         else:
-            beliefs = self._believed(learner, obs, hyper)
-            value, bonus = beliefs.value, beliefs.bonus
+            predicted = self.estimates(learner, obs, hyper)
+            value, bonus = predicted.value, predicted.bonus
+        # Line 11 and eq. 13: argmax_a Q(s, a) + β b_φ(s, a).
         available = self.spec.available
-        score = base.possible(value, available) + self._beta(clock, hyper) * bonus
-        action = epsilon_greedy(key, score, base.epsilon(clock, hyper), available)
+        score = mask_unavailable(value, available) + self._beta(clock, hyper) * bonus
+        action = epsilon_greedy(key, score, epsilon_schedule(clock, hyper), available)
         return Decision(action=action), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
-        """One step on the sum of all models' losses (Algorithm 1, lines 13–24)."""
-        if self._has_kernels():
-            return fused.update(self.config, self.spec, learner, batch, clock, hyper, self.resting)
+        """Lines 14–24, for a batch."""
         beta = self._beta(clock, hyper)
-        seen = images.see(learner.shared, batch.transitions)
+        if fused := self._kernels():
+            return fused.update(
+                self.config, self.spec, learner, batch, clock, beta, hyper,
+                bonus_frozen=self.bonus_frozen,
+            )  # fmt: skip
+
+        # Lines 15–18 and 21–22: targets.
+        inputs = learning.encode(learner.shared, batch.transitions)
         decay = jnp.broadcast_to(jnp.asarray(batch.decay), batch.weights.shape)
-        targets = jax.vmap(lambda *of: self.models.targets(learner, of[0], beta, hyper, *of[1:]))(
-            seen.transitions, seen.later, decay
+        target = partial(self.targets, learner, beta, hyper)
+        targets = jax.vmap(target)(inputs.transitions, inputs.target_next_obs, decay)
+
+        # Lines 14, 19–20 and 23: l_1 + l_2 + l_3, averaged over the batch, and its gradient.
+        loss = partial(self.loss, learner.prior, hyper)
+        params, weights = learner.params, batch.weights
+        gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
+
+        # Line 24: a step of Adam on θ and φ; θ̃ and φ̃ become copies every `target_period` updates.
+        learner = learning.optimizer_step(
+            learner, inputs, gradients, clock, self.config, hyper.learning_rate
+        )
+        if learner.intrinsic is not None:
+            learner = learner._replace(intrinsic=learner.intrinsic.update(targets.disagreement))
+        metrics = {"loss": gradients.loss, "beta": beta, "clipped": jnp.mean(targets.clipped)}
+        return learner, Update(priorities=gradients.losses, metrics=metrics)
+
+    def predict(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
+        """Predict by the online networks for one observation, or for the features of an image."""
+        # Lines 8–9 and 16: η_θi(s, ·), and Q(s, ·) as the mean of their mixture.
+        members = self._value_distributions(learner.params, learner.prior, obs, hyper)
+        value = jax.vmap(mean)(mixture(members))
+        # w_avg(s, ·), the average w_1 of two members (section 5.1); line 21 for M = 2.
+        apart = self._disagreement(members, hyper)
+        # Line 10: b_φ(s, ·), by default b_raw(s, ·) + w_avg(s, ·); w_avg alone without propagation.
+        bonus = self._intrinsic_reward(apart, learner, hyper)
+        if learner.params.bonus is not None:
+            raw = jax.vmap(mean)(mixture(self._bonus_distributions(learner.params, obs, hyper)))
+            bonus = raw + bonus if self.config.intrinsic_reward == "prior" else raw
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+        return Estimates(value=value, members=stacked, disagreement=apart, bonus=bonus)
+
+    def targets(
+        self,
+        learner: Learner,
+        beta: Array,
+        hyper: Hyper,
+        transition: Transition,
+        target_next_obs: Array,
+        decay: Float[Array, ""] | float = 1.0,
+    ) -> Targets:
+        """Targets of one transition: actions by the online networks, distributions by the target's.
+
+        `target_next_obs` is s' for the target networks, which on images have their own features.
+        `decay` is γⁿ⁻¹ for a sample of n steps, without regard to termination. Of the n steps, the
+        bonus counts only the disagreement at the last state.
+        """
+        config, available, target_params = self.config, self.spec.available, learner.target_params
+        # Line 15: η_θ̃i(s', ·).
+        successors = self._value_distributions(target_params, learner.prior, target_next_obs, hyper)
+        # Line 16: Q(s', ·) by the online networks.
+        online = self.predict(learner, transition.next_obs, hyper)
+        # Line 17: a' = argmax_a Q(s', a), and a'_ε of eq. 13 for the bonus.
+        value = mask_unavailable(online.value, available)
+        greedy, exploratory = jnp.argmax(value), jnp.argmax(value + beta * online.bonus)
+        # Line 18 and eq. 10: r + γ Z, Z from the mixture at (s', a'), is every member's target.
+        if config.backup == "mixture":
+            chosen = [at_action(mixture(successors), greedy)] * len(successors)
+        else:  # "independent": each member's own distribution at its own greedy action
+            means = jax.vmap(jax.vmap(mean))(online.members)
+            own = jnp.argmax(mask_unavailable(means, available), axis=-1)
+            chosen = [at_action(z, action) for z, action in zip(successors, own, strict=True)]
+        discount = hyper.gamma * transition.discount
+        value_targets = [bootstrap(transition.reward, discount, z) for z in chosen]
+
+        # Lines 21–22: γ (b_raw + w_avg)(s', a'_ε), as w_avg(s, a) is added to the output at (s, a);
+        # learned, w_avg(s, a) + γ b(s', a'_ε).
+        bonus_target = None
+        if config.propagate:
+            raw = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
+            raw = at_action(raw, exploratory)
+            remaining = transition.discount if config.episodic_bonus else decay
+            discount = jnp.asarray(hyper.gamma) * remaining
+            if config.intrinsic_reward == "prior":
+                apart = online.disagreement[exploratory]
+                reward = discount * self._intrinsic_reward(apart, learner, hyper)
+            else:
+                params, obs = learner.params, transition.obs
+                members = self._value_distributions(params, learner.prior, obs, hyper)
+                apart = self._disagreement(members, hyper)[transition.action]
+                reward = self._intrinsic_reward(apart, learner, hyper)
+            bonus_target = bootstrap(reward, discount, raw)
+        return Targets(
+            value=value_targets,
+            bonus=bonus_target,
+            clipped=mass_outside(mixture(value_targets), hyper.z_min, hyper.z_max),
+            disagreement=online.disagreement[exploratory],
         )
 
-        def loss(params: Params, obs: Array) -> tuple[Float[Array, ""], Float[Array, " B"]]:
-            losses = jax.vmap(lambda t, y: self.models.loss(params, learner.prior, t, y, hyper))(
-                seen.transitions._replace(obs=obs), targets
-            )
-            return jnp.mean(batch.weights * losses), losses
-
-        lesson = differentiated(loss, learner.params, seen)
-        rule = Rule.of(self.config, hyper.learning_rate, self.config.batch_size)
-        learner = descended(learner, seen, lesson, clock, rule)
-        if learner.intrinsic is not None:
-            moments = learner.intrinsic.with_batch(targets.disagreement)
-            learner = learner._replace(intrinsic=moments)
-        metrics = {"loss": lesson.total, "beta": beta, "clipped": jnp.mean(targets.clipped)}
-        return learner, Update(priorities=lesson.losses, metrics=metrics)
+    def loss(
+        self,
+        prior: Ensemble | None,
+        hyper: Hyper,
+        params: Params,
+        transition: Transition,
+        targets: Targets,
+    ) -> Float[Array, ""]:
+        """The sum of all members' losses at one transition."""
+        # Line 14: θ_i(s, a).
+        outputs = self._value_outputs(params, prior, transition.obs, hyper)
+        theta = select_action(outputs, transition.action)
+        # Lines 19–20: eq. 11 for quantile members, eq. 12 for categorical ones.
+        total = jnp.zeros(())
+        projections = self._projections(hyper.z_min, hyper.z_max)
+        for projection, theta_i, target in zip(projections, theta, targets.value, strict=True):
+            total = total + projection.loss(theta_i, target)
+        # Line 23, by eqs. 11–12 instead of MSE.
+        if params.bonus is not None and targets.bonus is not None:
+            phi = select_action(params.bonus(transition.obs), transition.action)
+            for projection, phi_i in zip(self._bonus_projections(hyper), phi, strict=True):
+                total = total + projection.loss(phi_i, targets.bonus)
+        return total
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """Members, their disagreement w_avg, and the bonus b_φ."""
-        beliefs = self._believed(learner, obs, hyper)
-        return Estimates(
-            value=beliefs.value,
-            members=jax.tree.map(lambda *leaves: jnp.stack(leaves), *beliefs.members),
-            disagreement=beliefs.disagreement,
-            bonus=beliefs.bonus,
-        )
+        return self.predict(learner, learning.features(learner.shared, obs), hyper)
 
     def member_names(self) -> tuple[str, ...]:
         """The projections."""
         return self.config.projections
 
-    def settled(self, progress: float, hyper: Hyper) -> bool:
-        """Whether β is 0 from now on: what is done depends on the values alone."""
-        return self._has_kernels() and bool(
-            hyper.beta_final == 0.0 and progress >= hyper.beta_decay
-        )
+    def can_freeze_bonus(self, progress: float, hyper: Hyper) -> bool:
+        """Whether β is 0 from now on, so that actions and values do not depend on the bonus."""
+        unused = hyper.beta_final == 0.0 and progress >= hyper.beta_decay
+        return self._kernels() is not None and bool(unused)
 
-    def at_rest(self) -> "PEDQN":
-        """The same agent for when it has settled: the bonus stays as it is."""
-        return dataclasses.replace(self, resting=True)
+    def with_frozen_bonus(self) -> "PEDQN":
+        """The same agent without learning the bonus."""
+        return replace(self, bonus_frozen=True)
 
-    def _networks(self, key: PRNGKeyArray, count: int) -> Ensemble:
-        return images.networks(
-            key,
-            count,
-            self.spec,
-            self.config,
-            self.config.hidden,
-            (self.spec.num_actions, self.config.num_atoms),
-            aligned=self._knows_kernels(),
-        )
+    settled, at_rest = can_freeze_bonus, with_frozen_bonus  # old names, see `base.Settling`
 
-    def _priors(self, key: PRNGKeyArray, count: int) -> Ensemble:
-        networks = self._networks(key, count)
-        return Ensemble(members=jax.vmap(base.tabulated)(networks.members))
+    def _kernels(self) -> ModuleType | None:
+        """Lines 8–10 and 14–24 as GPU kernels (decision 015), if they support this agent."""
+        if not kernels.supports(self.config, self.spec) or jax.default_backend() != "gpu":
+            return None
+        from winkel.kernels import pe_dqn as fused  # imports Triton
 
-    def _knows_kernels(self) -> bool:
-        config = self.config
-        return (
-            config.kernels
-            and fused.supports(config, self.spec)
-            and not isinstance(self.spec.observation, Image)
-            and config.adam_epsilon == Settings.adam_epsilon
-            and not config.clip_norm
-            and not config.normalise_intrinsic
-            and not config.average_bonus
-            and (config.n_step == 1 or config.episodic_bonus)
-        )
-
-    def _has_kernels(self) -> bool:
-        return self._knows_kernels() and jax.default_backend() == "gpu"
+        return fused
 
     def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-        return linear_decay(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
+        """β: linear from `beta` to `beta_final` over the share `beta_decay` of the horizon."""
+        return linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
 
-    def _believed(self, learner: Learner, obs: Array, hyper: Hyper) -> Beliefs:
-        """What the online networks say about an observation as it comes."""
-        seen = images.features(learner.shared, obs)
-        return self.models.beliefs(learner.params, learner.prior, seen, hyper, learner.intrinsic)
+    def _bonus_projections(self, hyper: Hyper) -> list[Projection]:
+        """A bonus is never negative, and at most a few times the range of the values."""
+        return self._projections(0.0, 2.0 * (hyper.z_max - hyper.z_min))
+
+    def _projections(self, z_min: Any, z_max: Any) -> list[Projection]:
+        """One for each member; the categorical ones have the support [z_min, z_max]."""
+        size, width = self.config.num_atoms, self.config.huber_width
+        made: list[Any] = [
+            PROJECTIONS[name].spanning(size, z_min, z_max) for name in self.config.projections
+        ]
+        return [replace(p, huber_width=width) if hasattr(p, "huber_width") else p for p in made]
+
+    def _value_outputs(
+        self, params: Params, prior: Ensemble | None, obs: Array, hyper: Hyper
+    ) -> Float[Array, "M A K"]:
+        added = None if prior is None else prior(obs)
+        return add_prior(params.value(obs), added, hyper.prior_scale, self.config.prior_members)
+
+    def _value_distributions(
+        self, params: Params, prior: Ensemble | None, obs: Array, hyper: Hyper
+    ) -> list[Atoms]:
+        theta = self._value_outputs(params, prior, obs, hyper)
+        return _decode(self._projections(hyper.z_min, hyper.z_max), theta)
+
+    def _bonus_distributions(self, params: Params, obs: Array, hyper: Hyper) -> list[Atoms]:
+        assert params.bonus is not None
+        return _decode(self._bonus_projections(hyper), params.bonus(obs))
+
+    def _disagreement(self, members: list[Atoms], hyper: Hyper) -> Float[Array, " A"]:
+        """w_avg = 1/(M (M − 1)) Σ_ij w_1(η_i, η_j) of every action."""
+        if self.config.distance == "grid":
+            grid = Categorical.spanning(self.config.num_atoms, hyper.z_min, hyper.z_max)
+            members = [jax.vmap(grid.project)(member) for member in members]
+        return jax.vmap(lambda *atoms: disagreement(atoms))(*members)
+
+    def _intrinsic_reward(
+        self, apart: Float[Array, "*A"], learner: Learner, hyper: Hyper
+    ) -> Float[Array, "*A"]:
+        """Disagreement as a reward: normalised and scaled if the configuration says so."""
+        if learner.intrinsic is not None:
+            apart = apart / learner.intrinsic.deviation
+        if self.config.average_bonus and self.config.propagate:
+            apart = (1.0 - hyper.gamma**self.config.n_step) * apart
+        return apart
+
+
+def _decode(projections: list[Projection], theta: Float[Array, "M A K"]) -> list[Atoms]:
+    """The distributions [A, K] of each member."""
+    return [
+        jax.vmap(projection.decode)(outputs)
+        for projection, outputs in zip(projections, theta, strict=True)
+    ]

@@ -6,108 +6,81 @@ Learned by quantile regression, eq. 11 of the paper with a single member; acts �
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from winkel.agents import base, images, single
-from winkel.agents.base import Number, Spec
-from winkel.agents.settings import Settings
-from winkel.agents.single import Learner
-from winkel.exploration import epsilon_greedy, falling, linear_decay
+from winkel.agents import base, learning, models
+from winkel.agents.learning import Learner
+from winkel.exploration import epsilon_schedule
 from winkel.projections import Quantile
-from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Update
+from winkel.types import Atoms, Batch, Clock, Estimates, Update
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Settings):
-    """What shapes the program. Defaults: as the quantile model of the paper's PE-DQN."""
+class Config(base.Settings):
+    """Static settings. Defaults: as the quantile model of the paper's PE-DQN."""
 
     double: bool = True
     """The online network chooses the action that the target network evaluates."""
-    huber_width: float = 0.0
-    """Width of the Huber loss; 0 for plain quantile regression."""
-    hidden: tuple[int, ...] = (512,)
-    """Hidden layers of every network."""
+    huber_width: base.HuberWidth = 0.0
+    hidden: base.Hidden = (512,)
     num_atoms: int = 101
     """K."""
 
     def __post_init__(self) -> None:
-        base.check_learning(self)
-        Quantile(num_atoms=self.num_atoms, huber_width=self.huber_width)
+        super().__post_init__()
+        Quantile(num_atoms=self.num_atoms)
 
 
 class Hyper(NamedTuple):
-    """What one tunes."""
+    """Hyperparameters, traced."""
 
-    learning_rate: Number = 5e-4
-    gamma: Number = 0.99
-    epsilon: Number = 1.0
-    epsilon_final: Number = 0.05
-    epsilon_decay: Number = 0.1
-    """Share of the horizon over which ε falls linearly."""
-    epsilon_steps: Number = 0.0
-    """Steps over which it does, in place of that share; 0 for the share."""
+    learning_rate: base.LearningRate = 5e-4
+    gamma: base.Discount = 0.99
+    epsilon: base.Epsilon = 1.0
+    epsilon_final: base.Epsilon = 0.05
+    epsilon_decay: base.HorizonShare = 0.1
+    epsilon_steps: base.EpsilonSteps = 0.0
 
 
 @dataclass(frozen=True)
-class QRDQN:
+class QRDQN(base.GreedyAgent):
     """A quantile model, acted on ε-greedily."""
 
     config: Config
-    spec: Spec
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
-        """A fresh network without a prior."""
-        return single.init(
-            key,
-            self.spec,
-            self.config,
-            hidden=self.config.hidden,
-            num_atoms=self.config.num_atoms,
-            prior=False,
+        """One network without a prior; the target network starts as a copy."""
+        hidden, columns = self.config.hidden, self.config.num_atoms
+        return learning.init_learner(
+            key, self.spec, self.config, hidden=hidden, columns=columns, prior=False
         )
 
-    def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
-        """Nothing to remember."""
-        return ()
-
-    def act(
-        self,
-        learner: Learner,
-        actor: tuple[()],
-        obs: Array,
-        first: Bool[Array, ""],
-        clock: Clock,
-        hyper: Hyper,
-        key: PRNGKeyArray,
-    ) -> tuple[Decision, tuple[()]]:
-        """The action of the highest mean, or with probability ε any."""
-        available = self.spec.available
-        value = base.possible(single.action_values(self._predict(learner, obs)), available)
-        action = epsilon_greedy(key, value, self._epsilon(clock, hyper), available)
-        return Decision(action=action), actor
+    def scores(
+        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
+    ) -> Float[Array, " A"]:
+        """Means."""
+        return models.expected_values(self._predict(learner, obs))
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step of quantile regression."""
-        learner, update = single.update(
+        learner, update = models.distributional_update(
             self._projection(),
             learner,
             batch,
             clock,
             self.config,
-            learning_rate=hyper.learning_rate,
-            gamma=hyper.gamma,
-            prior_scale=0.0,
+            hyper,
             double=self.config.double,
             available=self.spec.available,
         )
-        metrics = {**update.metrics, "epsilon": self._epsilon(clock, hyper)}
+        metrics = {**update.metrics, "epsilon": epsilon_schedule(clock, hyper)}
         return learner, update._replace(metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model."""
-        return single.estimates(self._predict(learner, obs))
+        return models.estimates_of_distributions(self._predict(learner, obs))
 
     def member_names(self) -> tuple[str, ...]:
         """The projection."""
@@ -117,10 +90,5 @@ class QRDQN:
         return Quantile(num_atoms=self.config.num_atoms, huber_width=self.config.huber_width)
 
     def _predict(self, learner: Learner, obs: Array) -> Atoms:
-        seen = images.features(learner.shared, obs)
-        return single.predict(self._projection(), learner.params, None, seen, 0.0)
-
-    def _epsilon(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-        ends = hyper.epsilon, hyper.epsilon_final
-        by_share = linear_decay(*ends, hyper.epsilon_decay, clock.progress)
-        return falling(*ends, hyper.epsilon_steps, at=clock.env_steps, otherwise=by_share)
+        obs = learning.features(learner.shared, obs)
+        return models.return_distributions(self._projection(), learner.params, None, obs)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from filelock import FileLock, Timeout
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.runs.recorder import Status
-from winkel.runs.session import Cost
 from winkel.runs.spec import Options, RunSpec, fingerprint
 from winkel.runs.sweep import (
     Group,
@@ -208,16 +208,8 @@ def run_shard(
                 write_text(_progress_path(out, shard), rows + "\n")
             progress(statuses)
 
-        costs: list[Cost] = []
-        try:
-            outcome = run_sweep(groups, ended, out, shard.lanes, show, notice, costs)
-        except KeyboardInterrupt:
-            stopped = Outcome(0, 0, ended.total(), 0.0, tuple(costs))
-            _log(out, shard, manifest.sweep, stopped, "interrupted")
-            raise
-        if groups:
-            _log(out, shard, manifest.sweep, outcome, "ended")
-        return outcome
+        log = partial(_log, out, shard, manifest.sweep)
+        return run_sweep(groups, ended, out, shard.lanes, show, notice, log)
 
 
 def read_progress(out: Path, shard: Shard) -> list[Status]:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from winkel.commands.inspect import distribution_arrays, draw, heatmap_arrays, observation_at
+from winkel.commands.inspect import draw
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, print_summary
-from winkel.envs.registry import make
 from winkel.files import ensure_folder
+from winkel.play.inspection import heatmap_arrays, inspection_arrays
 from winkel.runs.spec import Options
 from winkel.runs.train import train
 
@@ -51,13 +51,11 @@ class Demo:
         say(f"goal found: {sum(found)} of {len(found)} seeds")
         say(f"solved (9 of 10 of the last 50 episodes): {sum(solved)} of {len(solved)} seeds")
         best = training.runs[int(np.argmax(found))]
-        task = make(ENV)
-        obs = observation_at(task, "start")
+        grids = heatmap_arrays(best)
+        assert grids is not None
         pictures = (
-            draw("heatmaps", heatmap_arrays(best, task), self.out, ("png", "pdf")),
-            draw(
-                "inspect", distribution_arrays(best, best.estimates(obs), obs), self.out, ("png",)
-            ),
+            draw("heatmaps", grids, self.out, ("png", "pdf")),
+            draw("inspect", inspection_arrays(best, np.array(0)), self.out, ("png",)),
         )
         for files in pictures:
             say(f"picture: {files[1]}")

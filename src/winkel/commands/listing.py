@@ -46,7 +46,7 @@ class List:
             return
         entries = PROJECTIONS if self.what == "projections" else FIGURES
         for name, entry in entries.items():
-            say(f"{name:12} {_summary(entry)}")
+            say(f"{name:15} {_summary(entry)}")
 
 
 def _list_agents() -> None:

@@ -1,8 +1,8 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,12 +23,10 @@ from winkel.commands.terminal import say
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import parse_fields
 from winkel.runs.deterministic import make_deterministic
-from winkel.runs.session import Cost
 from winkel.runs.spec import Options
 from winkel.runs.sweep import (
     MAX_LANES,
     Group,
-    Outcome,
     Sweep,
     bsuite_envs,
     deep_sea_envs,
@@ -205,16 +203,8 @@ class SweepCommand:
         if not groups:
             return
         with Board(groups, todo) as board:
-            begin, costs = time.perf_counter(), list[Cost]()
-            show, tell = board.update, board.display.say
-            try:
-                outcome = run_sweep(groups, ended, self.out, self.lanes, show, tell, costs)
-            except BaseException:
-                seconds = time.perf_counter() - begin
-                spent = Outcome(0, 0, ended.total(), seconds, tuple(costs))
-                write_log(self.out, sweep, spent, status="interrupted")
-                raise
-        write_log(self.out, sweep, outcome)
+            show, tell, log = board.update, board.display.say, partial(write_log, self.out, sweep)
+            outcome = run_sweep(groups, ended, self.out, self.lanes, show, tell, log)
         print_costs(outcome)
         say(
             f"finished {outcome.finished}, failed {outcome.failed}, found finished "

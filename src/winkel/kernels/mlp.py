@@ -1,6 +1,6 @@
-"""Networks with one hidden layer, an ensemble of them at once: what goes through them.
+"""The forward pass of an ensemble of networks with one hidden layer.
 
-Everything is for one lane: weights `[M, …]`, one batch. `jax.vmap` adds the lanes. Products are of
+Everything is for one lane: weights `[M, …]`, one batch. `jax.vmap` adds the lanes. Products are in
 tf32, as XLA's are on the same chip; the large ones are left to XLA.
 """
 
@@ -13,8 +13,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 from jaxtyping import Array, Float, Int8
 
-from winkel.kernels import tiles
-from winkel.kernels.tiles import SMALLEST, member, power_of_two, span, tile, whole
+from winkel.kernels import common
+from winkel.kernels.common import SMALLEST, member, power_of_two, span, tile, whole
 
 
 class Weights(NamedTuple):
@@ -34,7 +34,7 @@ class Hidden(NamedTuple):
 
     Attributes:
         values: relu(x W + b).
-        active: whether they are not 0, with the batch last; None where nobody asked.
+        active: whether they are not 0, with the batch last; None if not asked for.
     """
 
     values: Float[Array, "M B H"]
@@ -63,7 +63,7 @@ def hidden(
             jax.ShapeDtypeStruct((members, batch, units), jnp.float32),
             jax.ShapeDtypeStruct((members, units, batch), jnp.int8),
         ][: 1 + active],
-        compiler_params=tiles.params(4),
+        compiler_params=common.compiler_params(4),
         interpret=interpret,
         name="hidden",
     )(obs, weights.first, weights.first_bias)
@@ -90,14 +90,14 @@ def _hidden_kernel(
 
 
 def products(activations: Float[Array, "M B H"], weights: Weights) -> Float[Array, "M B O"]:
-    """What the last layer makes of them, without its bias."""
+    """Outputs of the last layer, without its bias."""
     return jnp.einsum("mbh,mho->mbo", activations, weights.last)
 
 
 def row_products(weights: Weights, obs: Array) -> Float[Array, "M O"]:
     """As `products`, for one observation: an index, or a dense one [I].
 
-    By sums, since XLA would else turn matrices round in memory for it, and back again.
+    As sums: for matrix products XLA would transpose the matrices in memory.
     """
     if obs.ndim == 0:
         inputs = weights.first.shape[1]

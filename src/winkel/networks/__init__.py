@@ -1,7 +1,6 @@
-"""Networks: torsos, ensembles of them, their fixed random priors, and bodies for images."""
+"""Networks: perceptrons, ensembles of them, and a convolutional body for images."""
 
-from winkel.networks.body import Body
-from winkel.networks.ensemble import Ensemble
-from winkel.networks.torso import MLP
+from winkel.networks.impala import Body
+from winkel.networks.mlp import MLP, Ensemble
 
 __all__ = ["MLP", "Body", "Ensemble"]

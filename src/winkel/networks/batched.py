@@ -3,44 +3,53 @@
 Mapping one observation's network over a batch leaves the batch outside of the members, for which
 XLA transposes activations and gradients at every layer on a CPU. Here everything is [M, N, ·] from
 beginning to end. Where a table has fewer rows than the batch has observations, the networks run
-once at every row, and what follows is looked up.
+once at every row of it, and the outputs are looked up.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from winkel.networks.ensemble import Ensemble
-from winkel.networks.torso import MLP, Linear, Lookup, row_of
+from winkel.networks.mlp import Ensemble, Linear, Lookup, row_of
 
 
-class RowGradient(NamedTuple):
-    """The gradient of a table by the rows that a batch touches; all others have none.
-
-    Attributes:
-        rows: which; the number of rows in the table stands for none.
-        values: what each adds to the gradient of its row.
-    """
+class RowGradient(eqx.Module):
+    """The gradient of a table as a list of its rows; all other rows have gradient 0."""
 
     rows: Int[Array, " N"]
+    """Indices, which may repeat; the number of rows in the table stands for no row."""
     values: Float[Array, "M N H"]
+    """What each entry adds to the gradient of its row."""
+    height: int = eqx.field(static=True)
+    """Rows of the table."""
 
-    def added_to(self, table: Float[Array, "M R H"]) -> Float[Array, "M R H"]:
+    def add_to(self, table: Float[Array, "M R H"]) -> Float[Array, "M R H"]:
         """The table with each value added to its row."""
         return table.at[:, self.rows].add(self.values, mode="drop")
 
-    def merged(self, height: int) -> "RowGradient":
-        """The same gradient of a table of so many rows, all that is added to a row in one place."""
+    def dense(self) -> Float[Array, "M R H"]:
+        """The gradient of the whole table."""
+        count, _, width = self.values.shape
+        return self.add_to(jnp.zeros((count, self.height, width)))
+
+    def map(self, function: Callable[[Array], Array]) -> "RowGradient":
+        """A gradient of the same rows with other values."""
+        return RowGradient(self.rows, function(self.values), self.height)
+
+    def merge(self) -> "RowGradient":
+        """The same gradient with all that belongs to one row in one entry, zeros in the others."""
         count = len(self.rows)
-        place = jnp.zeros(height + 1, jnp.int32).at[self.rows].set(jnp.arange(count))
-        scattered = RowGradient(place[self.rows], self.values)
-        return RowGradient(self.rows, scattered.added_to(jnp.zeros_like(self.values)))
+        place = jnp.zeros(self.height + 1, jnp.int32).at[self.rows].set(jnp.arange(count))
+        scattered = RowGradient(place[self.rows], self.values, count)
+        return self.map(lambda values: scattered.add_to(jnp.zeros_like(values)))
 
 
-class Pass(NamedTuple):
-    """What a forward pass leaves for the backward one, for N inputs.
+class Forward(NamedTuple):
+    """Results of a forward pass that the backward pass needs, for N inputs.
 
     Attributes:
         rows: row of each observation in the first layer's table, None if that is no table.
@@ -53,47 +62,52 @@ class Pass(NamedTuple):
     outputs: Float[Array, "M N O"]
 
 
-def run(ensemble: Ensemble, obs: Array) -> Pass:
-    """All members on a batch of observations, or at all rows of their tables if those are fewer."""
+def forward(ensemble: Ensemble, obs: Array) -> Forward:
+    """Run all members on a batch, or at all rows of their tables if those are fewer."""
     first, *rest = ensemble.members.layers
     rows = _rows_of(first, obs) if isinstance(first, Lookup) else None
     hidden: list[Array] = []
-    x = _first(first, obs, rows)
+    x = _first_layer(first, obs, rows)
     for layer in rest:
         hidden.append(jax.nn.relu(x))
         x = hidden[-1] @ layer.weight + layer.bias[:, None]
-    return Pass(rows, tuple(hidden), x)
+    return Forward(rows, tuple(hidden), x)
 
 
-def outputs(ensemble: Ensemble, done: Pass) -> Float[Array, "M B O"]:
-    """A pass's outputs for each observation of the batch, A · K of them."""
-    found = done.outputs[..., : _width(ensemble.members, done)]
-    if done.rows is None or not _everywhere(ensemble.members.layers[0], done.rows):
+def outputs(ensemble: Ensemble, computed: Forward) -> Float[Array, "M B O"]:
+    """Outputs for each observation of the batch, A · K of them, without padding."""
+    members, found = ensemble.members, computed.outputs
+    if members.columns is not None:
+        found = found[..., : members.rows * members.columns]
+    if computed.rows is None or not _runs_at_all_rows(members.layers[0], computed.rows):
         return found
-    return _picked(found, done.rows)
+    return _look_up(found, computed.rows)
 
 
-def gradient(ensemble: Ensemble, done: Pass, obs: Array, slopes: Float[Array, "M B O"]) -> Ensemble:
-    """Σ_b ∂(slopes_b · outputs_b) / ∂ parameters, in the ensemble's structure.
+def backward(
+    ensemble: Ensemble, computed: Forward, obs: Array, gradient: Float[Array, "M B O"]
+) -> Ensemble:
+    """The gradient in all parameters from that in the outputs, in the ensemble's structure.
 
     The table of a first layer that is larger than the batch gets a `RowGradient`.
     """
     first, *rest = ensemble.members.layers
-    more = done.outputs.shape[-1] - slopes.shape[-1]
-    slopes = jnp.pad(slopes, ((0, 0), (0, 0), (0, more))) if more else slopes
-    if done.rows is not None and _everywhere(first, done.rows):
-        here = jax.nn.one_hot(done.rows, first.weight.shape[1] + 1)
-        slopes = jnp.einsum("bn,mbo->mno", here, slopes, precision="highest")
+    more = computed.outputs.shape[-1] - gradient.shape[-1]
+    gradient = jnp.pad(gradient, ((0, 0), (0, 0), (0, more))) if more else gradient
+    if computed.rows is not None and _runs_at_all_rows(first, computed.rows):
+        here = jax.nn.one_hot(computed.rows, first.weight.shape[1] + 1)
+        gradient = jnp.einsum("bn,mbo->mno", here, gradient, precision="highest")
     leaves: list[Array | RowGradient] = []
-    for layer, x in zip(reversed(rest), reversed(done.hidden), strict=True):
-        leaves = [_products(x, slopes), jnp.sum(slopes, axis=1), *leaves]
-        slopes = jnp.where(x > 0, slopes @ jnp.swapaxes(layer.weight, 1, 2), 0.0)
-    leaves = [_of_first(first, done.rows, obs, slopes), jnp.sum(slopes, axis=1), *leaves]
+    for layer, x in zip(reversed(rest), reversed(computed.hidden), strict=True):
+        leaves = [_weight_gradient(x, gradient), jnp.sum(gradient, axis=1), *leaves]
+        gradient = jnp.where(x > 0, gradient @ jnp.swapaxes(layer.weight, 1, 2), 0.0)
+    in_first = _first_gradient(first, computed.rows, obs, gradient)
+    leaves = [in_first, jnp.sum(gradient, axis=1), *leaves]
     return jax.tree.unflatten(jax.tree.structure(ensemble), leaves)
 
 
-def _everywhere(first: Linear | Lookup, rows: Int[Array, " B"]) -> bool:
-    """Whether networks run at all rows of their tables, and at none, instead of on the batch."""
+def _runs_at_all_rows(first: Linear | Lookup, rows: Int[Array, " B"]) -> bool:
+    """Whether networks run at all rows of their tables, and at no row, instead of on the batch."""
     return first.weight.shape[1] + 1 <= len(rows)
 
 
@@ -105,32 +119,33 @@ def _rows_of(first: Lookup, obs: Int[Array, " B"]) -> Int[Array, " B"]:
     return jax.lax.optimization_barrier(row_of(obs, side**2, triangle=True))
 
 
-def _first(
+def _first_layer(
     first: Linear | Lookup, obs: Array, rows: Int[Array, " B"] | None
 ) -> Float[Array, "M N H"]:
-    """The first layer, at all rows of its table and at none, or on the batch."""
     bias = first.bias[:, None]
     if rows is None:
         return jnp.einsum("bi,mih->mbh", obs.reshape(len(obs), -1), first.weight) + bias
-    if _everywhere(first, rows):
+    if _runs_at_all_rows(first, rows):
         return jnp.pad(first.weight, ((0, 0), (0, 1), (0, 0))) + bias
-    found = _picked(first.weight, jnp.minimum(rows, first.weight.shape[1] - 1))
+    found = _look_up(first.weight, jnp.minimum(rows, first.weight.shape[1] - 1))
     return jnp.where((rows < first.weight.shape[1])[None, :, None], found, 0.0) + bias
 
 
-def _of_first(
+def _first_gradient(
     first: Linear | Lookup,
     rows: Int[Array, " B"] | None,
     obs: Array,
-    slopes: Float[Array, "M N H"],
+    gradient: Float[Array, "M N H"],
 ) -> Array | RowGradient:
     """The gradient of the first layer's weights."""
     if rows is None:
-        return jnp.einsum("bi,mbh->mih", obs.reshape(len(obs), -1), slopes)
-    return slopes[:, :-1] if _everywhere(first, rows) else RowGradient(rows, slopes)
+        return jnp.einsum("bi,mbh->mih", obs.reshape(len(obs), -1), gradient)
+    if _runs_at_all_rows(first, rows):
+        return gradient[:, :-1]
+    return RowGradient(rows, gradient, height=first.weight.shape[1])
 
 
-def _picked(table: Float[Array, "M R H"], rows: Int[Array, " N"]) -> Float[Array, "M N H"]:
+def _look_up(table: Float[Array, "M R H"], rows: Int[Array, " N"]) -> Float[Array, "M N H"]:
     """Rows of all members' tables, as one look-up that leaves the members outside."""
     count, height, width = table.shape
     flat = jnp.arange(count)[:, None] * height + rows[None]
@@ -139,15 +154,10 @@ def _picked(table: Float[Array, "M R H"], rows: Int[Array, " N"]) -> Float[Array
     )
 
 
-def _products(x: Float[Array, "M N I"], slopes: Float[Array, "M N O"]) -> Float[Array, "M I O"]:
-    """xᵀ · slopes, the narrower of the two transposed."""
-    if slopes.shape[-1] < x.shape[-1]:
-        return jnp.swapaxes(jnp.swapaxes(slopes, 1, 2) @ x, 1, 2)
-    return jnp.swapaxes(x, 1, 2) @ slopes
-
-
-def _width(members: MLP, done: Pass) -> int:
-    """Outputs that count: A · K without the last layer's padding."""
-    if members.columns is None:
-        return done.outputs.shape[-1]
-    return members.rows * members.columns
+def _weight_gradient(
+    x: Float[Array, "M N I"], gradient: Float[Array, "M N O"]
+) -> Float[Array, "M I O"]:
+    """xᵀ · gradient, the narrower of the two transposed."""
+    if gradient.shape[-1] < x.shape[-1]:
+        return jnp.swapaxes(jnp.swapaxes(gradient, 1, 2) @ x, 1, 2)
+    return jnp.swapaxes(x, 1, 2) @ gradient

@@ -3,35 +3,44 @@
 Three blocks, each a convolution, a max-pooling that halves the picture and two residual units;
 then a rectifier and an adaptive max-pooling to 8 × 8. The paper's pictures of 42 × 42 leave the
 blocks as 6 × 6, so that the last pooling enlarges them, to 4,096 features.
+
+A `Body` divides the weights of the residual units by an estimate of their largest singular value
+(spectral normalisation, Miyato et al. 2018). The estimate is σ = uᵀ W v, of weights as a matrix
+[outputs, inputs · 9], with vectors u and v that one step of power iteration at each update keeps
+near the leading ones. Gradients flow through W, also where it is in σ, never through u and v.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from winkel.errors import InputError
 from winkel.networks import pooling
-from winkel.networks.convolution import Conv, biased
+from winkel.networks.convolution import Conv, add_bias
 from winkel.types import Image
 
 CHANNELS = (16, 32, 32)
-"""Of the blocks, before the multiplier."""
+"""Channels of the blocks, before the multiplier."""
 UNITS = 2
 """Residual units of a block."""
 SIDE = 8
-"""Of the last pooling, and the least that a frame may have."""
+"""Side of the last pooling, and the least side of a frame."""
+FIRST_STEPS = 15
+"""Steps of power iteration before a weight is first used."""
+LEAST_NORM = 1e-12
+"""Vectors shorter than this are not scaled to length one."""
 
 
 class Block(eqx.Module):
     """A convolution, a pooling and two units, each x + conv(relu(conv(relu(x)))).
 
-    Convolutions of the units lie in one array each for weights and biases, in order: optimiser,
-    target copies and spectral norms then have few large arrays instead of many small ones, of
-    which a GPU would wait for the launch of each. The first bias comes after the pooling, which is
-    the same with a quarter of the places.
+    The convolutions of the units are stacked in one array each for weights and biases: optimizer,
+    target copies and spectral norms then have few large arrays instead of many small ones, each of
+    which would be a kernel launch on a GPU. The first bias is added after the pooling, which gives
+    the same result with a quarter of the additions.
     """
 
     conv: Conv
@@ -39,7 +48,7 @@ class Block(eqx.Module):
 
     @classmethod
     def init(cls, key: PRNGKeyArray, inputs: int, channels: int, slope: float) -> "Block":
-        """Fresh weights."""
+        """Draw weights."""
         key_conv, *key_units = jax.random.split(key, 1 + UNITS)
         keys = jnp.concatenate([jax.random.split(k) for k in key_units])
         units = jax.vmap(lambda k: Conv.init(k, channels, channels, slope))(keys)
@@ -47,7 +56,7 @@ class Block(eqx.Module):
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w C"]:
         """A batch."""
-        x = biased(pooling.halved(self.conv.unbiased(x)), self.conv.bias)
+        x = add_bias(pooling.halve(self.conv.without_bias(x)), self.conv.bias)
         convs = [self.units.at(number) for number in range(2 * UNITS)]
         for first, second in zip(convs[::2], convs[1::2], strict=True):
             x = x + second(jax.nn.relu(first(jax.nn.relu(x))))
@@ -63,7 +72,7 @@ class Impala(eqx.Module):
     def init(
         cls, key: PRNGKeyArray, observation: Image, multiplier: int, slope: float = 0.0
     ) -> "Impala":
-        """Fresh weights for observations of this shape; `slope` is that of `he_uniform`."""
+        """Draw weights for observations of this shape; `slope` is that of `he_uniform`."""
         height, width, *colours = observation.frame
         if min(height, width) < SIDE:
             raise InputError(f"need frames of at least {SIDE} × {SIDE}, got {height} × {width}")
@@ -76,24 +85,125 @@ class Impala(eqx.Module):
     def __call__(
         self, frames: UInt8[Array, "B stack H W *C"], dtype: str = "float32"
     ) -> Float[Array, "B F"]:
-        """Features of a batch, computed in a precision and given in float32."""
+        """Features of a batch, computed in the given precision, returned in float32."""
         x = jnp.moveaxis(frames, 1, -1)
         x = x.reshape(*x.shape[:3], -1).astype(dtype) / 255
         for block in self.blocks:
             x = block(x)
-        x = pooling.resized(jax.nn.relu(x), SIDE)
+        x = pooling.resize(jax.nn.relu(x), SIDE)
         return x.reshape(len(x), -1).astype(jnp.float32)
 
     @property
     def residual_weights(self) -> list[Any]:
-        """Of the convolutions in the units, [convolutions, C, 3, 3, C] for each block."""
+        """Weights of the convolutions in the units, [convolutions, C, 3, 3, C] for each block."""
         return [block.units.weight for block in self.blocks]
 
     def with_residual_weights(self, weights: list[Any]) -> "Impala":
-        """The torso with others."""
+        """The torso with other weights in its units."""
         return eqx.tree_at(lambda torso: torso.residual_weights, self, weights)
 
 
 def num_features(multiplier: int) -> int:
-    """F, whatever the size of the frames."""
+    """F, the same for every size of frames."""
     return SIDE**2 * CHANNELS[-1] * multiplier
+
+
+class Spectrum(NamedTuple):
+    """Estimates of a weight's leading singular vectors, u and v."""
+
+    left: Float[Array, "*S O"]
+    right: Float[Array, "*S I"]
+
+    @classmethod
+    def init(cls, key: PRNGKeyArray, weight: Float[Array, "O ..."]) -> "Spectrum":
+        """Start from random vectors, with `FIRST_STEPS` steps."""
+        left, right = (
+            _unit(jax.random.normal(jax.random.fold_in(key, use), (length,)))
+            for use, length in enumerate(_matrix(weight).shape)
+        )
+
+        def step(_: Int[Array, ""], spectrum: Spectrum) -> Spectrum:
+            return spectrum.power_iteration(weight)
+
+        return jax.lax.fori_loop(0, FIRST_STEPS, step, cls(left=left, right=right))
+
+    def power_iteration(self, weight: Float[Array, "O ..."]) -> "Spectrum":
+        """One step: v ← Wᵀu, u ← Wv, both of length one."""
+        matrix = jax.lax.stop_gradient(_matrix(weight))
+        right = _unit(self.left @ matrix)
+        return Spectrum(left=_unit(matrix @ right), right=right)
+
+    def norm(self, weight: Float[Array, "O ..."]) -> Float[Array, ""]:
+        """σ = uᵀ W v."""
+        left, right = jax.lax.stop_gradient(self)
+        return left @ (_matrix(weight) @ right)
+
+    def normalise(self, weight: Float[Array, "O ..."]) -> Float[Array, "O ..."]:
+        """W / σ."""
+        return weight / self.norm(weight)
+
+
+def _matrix(weight: Float[Array, "O ..."]) -> Float[Array, "O I"]:
+    return weight.reshape(len(weight), -1)
+
+
+def _unit(vector: Float[Array, " N"]) -> Float[Array, " N"]:
+    return vector / jnp.maximum(jnp.linalg.norm(vector), LEAST_NORM)
+
+
+class Body(eqx.Module):
+    """A torso whose features many heads share, with the state of its spectral normalisation.
+
+    The torso is learned. `power_iteration` is called once in an update; everything else uses the
+    spectra as they are.
+    """
+
+    torso: Impala
+    spectra: tuple[Spectrum, ...]
+    """For each block, of the stacked convolutions in its units; () without normalisation."""
+    dtype: str = eqx.field(static=True)
+    """Precision of the convolutions; weights and features are float32 in any case."""
+
+    @classmethod
+    def init(
+        cls,
+        key: PRNGKeyArray,
+        observation: Image,
+        *,
+        multiplier: int,
+        normalise: bool,
+        dtype: str,
+        slope: float = 0.0,
+    ) -> "Body":
+        """Draw weights; `slope` is that of `he_uniform`."""
+        key_torso, key_spectra = (jax.random.fold_in(key, use) for use in range(2))
+        torso = Impala.init(key_torso, observation, multiplier, slope)
+        weights = torso.residual_weights if normalise else []
+        keys = [
+            jax.random.split(jax.random.fold_in(key_spectra, number), len(weight))
+            for number, weight in enumerate(weights)
+        ]
+        spectra = tuple(map(jax.vmap(Spectrum.init), keys, weights))
+        return cls(torso=torso, spectra=spectra, dtype=dtype)
+
+    def __call__(self, frames: UInt8[Array, "B stack H W *C"]) -> Float[Array, "B F"]:
+        """Features of a batch."""
+        torso = self.torso
+        if self.spectra:
+            normalise = jax.vmap(Spectrum.normalise)
+            torso = torso.with_residual_weights(
+                list(map(normalise, self.spectra, torso.residual_weights))
+            )
+        return torso(frames, self.dtype)
+
+    def power_iteration(self) -> "Body":
+        """The body after one step of power iteration for each spectrum."""
+        if not self.spectra:
+            return self
+        step = jax.vmap(Spectrum.power_iteration)
+        spectra = tuple(map(step, self.spectra, self.torso.residual_weights))
+        return Body(torso=self.torso, spectra=spectra, dtype=self.dtype)
+
+    def with_torso(self, torso: Impala) -> "Body":
+        """The body with another torso."""
+        return Body(torso=torso, spectra=self.spectra, dtype=self.dtype)

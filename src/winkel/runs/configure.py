@@ -9,23 +9,10 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from winkel.agents import AGENTS, VARIANTS
-from winkel.agents.base import Agent, Kind, Spec
+from winkel.agents.base import Agent, Kind, Spec, check_number
 from winkel.envs.task import Task
 from winkel.errors import InputError
-
-_RANGES: Mapping[str, tuple[float, float]] = {
-    "gamma": (0.0, 1.0),
-    "mask_probability": (0.0, 1.0),
-    "epsilon": (0.0, 1.0),
-    "epsilon_final": (0.0, 1.0),
-    "z_min": (-math.inf, math.inf),
-    "z_max": (-math.inf, math.inf),
-}
-"""Ranges of hyperparameters; all others are >= 0."""
-_POSITIVE = ("learning_rate", "beta_decay", "epsilon_decay", "c51_learning_rate")
 
 
 class Configured(NamedTuple):
@@ -52,7 +39,8 @@ def configure(name: str, overrides: Mapping[str, Any], task: Task) -> Configured
     hints = typing.get_type_hints(kind.config)
     static = {f.name for f in dataclasses.fields(kind.config)}
     config = kind.config(**{f: _check(f, v, hints[f]) for f, v in fields.items() if f in static})
-    hyper = kind.hyper(**{f: _number(f, v) for f, v in fields.items() if f not in static})
+    traced = {f: check_number(kind, f, v) for f, v in fields.items() if f not in static}
+    hyper = kind.hyper(**traced)
     agent = kind.make(config, Spec(task.env.observation, task.env.num_actions))
     return Configured(name=name, agent=agent, hyper=_fill_support(hyper, task))
 
@@ -147,17 +135,6 @@ def _check(field: str, value: Any, hint: Any) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and hint is not bool):
         raise InputError(f"need {wanted} for {field}, got {value!r}")
     return hint(value)
-
-
-def _number(field: str, value: Any) -> float:
-    low, high = _RANGES.get(field, (0.0, math.inf))
-    valid = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    valid = valid and math.isfinite(value) and low <= value <= high
-    if not valid or (field in _POSITIVE and value == 0):
-        bounds = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f">= {low:g}"
-        bounds = "> 0" if field in _POSITIVE else bounds
-        raise InputError(f"need a finite {field} {bounds}, got {value!r}")
-    return float(value)
 
 
 def _fill_support(hyper: Any, task: Task) -> Any:

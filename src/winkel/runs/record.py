@@ -18,12 +18,12 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from winkel.agents.base import Agent
-from winkel.envs.registry import Packing
+from winkel.envs.task import Packing, Task
 from winkel.errors import InputError
 from winkel.files import load_all, load_arrays, save_arrays, write_text
 from winkel.runs.checkpoint import load_checkpoint
 from winkel.runs.spec import RunSpec, check_folder_name
-from winkel.types import AnyArray, Estimates, Image, Observation, OneHot
+from winkel.types import AnyArray, Clock, Estimates, Image, Observation, OneHot
 
 Arrays = dict[str, np.ndarray]
 Policy = Callable[[Any], int]
@@ -51,6 +51,7 @@ class RunRecord:
         tables: evaluations and snapshots that are in memory; others are read from the folder.
         spec: what was run; None unless the run was trained or loaded with its agent.
         learner: what the agent has learned.
+        clock: how far training is.
     """
 
     config: dict[str, Any]
@@ -60,6 +61,7 @@ class RunRecord:
     tables: Mapping[str, Arrays] = field(default_factory=dict)
     spec: RunSpec | None = None
     learner: Any = None
+    clock: Clock | None = None
 
     @property
     def folder(self) -> Path:
@@ -83,6 +85,12 @@ class RunRecord:
         return self._table("snapshots")
 
     @property
+    def task(self) -> Task:
+        """The environment."""
+        assert self.spec is not None
+        return self.spec.task
+
+    @property
     def agent(self) -> Agent:
         """The algorithm."""
         assert self.spec is not None
@@ -97,8 +105,7 @@ class RunRecord:
     @property
     def packing(self) -> Packing | None:
         """Shape of the setting alone, if it was padded to the shape of a pack."""
-        assert self.spec is not None
-        return self.spec.task.packing
+        return self.task.packing
 
     def policy(self) -> Policy:
         """The greedy policy: a function from an observation to an action."""

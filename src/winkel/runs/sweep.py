@@ -222,28 +222,34 @@ def run_sweep(
     lanes: int | None = None,
     progress: Callable[[int, list[Status]], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
-    costs: list[Cost] | None = None,
+    log: Callable[[Outcome, str], None] = lambda *_: None,
 ) -> Outcome:
     """Run all groups, one after the other. A run that fails is counted and stops nothing.
 
-    `costs` gets what each group took, also if it is interrupted.
+    `log` gets the outcome and 'ended', or the outcome so far and 'interrupted'.
     """
     ensure_folder(out)
-    begin = time.perf_counter()
-    finished = failed = 0
-    costs = [] if costs is None else costs
-    for number, group in enumerate(groups):
-        count = choose_lanes(group, lanes, notice)
-        session = Session(group.runs, out, count, partial(progress, number), notice, keep=False)
-        if group.runs[0].options.compile_in_background and number + 1 < len(groups):
-            _compile_in_background(groups[number + 1], lanes)
-        try:
-            records = session.run()
-        finally:
-            costs.append(session.cost(group.name))
-        bad = sum(run.config["status"] == "failed" for run in records)
-        failed, finished = failed + bad, finished + len(records) - bad
-    return Outcome(finished, failed, ended.total(), time.perf_counter() - begin, tuple(costs))
+    begin, ending = time.perf_counter(), "interrupted"
+    costs: list[Cost] = []
+    counts: Counter[str] = Counter()
+    try:
+        for number, group in enumerate(groups):
+            count = choose_lanes(group, lanes, notice)
+            session = Session(group.runs, out, count, partial(progress, number), notice, keep=False)
+            if group.runs[0].options.compile_in_background and number + 1 < len(groups):
+                _compile_in_background(groups[number + 1], lanes)
+            try:
+                counts.update(record.config["status"] for record in session.run())
+            finally:
+                costs.append(session.cost(group.name))
+        ending = "ended"
+    finally:
+        seconds = time.perf_counter() - begin
+        ends = counts["finished"], counts["failed"], ended.total()
+        outcome = Outcome(*ends, seconds, tuple(costs))
+        if groups:
+            log(outcome, ending)
+    return outcome
 
 
 def choose_lanes(
@@ -286,7 +292,7 @@ def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
     return rate, max(times[0] - times[1], 0.0)
 
 
-def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str = "ended") -> None:
+def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str) -> None:
     """Append the call to the folder's log of sweeps, for the provenance of a report."""
     path = out / SWEEPS
     row = {

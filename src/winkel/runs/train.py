@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from winkel.envs.registry import make
 from winkel.envs.simulator_task import make_simulator_task
 from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
-from winkel.experiments.visits import watching
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import load_checkpoint, unpack
 from winkel.runs.configure import configure, field_name
@@ -28,10 +26,11 @@ from winkel.runs.record import (
     load_run,
     split_tables,
 )
-from winkel.runs.recorder import Status, is_ended
+from winkel.runs.recorder import Status, is_begun, is_ended
 from winkel.runs.session import MirrorMaker, Session, state_shapes
 from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
 from winkel.simulators.names import is_name
+from winkel.simulators.visits import watch_visits
 from winkel.types import Estimates
 
 MAX_LANES = 256
@@ -159,12 +158,21 @@ def train(
     size = len(todo) if task.compiled else num_lanes  # simulators of a session start together
     for first in range(0, len(todo), max(size, 1)):
         batch = todo[first : first + size]
-        with watching(batch, root, notice) if task.probes else nullcontext() as watch:
+        with watch_visits(task, _watched(batch, root), notice) as watch:
             session = Session(
                 batch, root, num_lanes, progress, notice, mirrors=mirrors, watch=watch
             )
             done |= {spec.seed: run for spec, run in zip(batch, session.run(), strict=True)}
     return Training(runs=tuple(done[spec.seed] for spec in specs))
+
+
+def _watched(specs: Sequence[RunSpec], root: Path | None) -> list[tuple[Path, int, int, bool]]:
+    """Folder, number of steps and episodes, and whether it is resumed, of runs with a folder."""
+    folders = [] if root is None else [spec.folder(root) for spec in specs]
+    return [
+        (folder, int(spec.end.steps), int(spec.end.episodes), is_begun(folder))
+        for folder, spec in zip(folders, specs, strict=False)
+    ]
 
 
 def make_task(
@@ -227,8 +235,8 @@ def load_trained(folder: Path, mnist_dir: Path | None = None) -> RunRecord:
         spec = RunSpec.from_config(record.config, mnist_dir)
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
-    learner = unpack(state, state_shapes(spec)).run.learner
-    return dataclasses.replace(record, spec=spec, learner=learner)
+    run = unpack(state, state_shapes(spec)).run
+    return dataclasses.replace(record, spec=spec, learner=run.learner, clock=run.clock)
 
 
 def _load_finished(

@@ -1,0 +1,335 @@
+"""From a loss to a gradient step: learners, features of images, gradients, Adam, targets."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from winkel.agents.base import Number, Settings, Spec
+from winkel.agents.optimizer import adam, clip_by_global_norm
+from winkel.networks import MLP, Body, Ensemble
+from winkel.networks.impala import Impala, num_features
+from winkel.types import Clock, Image, Transition
+
+
+class SharedBody(NamedTuple):
+    """The body for images as it is learned, with its target."""
+
+    body: Body
+    target_body: Body
+    opt_state: PyTree
+
+
+class Learner(NamedTuple):
+    """What an agent learns, and the fixed networks beside it.
+
+    Attributes:
+        params: of the online networks.
+        target_params: of the target networks.
+        prior: fixed random networks whose scaled outputs are added to the online and target
+            networks' (Osband et al. 2018); None without priors.
+        opt_state: Adam's moments.
+        shared: on images, the body whose features are the input of all networks; None else.
+        intrinsic: moments of the intrinsic reward, if that is normalised; None else.
+    """
+
+    params: Any
+    target_params: Any
+    prior: Any
+    opt_state: PyTree
+    shared: SharedBody | None = None
+    intrinsic: "RunningMoments | None" = None
+
+
+# Networks
+
+
+def init_learner(
+    key: PRNGKeyArray,
+    spec: Spec,
+    settings: Settings,
+    *,
+    hidden: tuple[int, ...],
+    columns: int,
+    members: int | None = None,
+    prior: bool,
+) -> Learner:
+    """Create a network or an ensemble, with prior networks or without, and copies as targets."""
+    key_params, key_prior, key_body = (jax.random.fold_in(key, use) for use in range(3))
+
+    def networks(key: PRNGKeyArray) -> MLP | Ensemble:
+        if members is None:
+            return init_network(key, spec, settings, hidden, columns)
+        return init_ensemble(key, members, spec, settings, hidden, columns)
+
+    params = networks(key_params)
+    return Learner(
+        params=params,
+        target_params=params,
+        prior=networks(key_prior).tabulate() if prior else None,
+        opt_state=init_optimizer(params),
+        shared=init_body(key_body, spec, settings),
+    )
+
+
+def init_network(
+    key: PRNGKeyArray,
+    spec: Spec,
+    settings: Settings,
+    hidden: tuple[int, ...],
+    columns: int,
+    aligned: bool = False,
+) -> MLP:
+    """Create a network from observations, or from features of images, to [A, columns]."""
+    outputs = (spec.num_actions, columns)
+    if isinstance(spec.observation, Image):
+        inputs = num_features(settings.channels)
+        return MLP.init_head(key, inputs, hidden, outputs, settings.he_slope)
+    return MLP.init(
+        key,
+        inputs=spec.inputs,
+        one_hot=spec.one_hot,
+        hidden=hidden,
+        outputs=outputs,
+        fan_in=spec.fan_in,
+        triangle=spec.triangle,
+        aligned=aligned,
+    )
+
+
+def init_ensemble(
+    key: PRNGKeyArray,
+    count: int,
+    spec: Spec,
+    settings: Settings,
+    hidden: tuple[int, ...],
+    columns: int,
+    aligned: bool = False,
+) -> Ensemble:
+    """Create `count` independent networks."""
+    keys = jax.random.split(key, count)
+    make = jax.vmap(lambda k: init_network(k, spec, settings, hidden, columns, aligned))
+    return Ensemble(members=make(keys))
+
+
+def init_body(key: PRNGKeyArray, spec: Spec, settings: Settings) -> SharedBody | None:
+    """Create a body if observations are images, else None."""
+    if not isinstance(spec.observation, Image):
+        return None
+    body = Body.init(
+        key,
+        spec.observation,
+        multiplier=settings.channels,
+        normalise=settings.spectral,
+        dtype=settings.compute,
+        slope=settings.he_slope,
+    )
+    return SharedBody(body=body, target_body=body, opt_state=init_optimizer(body.torso))
+
+
+def init_optimizer(params: PyTree) -> PyTree:
+    """Adam's moments, all zero."""
+    return adam(0.0, 1.0).init(params)
+
+
+# On images, value members, bonus members and priors are heads on the features of one body (App. B).
+# The losses of all of them flow into it; priors get the features without a gradient. On other
+# observations there is no body, and networks get the observations.
+
+
+class Inputs(NamedTuple):
+    """A batch as networks get it: features instead of observations where there is a body.
+
+    Attributes:
+        transitions: with `obs` and `next_obs` for the online networks.
+        target_next_obs: `next_obs` for the target networks.
+        shared: the body after a step of power iteration; None without a body.
+        pull: from the gradient in the features of `obs` to that of the torso; None without a body.
+    """
+
+    transitions: Transition
+    target_next_obs: Array
+    shared: SharedBody | None
+    pull: Callable[[Array], tuple[Impala]] | None
+
+
+def features(shared: SharedBody | None, obs: Array) -> Array:
+    """Features of one image; any other observation as it is."""
+    return obs if shared is None else shared.body(obs[None])[0]
+
+
+def encode(
+    shared: SharedBody | None, transitions: Transition, *, online_next: bool = True
+) -> Inputs:
+    """Run the body on `obs`, on `next_obs`, and the target body on `next_obs`.
+
+    Only the first has a gradient. Without `online_next` there is no second: for agents that ask
+    only target networks about `next_obs`.
+    """
+    if shared is None:
+        return Inputs(transitions, transitions.next_obs, shared=None, pull=None)
+    body = shared.body.power_iteration()
+    obs, pull = jax.vjp(lambda torso: body.with_torso(torso)(transitions.obs), body.torso)
+    target_next_obs = shared.target_body(transitions.next_obs)
+    next_obs = body(transitions.next_obs) if online_next else target_next_obs
+    return Inputs(
+        transitions=transitions._replace(obs=obs, next_obs=next_obs),
+        target_next_obs=target_next_obs,
+        shared=shared._replace(body=body),
+        pull=pull,
+    )
+
+
+# From a loss to a gradient step
+
+
+class Gradients(NamedTuple):
+    """A loss and its gradients.
+
+    Attributes:
+        loss: of the batch.
+        losses: of each transition, without importance weights.
+        params: gradient in the parameters.
+        features: gradient in the features of `obs`; None without a body.
+    """
+
+    loss: Float[Array, ""]
+    losses: Float[Array, " B"]
+    params: PyTree
+    features: Float[Array, "B F"] | None
+
+
+def loss_and_gradient(
+    loss: Callable[[Any, Transition, Any], Float[Array, ""]],
+    params: PyTree,
+    inputs: Inputs,
+    targets: PyTree,
+    weights: Float[Array, " B"],
+) -> Gradients:
+    """Differentiate the weighted mean over a batch of `loss(params, transition, target)`."""
+
+    def batch_loss(params: PyTree, obs: Array) -> tuple[Float[Array, ""], Float[Array, " B"]]:
+        transitions = inputs.transitions._replace(obs=obs)
+        losses = jax.vmap(lambda t, target: loss(params, t, target))(transitions, targets)
+        return jnp.mean(weights * losses), losses
+
+    obs = inputs.transitions.obs
+    if inputs.shared is None:
+        (total, losses), gradient = jax.value_and_grad(batch_loss, has_aux=True)(params, obs)
+        return Gradients(total, losses, gradient, features=None)
+    both = jax.value_and_grad(batch_loss, argnums=(0, 1), has_aux=True)
+    (total, losses), (gradient, feature_gradient) = both(params, obs)
+    return Gradients(total, losses, gradient, feature_gradient)
+
+
+def optimizer_step(
+    learner: Learner,
+    inputs: Inputs,
+    gradients: Gradients,
+    clock: Clock,
+    settings: Settings,
+    learning_rate: Number,
+) -> Learner:
+    """Clip, take a step of Adam on networks and body, and update their targets when due."""
+    in_params, in_torso = clip_by_global_norm(
+        (gradients.params, torso_gradient(inputs, gradients)), settings.clip_norm
+    )
+    learner = step_networks(learner, in_params, clock, settings, learning_rate)
+    return learner._replace(
+        shared=step_body(inputs.shared, in_torso, clock, settings, learning_rate)
+    )
+
+
+def torso_gradient(inputs: Inputs, *gradients: Gradients) -> Impala | None:
+    """The torso's gradient from one or several losses, None without a body."""
+    if inputs.pull is None:
+        return None
+    in_features: list[Any] = [gradient.features for gradient in gradients]
+    return inputs.pull(sum(in_features[1:], in_features[0]))[0]
+
+
+def step_networks(
+    learner: Learner, gradient: PyTree, clock: Clock, settings: Settings, learning_rate: Number
+) -> Learner:
+    """Take a step of Adam on the networks, and copy them to the target networks when due."""
+    params, opt_state = _adam_step(
+        learner.params, gradient, learner.opt_state, settings, learning_rate
+    )
+    target_params = _update_target(params, learner.target_params, clock, settings)
+    return learner._replace(params=params, target_params=target_params, opt_state=opt_state)
+
+
+def step_body(
+    shared: SharedBody | None,
+    gradient: Impala | None,
+    clock: Clock,
+    settings: Settings,
+    learning_rate: Number,
+) -> SharedBody | None:
+    """As `step_networks`, for the body; its spectra are copied with it."""
+    if shared is None:
+        return None
+    torso, opt_state = _adam_step(
+        shared.body.torso, gradient, shared.opt_state, settings, learning_rate
+    )
+    body = shared.body.with_torso(torso)
+    target_body = _update_target(body, shared.target_body, clock, settings)
+    return SharedBody(body=body, target_body=target_body, opt_state=opt_state)
+
+
+def _adam_step(
+    params: PyTree, gradient: PyTree, opt_state: PyTree, settings: Settings, learning_rate: Number
+) -> tuple[PyTree, PyTree]:
+    optimizer = adam(learning_rate, settings.adam_epsilon / settings.batch_size)
+    updates, opt_state = optimizer.update(gradient, opt_state)
+    return optax.apply_updates(params, updates), opt_state
+
+
+def _update_target(params: PyTree, target: PyTree, clock: Clock, settings: Settings) -> PyTree:
+    """A copy of the parameters at every `target_period`-th update, else the target as it is."""
+    due = (clock.updates + 1) % settings.target_period == 0
+    return jax.tree.map(lambda new, old: jnp.where(due, new, old), params, target)
+
+
+# Normalisation of rewards
+
+MEMORY = 0.999
+"""Decay of the weight of earlier batches at each batch: about the last thousand count."""
+
+
+class RunningMoments(NamedTuple):
+    """Running mean and variance of an intrinsic reward.
+
+    The paper normalises "by a running estimate of its marginal standard deviation" (App. B), as
+    Burda et al. (2019). Disagreement decreases by orders of magnitude in a run, so that old batches
+    must be forgotten. Before the first batch the deviation is 1.
+    """
+
+    weight: Float[Array, ""]
+    mean: Float[Array, ""]
+    variance: Float[Array, ""]
+
+    @classmethod
+    def init(cls) -> "RunningMoments":
+        """Moments before the first batch."""
+        return cls(weight=jnp.zeros(()), mean=jnp.zeros(()), variance=jnp.ones(()))
+
+    def update(self, values: Float[Array, " B"]) -> "RunningMoments":
+        """Moments of a batch and of all before it, at `MEMORY` times their weight."""
+        old, new = MEMORY * self.weight, len(values)
+        share = new / (old + new)
+        shift = jnp.mean(values) - self.mean
+        within = (1.0 - share) * self.variance + share * jnp.var(values)
+        return RunningMoments(
+            weight=old + new,
+            mean=self.mean + share * shift,
+            variance=within + share * (1.0 - share) * shift**2,
+        )
+
+    @property
+    def deviation(self) -> Float[Array, ""]:
+        """The standard deviation, never 0."""
+        return jnp.sqrt(self.variance) + 1e-8

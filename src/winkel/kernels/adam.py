@@ -1,0 +1,264 @@
+"""The backward pass of networks with one hidden layer, and Adam's step.
+
+Adam reads weights, both moments and gradients and writes all but the last: seven passes over the
+parameters, at the speed of memory. Target networks are written only when they are due. The first
+layer's gradient is a sum over a batch that is short against its rows; the kernel that computes a
+tile of it applies it at once, and it is never stored.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as gpu
+from jaxtyping import Array, Float, Int, Int8
+
+from winkel.kernels import common
+from winkel.kernels.common import SMALLEST, member, power_of_two, span, tile, whole
+from winkel.kernels.mlp import Hidden, Weights
+
+FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
+"""Decay of Adam's moments, as in optax."""
+
+
+class State(NamedTuple):
+    """Weights, Adam's moments of them, and the target network."""
+
+    weights: Weights
+    mean: Weights
+    square: Weights
+    target: Weights
+
+
+class Step(NamedTuple):
+    """Numbers of one step of Adam.
+
+    Attributes:
+        rate: the learning rate.
+        steps: number of steps before this one.
+        due: whether to copy the result into the target network.
+        epsilon: Adam's.
+    """
+
+    rate: Float[Array, ""]
+    steps: Int[Array, ""]
+    due: Array
+    epsilon: float
+
+
+def adam_step(
+    state: State,
+    obs: Array,
+    activations: Hidden,
+    gradient: Float[Array, "M B O"],
+    step: Step,
+    *,
+    interpret: bool = False,
+) -> State:
+    """The state after one step of Adam.
+
+    `gradient` is that of the loss in the outputs, `activations` the result of `mlp.hidden` for
+    `obs`, with `active`. Biases are small and left to XLA.
+    """
+    assert activations.active is not None
+    scales = _scales(step)
+    in_hidden = jnp.einsum("mbo,mho->mhb", gradient, state.weights.last)
+    in_last = jnp.einsum("mbh,mbo->mho", activations.values, gradient)
+    last = _step_dense([x.last for x in state], in_last, scales, step.epsilon, interpret)
+    first, in_first_bias = _step_first(
+        [x.first for x in state], activations.active, obs, in_hidden, scales, step.epsilon,
+        interpret,
+    )  # fmt: skip
+    first_bias = _step_bias([x.first_bias for x in state], in_first_bias, scales, step.epsilon)
+    in_last_bias = jnp.sum(gradient, axis=1)
+    last_bias = _step_bias([x.last_bias for x in state], in_last_bias, scales, step.epsilon)
+    return State(*(Weights(*x) for x in zip(first, first_bias, last, last_bias, strict=True)))
+
+
+def _scales(step: Step) -> Float[Array, " 4"]:
+    """Learning rate, the corrections of both moments, and whether the target is due."""
+    count = jnp.asarray(step.steps + 1, jnp.float32)
+    return jnp.stack(
+        [
+            jnp.asarray(step.rate, jnp.float32),
+            1.0 / (1.0 - FIRST_DECAY**count),
+            1.0 / (1.0 - SECOND_DECAY**count),
+            jnp.asarray(step.due, jnp.float32),
+        ]
+    )
+
+
+def _adam(
+    parts: Sequence[Array], gradient: Array, scales: Sequence[Any], epsilon: float
+) -> tuple[Array, Array, Array]:
+    """Weights and both moments after a step."""
+    value, mean, square = parts
+    rate, mean_scale, square_scale = scales
+    mean = FIRST_DECAY * mean + (1.0 - FIRST_DECAY) * gradient
+    square = SECOND_DECAY * square + (1.0 - SECOND_DECAY) * gradient * gradient
+    value = value - rate * (mean * mean_scale) / (jnp.sqrt(square * square_scale) + epsilon)
+    return value, mean, square
+
+
+def _step_bias(
+    arrays: list[Array], gradient: Array, scales: Float[Array, " 4"], epsilon: float
+) -> tuple[Array, ...]:
+    *parts, target = arrays
+    value, mean, square = _adam(parts, gradient, list(scales[:3]), epsilon)
+    return value, mean, square, jnp.where(scales[3] != 0, value, target)
+
+
+def _store_step(
+    parts: list[Array],
+    gradient: Array,
+    refs: Any,
+    at: Any,
+    inside: Array,
+    scales_ref: Any,
+    epsilon: float,
+) -> None:
+    """Store weights and moments after a step and, if it is due, the copy for the target."""
+    made = _adam(parts, gradient, [scales_ref[i] for i in range(3)], epsilon)
+    for ref, new in zip(refs[:3], made, strict=True):
+        gpu.store(ref.at[at], new, mask=inside)
+    gpu.store(refs[3].at[at], made[0], mask=inside & (scales_ref[3] != 0))
+
+
+def _dense_kernel(length: int, epsilon: float, *refs: Any) -> None:
+    gradient_ref, scales_ref = refs[:2]
+    flat_refs = refs[6:10]
+    at = span(pl.program_id(1) * length, length)
+    inside = at < gradient_ref.shape[0]
+
+    def read(ref: Any) -> Array:
+        return gpu.load(ref.at[at], mask=inside, other=0.0)
+
+    parts = [read(ref) for ref in flat_refs[:3]]
+    _store_step(parts, read(gradient_ref), flat_refs, at, inside, scales_ref, epsilon)
+
+
+def _step_dense(
+    matrices: list[Array],
+    gradient: Array,
+    scales: Array,
+    epsilon: float,
+    interpret: bool,
+    length: int = 2048,
+    warps: int = 4,
+) -> list[Array]:
+    """Adam's step on matrices whose gradient has been computed."""
+    members = gradient.shape[0]
+    shape = gradient.shape
+    flat = [x.reshape(members, -1) for x in (gradient, *matrices)]
+    size = flat[0].shape[1]
+    changed = pl.pallas_call(
+        partial(_dense_kernel, length, epsilon),
+        grid=(members, pl.cdiv(size, length)),
+        in_specs=[member(size), whole(4), *[member(size)] * 4],
+        out_specs=[member(size)] * 4,
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in flat[1:]],
+        input_output_aliases={2 + i: i for i in range(4)},
+        compiler_params=common.compiler_params(warps),
+        interpret=interpret,
+        name="adam_dense",
+    )(flat[0], scales, *flat[1:])
+    return [x.reshape(shape) for x in changed]
+
+
+def _first_kernel(
+    rows_a_tile: int, turns: int, units_a_tile: int, epsilon: float, *refs: Any
+) -> None:
+    """Weights of some inputs to some hidden units, whose gradients stay in registers."""
+    obs_ref, active_ref, gradient_ref, scales_ref = refs[:4]
+    matrices, bias_gradient_ref = refs[8:12], refs[12]
+    num_units, batch = gradient_ref.shape
+    num_inputs = matrices[0].shape[0]
+    examples = jnp.arange(batch)
+    units = span(pl.program_id(1) * units_a_tile, units_a_tile)
+    group = pl.program_id(2)
+    in_hidden = tile(gradient_ref, units, examples, num_units, batch)
+    active = gpu.load(
+        active_ref.at[units[:, None], examples[None, :]],
+        mask=jnp.broadcast_to((units < num_units)[:, None], in_hidden.shape),
+        other=0,
+    )
+    in_hidden = jnp.where(active != 0, in_hidden, 0.0)
+    group_sums = jnp.sum(in_hidden, axis=1)
+    gpu.store(bias_gradient_ref.at[units], group_sums, mask=(units < num_units) & (group == 0))
+    one_hot = len(obs_ref.shape) == 1
+    index: Any = gpu.load(obs_ref.at[examples]) if one_hot else None
+
+    def rows_of(number: Any) -> Array:
+        return span((group * turns + number) * rows_a_tile, rows_a_tile)
+
+    def read(number: Any) -> list[Array]:
+        rows = rows_of(number)
+        return [tile(ref, rows, units, num_inputs, num_units) for ref in matrices[:3]]
+
+    def write(number: Any, parts: list[Array], gradient: Array) -> None:
+        rows = rows_of(number)
+        at = (rows[:, None], units[None, :])
+        inside = (at[0] < num_inputs) & (at[1] < num_units)
+        _store_step(parts, gradient, matrices, at, inside, scales_ref, epsilon)
+
+    def turn(number: Any, parts: list[Array]) -> list[Array]:
+        """Read the next tile, then compute this one."""
+        next_parts = read(number + 1)
+        rows = rows_of(number)
+        if one_hot:
+            x = jnp.where(rows[:, None] == index[None, :], 1.0, 0.0)
+        else:
+            x = tile(obs_ref, rows, examples, num_inputs, batch)
+        write(number, parts, gpu.dot(x, in_hidden, trans_b=True))
+        return next_parts
+
+    jax.lax.fori_loop(0, turns, turn, read(0))
+
+
+def _step_first(
+    matrices: list[Array],
+    active: Int8[Array, "M H B"],
+    obs: Array,
+    gradient: Float[Array, "M H B"],
+    scales: Array,
+    epsilon: float,
+    interpret: bool,
+    rows: int = 32,
+    units: int = 64,
+    turns: int = 8,
+) -> tuple[list[Array], Float[Array, "M H"]]:
+    """Adam's step on the first layer, and the gradient in its bias.
+
+    `gradient` is that in the hidden activations.
+    """
+    members, num_inputs, num_units = matrices[0].shape
+    batch = gradient.shape[2]
+    matrix = member(num_inputs, num_units)
+    rows = min(rows, power_of_two(num_inputs, SMALLEST))
+    units = min(units, power_of_two(num_units, SMALLEST))
+    turns = min(turns, pl.cdiv(num_inputs, rows))
+    turned = obs if obs.ndim == 1 else obs.T
+    *changed, bias_gradient = pl.pallas_call(
+        partial(_first_kernel, rows, turns, units, epsilon),
+        grid=(members, pl.cdiv(num_units, units), pl.cdiv(num_inputs, rows * turns)),
+        in_specs=[
+            whole(*turned.shape),
+            member(num_units, batch),
+            member(num_units, batch),
+            whole(4),
+            *[matrix] * 4,
+        ],
+        out_specs=[*[matrix] * 4, member(num_units)],
+        out_shape=[
+            *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in matrices),
+            jax.ShapeDtypeStruct((members, num_units), jnp.float32),
+        ],
+        input_output_aliases={4 + i: i for i in range(4)},
+        compiler_params=common.compiler_params(4),
+        interpret=interpret,
+        name="adam_first",
+    )(turned, active, gradient, scales, *matrices)
+    return changed, bias_gradient

@@ -1,0 +1,182 @@
+"""What the kernels share: masked tiles, outputs of a pair of models, vectors of a program.
+
+In the kernels of distributions, one program of one warp computes one distribution. Quantiles are
+sorted in registers, by a network of comparisons; the rest is prefix sums, index arithmetic on the
+even grid of the categories, and binary search. Locations are measured in steps of that grid, from
+its lower end.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as gpu
+from jaxtyping import Array, Float
+
+SMALLEST = 16
+"""Least side of a tile in a matrix product."""
+
+
+def power_of_two(size: int, at_least: int = 1) -> int:
+    """The next power of two, as sides of tiles must be."""
+    return max(pl.next_power_of_2(size), at_least)
+
+
+def span(start: Any, size: int) -> Array:
+    """`size` indices from `start` on."""
+    return start + jnp.arange(size)
+
+
+def tile(ref: Any, rows: Array, columns: Array, num_rows: int, num_columns: int) -> Array:
+    """`ref[rows, columns]`, 0 outside of the array."""
+    inside = (rows < num_rows)[:, None] & (columns < num_columns)[None, :]
+    return gpu.load(ref.at[rows[:, None], columns[None, :]], mask=inside, other=0.0)
+
+
+def whole(*shape: int) -> pl.BlockSpec:
+    """All of an array that the members share."""
+    return pl.BlockSpec(shape, lambda *_: (0,) * len(shape))
+
+
+def member(*shape: int) -> pl.BlockSpec:
+    """One member's part of an array [M, …]."""
+    return pl.BlockSpec((None, *shape), lambda index, *_: (index,) + (0,) * len(shape))
+
+
+def compiler_params(warps: int) -> gpu.CompilerParams:
+    """Warps of a program; one stage of its loop at a time."""
+    return gpu.CompilerParams(num_warps=warps, num_stages=1)
+
+
+class Layout(NamedTuple):
+    """The static shape of a pair of models.
+
+    Attributes:
+        quantile: index of the quantile member.
+        categorical: index of the categorical member.
+        actions: A.
+        size: K.
+        prior_members: members with a prior.
+    """
+
+    quantile: int
+    categorical: int
+    actions: int
+    size: int
+    prior_members: tuple[int, ...] = ()
+
+
+class Outputs(NamedTuple):
+    """Outputs of the networks of a pair for a batch, in the parts in which they are computed.
+
+    O is at least A · K: the outputs of the first action come first.
+
+    Attributes:
+        products: of the last layer, without its bias.
+        bias: of the last layer.
+        prior: outputs of the priors, of the members that have one.
+    """
+
+    products: Float[Array, "2 B O"]
+    bias: Float[Array, "2 O"]
+    prior: Float[Array, "P B O"] | None = None
+
+    def operands(self) -> list[Array]:
+        """A kernel's operands, in the order of `Reader.refs`."""
+        return [self.products, self.bias] + ([] if self.prior is None else [self.prior])
+
+    def specs(self) -> list[pl.BlockSpec]:
+        """Blocks of the operands: all members' outputs of one example."""
+
+        def rows(array: Array) -> pl.BlockSpec:
+            members, _, outputs = array.shape
+            return pl.BlockSpec((members, None, outputs), lambda example, *_: (0, example, 0))
+
+        bias = pl.BlockSpec(self.bias.shape, lambda *_: (0, 0))
+        return [rows(self.products), bias] + ([] if self.prior is None else [rows(self.prior)])
+
+
+class Reader(NamedTuple):
+    """Reads outputs of one example and one action, in a kernel."""
+
+    refs: Any
+    layout: Layout
+    start: Any
+    prior_scale: Any
+
+    def row(self, member: int, other: float) -> Array:
+        """Outputs of one member, with its prior; `other` fills the padding."""
+        at = jnp.arange(padded(self.layout.size))
+        inside = at < self.layout.size
+        products_ref, bias_ref, *prior_refs = self.refs
+
+        def load(ref: Any, index: int, other: float) -> Array:
+            return gpu.load(ref.at[index, self.start + at], mask=inside, other=other)
+
+        made = load(products_ref, member, other) + load(bias_ref, member, 0.0)
+        if prior_refs and member in self.layout.prior_members:
+            index = self.layout.prior_members.index(member)
+            made = made + self.prior_scale * load(prior_refs[0], index, 0.0)
+        return made
+
+
+class Scratch(NamedTuple):
+    """Rows of memory through which the threads of a program exchange vectors."""
+
+    ref: Any
+    interpret: bool
+
+    def put(self, *rows: tuple[int, Array]) -> None:
+        """Store vectors, visible to all threads."""
+        for row, values in rows:
+            gpu.store(self.ref.at[row, jnp.arange(len(values))], values)
+        if not self.interpret:
+            gpu.debug_barrier()
+
+    def get(self, row: int, index: Array) -> Array:
+        """Load one entry for each thread; indices below 0 count as 0."""
+        return gpu.load(self.ref.at[row, jnp.maximum(index, 0)])
+
+    def count_below(self, row: int, size: int, bounds: Array, strictly: bool) -> Array:
+        """Number of the `size` increasing entries of a row that are below each bound."""
+        found = jnp.zeros_like(bounds, jnp.int32)
+        step = power_of_two(size + 1) // 2
+        while step:
+            probe = self.get(row, found + (step - 1))
+            below = probe < bounds if strictly else probe <= bounds
+            found = jnp.where(below & (found + step <= size), found + step, found)
+            step //= 2
+        return found
+
+
+def padded(size: int) -> int:
+    """Length of vectors, with room for one more than `size`."""
+    return power_of_two(size + 1)
+
+
+def sort(values: Array) -> Array:
+    """Sort in increasing order, by Batcher's bitonic network; the length is a power of two."""
+    length = len(values)
+    block = 2
+    while block <= length:
+        step = block // 2
+        while step:
+            pairs = values.reshape(length // (2 * step), 2, step)
+            row = jax.lax.broadcasted_iota(jnp.int32, pairs.shape, 0)
+            second = jax.lax.broadcasted_iota(jnp.int32, pairs.shape, 1)
+            descending = ((row * (2 * step)) & block) // block
+            low = jnp.broadcast_to(jnp.min(pairs, axis=1)[:, None, :], pairs.shape)
+            high = jnp.broadcast_to(jnp.max(pairs, axis=1)[:, None, :], pairs.shape)
+            values = jnp.where(second == descending, low, high).reshape(length)
+            step //= 2
+        block *= 2
+    return values
+
+
+def softmax(logits: Array) -> tuple[Array, Array]:
+    """Probabilities, and the logarithm of their normaliser; padding is −∞."""
+    highest = jnp.max(logits)
+    weights = jnp.exp(logits - highest)
+    total = jnp.sum(weights)
+    return weights / total, highest + jnp.log(total)

@@ -1,0 +1,224 @@
+"""Losses of a quantile and a categorical model against the mixture of both, with gradients."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as gpu
+from jaxtyping import Array, Float, Int
+
+from winkel.kernels import common
+from winkel.kernels.common import Layout, Outputs, Reader, Scratch, padded, power_of_two, softmax
+
+
+class Losses(NamedTuple):
+    """Results for a batch.
+
+    Attributes:
+        gradient: of each example's loss in both models' outputs.
+        losses: of each example, of both models together.
+        clipped: mass of each target beyond the support.
+    """
+
+    gradient: Float[Array, "2 B O"]
+    losses: Float[Array, " B"]
+    clipped: Float[Array, " B"]
+
+
+class _Half(NamedTuple):
+    """Atoms of a target up to some point: their mass, first moment and fractions of a step."""
+
+    mass: Array
+    moment: Array
+    fraction: Array
+
+
+def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs: Any) -> None:
+    output_refs, successor_refs = refs[: counts[0]], refs[counts[0] : sum(counts)]
+    action_ref, affine_ref, support_ref = refs[sum(counts) : sum(counts) + 3]
+    gradient_ref, loss_ref, clipped_ref, scratch_ref = refs[sum(counts) + 3 :]
+    size = layout.size
+    scratch = Scratch(scratch_ref, interpret)
+    at = jnp.arange(padded(size))
+    inside, place = at < size, at.astype(jnp.float32)
+    low, high, prior_scale = (support_ref[i] for i in range(3))
+    reward, discount, weight = (affine_ref[i] for i in range(3))
+    action = action_ref[0]
+    reader = Reader(output_refs, layout, action * size, prior_scale)
+    successor = Reader(successor_refs, layout, action_ref[1] * size, prior_scale)
+    spacing = (high - low) / (size - 1)
+    last = float(size - 1)
+
+    def beyond(places: Array) -> Array:
+        return (places < -1e-4 * last) | (places > last + 1e-4 * last)
+
+    # The target's quantile half, sorted, and its categorical half, an even grid.
+    free = successor.row(layout.quantile, 0.0)
+    scaled = (reward + discount * free - low) / spacing
+    sorted_places = common.sort(jnp.where(inside, scaled, jnp.inf))
+    finite = jnp.where(inside, sorted_places, 0.0)
+    clipped = jnp.clip(finite, 0.0, last)
+    probs, _ = softmax(successor.row(layout.categorical, -jnp.inf))
+    origin = (reward + discount * low - low) / spacing
+    grid = origin + discount * place
+    grid_clipped = jnp.clip(grid, 0.0, last)
+    scratch.put(
+        (0, sorted_places),
+        (1, jnp.cumsum(finite)),
+        (2, jnp.cumsum(clipped - jnp.floor(clipped))),
+        (3, jnp.cumsum(probs)),
+        (4, jnp.cumsum(probs * grid)),
+        (5, jnp.cumsum(probs * (grid_clipped - jnp.floor(grid_clipped)))),
+    )
+
+    def up_to(row: int, count: Array) -> Array:
+        return jnp.where(count > 0, scratch.get(row, count - 1), 0.0)
+
+    def quantile_half(count: Array) -> _Half:
+        return _Half(
+            mass=count.astype(jnp.float32) / size,
+            moment=up_to(1, count) / size,
+            fraction=up_to(2, count) / size,
+        )
+
+    def categorical_half(count: Array) -> _Half:
+        return _Half(mass=up_to(3, count), moment=up_to(4, count), fraction=up_to(5, count))
+
+    def count_on_grid(bounds: Array, strictly: bool) -> Array:
+        """As `count_below`, for the even grid: a division, put right where it has rounded."""
+        guess = jnp.clip((bounds - origin) / jnp.maximum(discount, 1e-12), -1.0, float(size))
+        count = jnp.clip(jnp.floor(guess).astype(jnp.int32), 0, size)
+        for _ in range(2):
+            here = origin + discount * count.astype(jnp.float32)
+            more = (here < bounds) if strictly else (here <= bounds)
+            count = jnp.where(more & (count < size), count + 1, count)
+        level = (origin < bounds) if strictly else (origin <= bounds)
+        return jnp.where(discount > 0, count, jnp.where(level, size, 0))
+
+    def both(first: Array, second: Array) -> Array:
+        return 0.5 * (first + second)
+
+    # Quantile regression: mass and moment of the target below each output.
+    theta = reader.row(layout.quantile, 0.0)
+    places = (theta - low) / spacing
+    free_half = quantile_half(scratch.count_below(0, size, places, strictly=False))
+    grid_half = categorical_half(count_on_grid(places, strictly=False))
+    below = both(free_half.mass, grid_half.mass)
+    overshoot = places * below - both(free_half.moment, grid_half.moment)
+    mean = both(jnp.sum(finite) / size, jnp.sum(probs * grid))
+    levels = (place + 0.5) / size
+    quantile_losses = spacing * (overshoot + levels * (mean - places))
+
+    # Π_C: each atom's mass, shared between its two neighbours on the grid by its fraction.
+    edge = (at > 0) & inside
+    free_count = jnp.where(edge, scratch.count_below(0, size, place, strictly=True), 0)
+    grid_count = jnp.where(edge, count_on_grid(place, strictly=True), 0)
+    free_edge = quantile_half(jnp.where(inside, free_count, size))
+    grid_edge = categorical_half(jnp.where(inside, grid_count, size))
+    mass_below = both(free_edge.mass, grid_edge.mass)
+    share_below = both(free_edge.fraction, grid_edge.fraction)
+    scratch.put((6, mass_below), (7, share_below))
+    after = jnp.minimum(at + 1, size)
+    share = scratch.get(7, after) - share_below
+    share_before = jnp.where(at > 0, share_below - scratch.get(7, at - 1), 0.0)
+    target = (scratch.get(6, after) - mass_below) - share + share_before
+    target = jnp.where(inside, jnp.maximum(target, 0.0), 0.0)
+
+    logits = reader.row(layout.categorical, -jnp.inf)
+    model, normaliser = softmax(logits)
+    surprise = jnp.where(
+        target > 0, target * (jnp.log(jnp.maximum(target, 1e-38)) - logits + normaliser), 0.0
+    )
+    broken = (mean - mean) + theta * 0.0
+    gradients = {
+        layout.quantile: weight * (below - levels + broken),
+        layout.categorical: weight * (model - target),
+    }
+    for member, values in gradients.items():
+        _store_gradient(gradient_ref, member, layout, action, jnp.where(inside, values, 0.0))
+    loss_ref[...] = jnp.sum(jnp.where(inside, quantile_losses + surprise, 0.0))
+    outside = jnp.where(inside & beyond(finite), 1.0 / size, 0.0)
+    clipped_ref[...] = jnp.sum(both(outside, jnp.where(beyond(grid), probs, 0.0)))
+
+
+def _store_gradient(ref: Any, member: int, layout: Layout, action: Array, values: Array) -> None:
+    """Store the gradient of one action, and zeros for all others and for padding."""
+    at = jnp.arange(padded(layout.size))
+    for index in range(layout.actions):
+        row = jnp.where(action == index, values, 0.0)
+        where = index * layout.size + at
+        gpu.store(ref.at[member, where], row, mask=at < layout.size)
+    used, width = layout.actions * layout.size, ref.shape[1]
+    if used < width:
+        more = jnp.arange(power_of_two(width - used))
+        gpu.store(
+            ref.at[member, used + more],
+            jnp.zeros(more.shape, jnp.float32),
+            mask=more < width - used,
+        )
+
+
+def loss_and_gradient(
+    outputs: Outputs,
+    successor: Outputs,
+    actions: tuple[Int[Array, " B"], Int[Array, " B"]],
+    affine: tuple[Float[Array, " B"], Float[Array, " B"], Float[Array, " B"]],
+    layout: Layout,
+    support: tuple[Array, Array],
+    prior_scale: Array | float = 0.0,
+    *,
+    interpret: bool = False,
+) -> Losses:
+    """Losses of both models against the mixture target reward + discount · Z, and their gradients.
+
+    Args:
+        outputs: of the online networks for the observations.
+        successor: outputs of the target networks for the next observations.
+        actions: at the observations, and at the next observations.
+        affine: reward, discount, and the factor of each example's gradient.
+        layout: which member is which, and their sizes.
+        support: ends of the categories.
+        prior_scale: factor of the priors.
+        interpret: run in Pallas' interpreter.
+    """
+    _, batch, width = outputs.products.shape
+    scales = jnp.stack([*support, jnp.asarray(prior_scale, jnp.float32)]).astype(jnp.float32)
+    number = pl.BlockSpec((None,), lambda example: (example,))
+    result = jax.ShapeDtypeStruct((batch,), jnp.float32)
+    scratch = (8, padded(layout.size))
+    operands = [outputs.operands(), successor.operands()]
+    gradient, losses, clipped, _ = pl.pallas_call(
+        partial(_loss_kernel, layout, (len(operands[0]), len(operands[1])), interpret),
+        grid=(batch,),
+        in_specs=[
+            *outputs.specs(),
+            *successor.specs(),
+            pl.BlockSpec((None, 2), lambda example: (example, 0)),
+            pl.BlockSpec((None, 3), lambda example: (example, 0)),
+            pl.BlockSpec((3,), lambda *_: (0,)),
+        ],
+        out_specs=[
+            pl.BlockSpec((2, None, width), lambda example: (0, example, 0)),
+            number,
+            number,
+            pl.BlockSpec((None, *scratch), lambda example: (example, 0, 0)),
+        ],
+        out_shape=[
+            jax.ShapeDtypeStruct((2, batch, width), jnp.float32),
+            result,
+            result,
+            jax.ShapeDtypeStruct((batch, *scratch), jnp.float32),
+        ],
+        compiler_params=common.compiler_params(1),
+        interpret=interpret,
+        name="loss_and_gradient",
+    )(
+        *operands[0],
+        *operands[1],
+        jnp.stack(actions, axis=1).astype(jnp.int32),
+        jnp.stack(affine, axis=1).astype(jnp.float32),
+        scales,
+    )
+    return Losses(gradient=gradient, losses=losses, clipped=clipped)

@@ -1,0 +1,108 @@
+"""Q-values of a pair of a quantile and a categorical model, and their disagreement."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jaxtyping import Array, Float
+
+from winkel.kernels import common
+from winkel.kernels.common import Layout, Outputs, Reader, Scratch, padded, softmax
+
+
+class Values(NamedTuple):
+    """Results for every action of every example.
+
+    Attributes:
+        q_values: mean of the mixture.
+        disagreement: w_1 of the two models, 0 if not asked for.
+    """
+
+    q_values: Float[Array, "B A"]
+    disagreement: Float[Array, "B A"]
+
+
+def _values_kernel(layout: Layout, with_disagreement: bool, interpret: bool, *refs: Any) -> None:
+    *output_refs, scales_ref, value_ref, distance_ref, scratch_ref = refs
+    size = layout.size
+    low, high, prior_scale = (scales_ref[i] for i in range(3))
+    reader = Reader(output_refs, layout, pl.program_id(1) * size, prior_scale)
+    at = jnp.arange(padded(size))
+    inside = at < size
+    spacing = (high - low) / (size - 1)
+    theta = reader.row(layout.quantile, 0.0)
+    probs, _ = softmax(reader.row(layout.categorical, -jnp.inf))
+    mean = jnp.sum(theta) / size + low + spacing * jnp.sum(probs * at)
+    value_ref[...] = 0.5 * mean
+    if not with_disagreement:
+        distance_ref[...] = jnp.zeros(())
+        return
+    scratch = Scratch(scratch_ref, interpret)
+    places = common.sort(jnp.where(inside, (theta - low) / spacing, jnp.inf))
+    mass, moment = jnp.cumsum(probs), jnp.cumsum(probs * at)
+    scratch.put((0, mass), (1, moment))
+    # ∫ G⁻¹ up to each level i/K, where quantile i begins.
+    begin = at.astype(jnp.float32) / size
+    reached = scratch.count_below(0, size, begin, strictly=True)
+    before = jnp.where(reached > 0, scratch.get(0, reached - 1), 0.0)
+    moment_before = jnp.where(reached > 0, scratch.get(1, reached - 1), 0.0)
+    place_reached = jnp.minimum(reached, size - 1).astype(jnp.float32)
+    integral = moment_before + place_reached * (begin - before)
+    scratch.put((2, integral))
+    end = begin + 1.0 / size
+    width_integral = scratch.get(2, jnp.minimum(at + 1, padded(size) - 1)) - integral
+    # Where quantile i crosses G, if it does between its levels.
+    bounded = jnp.clip(places, -1.0, float(size))
+    index = jnp.floor(bounded).astype(jnp.int32)
+    crossed = jnp.where(index >= 0, scratch.get(0, jnp.minimum(index, size - 1)), 0.0)
+    moment_crossed = jnp.where(index >= 0, scratch.get(1, jnp.minimum(index, size - 1)), 0.0)
+    level = jnp.clip(crossed, begin, end)
+    integral_at = jnp.where(
+        crossed <= begin, integral,
+        jnp.where(crossed >= end, integral + width_integral, moment_crossed),
+    )  # fmt: skip
+    finite = jnp.where(inside, places, 0.0)
+    cost = finite * (2.0 * level - begin - end) + width_integral - 2.0 * (integral_at - integral)
+    distance_ref[...] = spacing * jnp.sum(jnp.where(inside, cost, 0.0))
+
+
+def q_values_and_disagreement(
+    outputs: Outputs,
+    layout: Layout,
+    support: tuple[Array, Array],
+    prior_scale: Array | float = 0.0,
+    *,
+    with_disagreement: bool = True,
+    interpret: bool = False,
+) -> Values:
+    """Mean and, if asked for, w_1 of every action; the categories span the `support`.
+
+    w_1 = Σ_i ∫ |θ_(i) − G⁻¹(τ)| dτ over the levels from (i − 1)/K to i/K of the i-th quantile; on
+    each, G⁻¹ crosses θ_(i) at most once, at the level G(θ_(i)).
+    """
+    batch = outputs.products.shape[1]
+    scales = jnp.stack([*support, jnp.asarray(prior_scale, jnp.float32)]).astype(jnp.float32)
+    number = pl.BlockSpec((None, None), lambda example, action: (example, action))
+    result = jax.ShapeDtypeStruct((batch, layout.actions), jnp.float32)
+    scratch = (3, padded(layout.size)) if with_disagreement else (1, 1)
+    q_values, disagreement, _ = pl.pallas_call(
+        partial(_values_kernel, layout, with_disagreement, interpret),
+        grid=(batch, layout.actions),
+        in_specs=[*outputs.specs(), pl.BlockSpec((3,), lambda *_: (0,))],
+        out_specs=[
+            number,
+            number,
+            pl.BlockSpec((None, None, *scratch), lambda example, action: (example, action, 0, 0)),
+        ],
+        out_shape=[
+            result,
+            result,
+            jax.ShapeDtypeStruct((batch, layout.actions, *scratch), jnp.float32),
+        ],
+        compiler_params=common.compiler_params(1),
+        interpret=interpret,
+        name="q_values_and_disagreement",
+    )(*outputs.operands(), scales)
+    return Values(q_values=q_values, disagreement=disagreement)

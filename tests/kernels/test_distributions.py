@@ -1,0 +1,137 @@
+"""The kernels of laws against the exact functions of distributions, in Pallas' interpreter."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from winkel.agents.models import mass_outside
+from winkel.distributions import bootstrap, mean, mixture, wasserstein
+from winkel.kernels.common import Layout, Outputs
+from winkel.kernels.losses import loss_and_gradient
+from winkel.kernels.values import q_values_and_disagreement
+from winkel.projections import Categorical, Quantile
+
+BATCH, ACTIONS = 6, 3
+LOW, HIGH = jnp.float32(-3.0), jnp.float32(5.0)
+
+
+def networks(outputs, prior=None):
+    """Outputs [2, B, A, K] as networks make them: flat, filled up, with part of them as bias."""
+    flat = outputs.reshape(2, outputs.shape[1], -1)
+    bias = jnp.linspace(-1.0, 1.0, flat.shape[2])[None] * jnp.array([[1.0], [0.5]])
+    filled = ((0, 0), (0, 0), (0, 5))
+    if prior is not None:
+        prior = jnp.pad(prior.reshape(1, prior.shape[1], -1), filled)
+    return Outputs(jnp.pad(flat - bias[:, None], filled), jnp.pad(bias, ((0, 0), (0, 5))), prior)
+
+
+def random_outputs(seed, size, batch=BATCH):
+    """Quantiles over the support and beyond, with ties and equal ones; logits."""
+    key_theta, key_logits = jax.random.split(jax.random.key(seed))
+    theta = 1.0 + 4.0 * jax.random.normal(key_theta, (batch, ACTIONS, size))
+    theta = theta.at[0].set(jnp.round(theta[0])).at[1].set(0.25)
+    logits = 3.0 * jax.random.normal(key_logits, (batch, ACTIONS, size))
+    return jnp.stack([theta, logits])
+
+
+def layout_of(size, prior_members=(), swapped=False):
+    return Layout(int(swapped), int(not swapped), ACTIONS, size, prior_members)
+
+
+def projections(size):
+    return Quantile(num_atoms=size), Categorical(num_atoms=size, z_min=LOW, z_max=HIGH)
+
+
+@pytest.mark.parametrize("size", [2, 7, 15, 16, 33])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_means_and_distances(size, swapped):
+    outputs = random_outputs(size, size)
+    quantiles, categories = projections(size)
+
+    def expected(theta, logits):
+        members = quantiles.decode(theta), categories.decode(logits)
+        return mean(mixture(members)), wasserstein(*members)
+
+    value, distance = jax.vmap(jax.vmap(expected))(*outputs)
+    given = outputs[::-1] if swapped else outputs
+    made = q_values_and_disagreement(
+        networks(given), layout_of(size, swapped=swapped), (LOW, HIGH), interpret=True
+    )
+    np.testing.assert_allclose(made.q_values, value, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(made.disagreement, distance, rtol=1e-4, atol=1e-4)
+
+
+def test_means_alone():
+    outputs = random_outputs(0, 7)
+    full = q_values_and_disagreement(networks(outputs), layout_of(7), (LOW, HIGH), interpret=True)
+    alone = q_values_and_disagreement(
+        networks(outputs), layout_of(7), (LOW, HIGH), with_disagreement=False, interpret=True
+    )
+    np.testing.assert_array_equal(alone.q_values, full.q_values)
+    np.testing.assert_array_equal(alone.disagreement, 0.0)
+
+
+def test_priors_are_added_to_their_members():
+    outputs = random_outputs(1, 7)
+    prior = jax.random.normal(jax.random.key(2), (1, BATCH, ACTIONS, 7))
+    made = q_values_and_disagreement(
+        networks(outputs, prior), layout_of(7, prior_members=(0,)), (LOW, HIGH), 2.0, interpret=True
+    )
+    with_prior = outputs.at[0].add(2.0 * prior[0])
+    expected = q_values_and_disagreement(
+        networks(with_prior), layout_of(7), (LOW, HIGH), interpret=True
+    )
+    np.testing.assert_allclose(made.q_values, expected.q_values, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(made.disagreement, expected.disagreement, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [2, 7, 16, 33])
+def test_losses_and_gradients(size):
+    """Discounts from 0 to 1, rewards that leave the support; targets on the grid itself."""
+    outputs, following = random_outputs(3, size), random_outputs(4, size)[:, ::-1]
+    outputs = outputs.at[0, 3, 0, 1].set(0.5)  # at the end of an episode, where the reward is
+    actions = jnp.array([0, 1, 2, 0, 1, 2]), jnp.array([2, 2, 0, 1, 0, 1])
+    reward = jnp.array([0.0, 1.5, -20.0, 0.5, 30.0, 0.0])
+    discount = jnp.array([1.0, 0.99, 0.9, 0.0, 0.3, 0.01])
+    shares = jnp.linspace(0.5, 2.0, BATCH)
+    quantiles, categories = projections(size)
+
+    def expected(own, next_own, reward, discount):
+        members = quantiles.decode(next_own[0]), categories.decode(next_own[1])
+        target = bootstrap(reward, discount, mixture(members))
+
+        def loss(own):
+            return quantiles.loss(own[0], target) + categories.loss(own[1], target)
+
+        return *jax.value_and_grad(loss)(own), mass_outside(target, LOW, HIGH)
+
+    rows = jnp.arange(BATCH)
+    losses, slopes, clipped = jax.vmap(expected, in_axes=(1, 1, 0, 0))(
+        outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount
+    )
+    made = loss_and_gradient(
+        networks(outputs), networks(following), actions, (reward, discount, shares),
+        layout_of(size), (LOW, HIGH), interpret=True,
+    )  # fmt: skip
+    np.testing.assert_allclose(made.losses, losses, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(made.clipped, clipped, atol=1e-5)
+    spread = jnp.zeros((2, BATCH, ACTIONS, size)).at[:, rows, actions[0]].set(
+        jnp.swapaxes(slopes * shares[:, None, None], 0, 1)
+    )  # fmt: skip
+    flat = spread.reshape(2, BATCH, -1)
+    np.testing.assert_allclose(made.gradient[:, :, : flat.shape[2]], flat, atol=2e-4)
+    np.testing.assert_array_equal(made.gradient[:, :, flat.shape[2] :], 0.0)
+
+
+def test_a_target_that_is_no_number_makes_a_loss_that_is_none():
+    outputs = random_outputs(5, 7)
+    following = outputs.at[0, 2, 1, 3].set(jnp.nan)
+    ones, action = jnp.ones(BATCH), jnp.ones(BATCH, jnp.int32)
+    made = loss_and_gradient(
+        networks(outputs), networks(following), (action, action), (ones, ones, ones), layout_of(7),
+        (LOW, HIGH), interpret=True,
+    )  # fmt: skip
+    assert np.isnan(made.losses[2])
+    assert np.isnan(made.gradient[0, 2, 7:14]).all()
+    assert np.isfinite(np.delete(np.asarray(made.losses), 2)).all()
