@@ -8,4 +8,3 @@ from winkel.simulators.pool import Pool, StepBatch
 
 __all__ = ["Layout", "Moves", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]
 
-Moves = StepBatch  # the old name, until the training loop uses the new one
