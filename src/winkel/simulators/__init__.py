@@ -6,5 +6,5 @@
 from winkel.simulators.base import Layout, Simulator, SimulatorDied, Step
 from winkel.simulators.pool import Pool, StepBatch
 
-__all__ = ["Layout", "Moves", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]
+__all__ = ["Layout", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]
 
