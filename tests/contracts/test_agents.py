@@ -1,15 +1,20 @@
 """What every entry of `AGENTS` must do."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers import compilations
 from winkel.agents import AGENTS, VARIANTS, Spec
+from winkel.agents.base import check_number
 from winkel.envs.registry import make
+from winkel.errors import InputError
 from winkel.runs.configure import configure
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock
 from winkel.types import Batch, Dense, OneHot, Transition
@@ -21,6 +26,22 @@ SMALL = {
 }  # fmt: skip
 GAMMA = 0.9
 SEA = "deep_sea:size=3"
+
+
+@ALL
+def test_every_hyperparameter_declares_its_range(name):
+    """Defaults lie in it, or are left to the environment; text and infinity never do."""
+    kind = AGENTS[name]
+    for field, default in kind.hyper._field_defaults.items():
+        if not math.isnan(default):
+            assert check_number(kind, field, default) == default
+        for wrong in ("1", True, math.nan, math.inf):
+            with pytest.raises(InputError, match=f"need a finite {field}.*, got {wrong!r}"):
+                check_number(kind, field, wrong)
+    with pytest.raises(InputError, match="need a finite learning_rate > 0, got 0"):
+        check_number(kind, "learning_rate", 0)
+    with pytest.raises(InputError, match=r"need a finite gamma in \[0, 1\], got 1.5"):
+        check_number(kind, "gamma", 1.5)
 
 
 def small_fields(name, **others):
@@ -40,7 +61,8 @@ def plans(configured, seeds, episodes=12):
 
 def finished(configured, seeds, num_lanes):
     """Records and final learners by seed."""
-    lanes = Lanes(configured.agent, make(SEA).env, plans(configured, seeds), num_lanes, 16)
+    world = CompiledWorld(make(SEA).env)
+    lanes = Lanes(configured.agent, world, plans(configured, seeds), num_lanes, 16)
     records, learners = {seed: [] for seed in seeds}, {}
     while reports := lanes.advance():
         for report in reports:
@@ -48,7 +70,7 @@ def finished(configured, seeds, num_lanes):
             assert report.failure is None
             if report.finished:
                 state = lanes.state(lanes.running[report.plan])
-                learners[seeds[report.plan]] = state.run.learner
+                learners[seeds[report.plan]] = state.learner
                 lanes.release(report.plan)
     tables = {
         seed: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -71,19 +93,12 @@ def test_a_lane_alone_equals_the_same_lane_in_a_batch_and_seeds_differ(name):
 
 
 @ALL
-def test_programs_are_traced_once(name, monkeypatch):
-    """Other hyperparameters and seeds run the same program: the agent's functions run no more."""
-    agent, calls = type(small(name).agent), []
-
-    def counted(original):
-        return lambda *of, **others: calls.append(original) or original(*of, **others)
-
-    for function in ("init", "act", "update"):
-        monkeypatch.setattr(agent, function, counted(getattr(agent, function)))
+def test_programs_are_compiled_once(name):
     finished(small(name), [0, 1, 2], num_lanes=3)
-    before = len(calls)
-    finished(small(name, learning_rate=3e-4, gamma=0.5), [3, 4, 5], num_lanes=3)
-    assert len(calls) == before
+    rate = {"learning_rate": 3e-4, "gamma": 0.5}
+    with compilations() as found:
+        finished(small(name, **rate), [3, 4, 5], num_lanes=3)
+    assert not {program for program, _ in found} & {"begin", "advance"}
 
 
 @pytest.mark.parametrize("name", [*AGENTS, *VARIANTS])

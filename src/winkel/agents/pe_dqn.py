@@ -332,8 +332,6 @@ class PEDQN:
         """The same agent without learning the bonus."""
         return replace(self, bonus_frozen=True)
 
-    settled, at_rest = can_freeze_bonus, with_frozen_bonus  # old names, see `base.Settling`
-
     def _kernels(self) -> ModuleType | None:
         """Lines 8–10 and 14–24 as GPU kernels (decision 015), if they support this agent."""
         if not kernels.supports(self.config, self.spec) or jax.default_backend() != "gpu":
