@@ -96,8 +96,8 @@ def programs(name):
             weights=jnp.ones(COUNT),
             indices=jnp.arange(COUNT),
         )
-        after, told = fitted.update(learner, batch, start_clock(), hyper, key)
-        return told.priorities, jax.tree.leaves(after)
+        after, result = fitted.update(learner, batch, start_clock(), hyper, key)
+        return result.priorities, jax.tree.leaves(after)
 
     return act, update
 

@@ -1,4 +1,4 @@
-"""The kernels of laws against the exact functions of distributions, in Pallas' interpreter."""
+"""The kernels of distributions against exact functions, in Pallas' interpreter."""
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +104,7 @@ def test_losses_and_gradients(size):
         return *jax.value_and_grad(loss)(own), mass_outside(target, LOW, HIGH)
 
     rows = jnp.arange(BATCH)
-    losses, slopes, clipped = jax.vmap(expected, in_axes=(1, 1, 0, 0))(
+    losses, gradients, clipped = jax.vmap(expected, in_axes=(1, 1, 0, 0))(
         outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount
     )
     made = loss_and_gradient(
@@ -114,7 +114,7 @@ def test_losses_and_gradients(size):
     np.testing.assert_allclose(made.losses, losses, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(made.clipped, clipped, atol=1e-5)
     spread = jnp.zeros((2, BATCH, ACTIONS, size)).at[:, rows, actions[0]].set(
-        jnp.swapaxes(slopes * shares[:, None, None], 0, 1)
+        jnp.swapaxes(gradients * shares[:, None, None], 0, 1)
     )  # fmt: skip
     flat = spread.reshape(2, BATCH, -1)
     np.testing.assert_allclose(made.gradient[:, :, : flat.shape[2]], flat, atol=2e-4)
