@@ -57,7 +57,7 @@ class Environment(eqx.Module):
     @property
     @abstractmethod
     def observation(self) -> Observation:
-        """What observations look like."""
+        """Form of observations."""
 
     @property
     @abstractmethod
