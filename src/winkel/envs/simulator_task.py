@@ -37,7 +37,7 @@ class Rewards(NamedTuple):
     final: tuple[float, float]
 
     def return_range(self, gamma: float) -> tuple[float, float]:
-        """Return the range of returns if rewards within an episode came at every step.
+        """Return the range of returns as if rewards within an episode were paid at every step.
 
         `UNKNOWN` if all rewards were 0.
         """

@@ -22,7 +22,7 @@ _GUARD = 'read _; sleep 0.5; rm -rf -- "$1"; kill -KILL 0'
 
 
 def main(folder: str, *passed: str) -> None:
-    """Answer requests until the pool is gone; `Worker.start` passes the descriptors."""
+    """Answer requests until the connection closes; `Worker.start` passes the descriptors."""
     descriptors = connection_end, memory, lifeline = [int(text) for text in passed]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # else engines would keep them open
