@@ -42,9 +42,9 @@ class Room:
             self.random = np.random.default_rng(seed)
         self.column, self.row = self.random.integers(4, size=2)
         self.time = 0
-        return self.look()
+        return self.observe()
 
-    def look(self):
+    def observe(self):
         frame = np.full((SIDE, SIDE), 10 * self.time, np.uint8)
         frame[self.row, self.column] = 255
         return frame
@@ -54,7 +54,7 @@ class Room:
         self.column = min(self.column + (action == 0), SIDE - 1)
         self.row = min(self.row + (action == 1), SIDE - 1)
         return Step(
-            obs=self.look(),
+            obs=self.observe(),
             reward=float(action == 0),
             discount=1.0,
             boundary=self.time == self.length,
@@ -73,7 +73,7 @@ class PlainRoom(Room):
 
     layout = Layout((3,), "float32")
 
-    def look(self):
+    def observe(self):
         return np.array([self.column, self.row, self.time], np.float32)
 
 

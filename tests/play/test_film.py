@@ -19,7 +19,7 @@ def make_record(rng, actions=3, length=5, *, bonus=True, numbers=False, episodes
     value, extra = rng.uniform(0.3, 1.0, size=(2, moments, actions))
     action = np.where(step == length, -1, np.argmax(value, axis=1))
     value[action < 0] = extra[action < 0] = np.nan
-    seen = rng.integers(0, 256, (moments, 6, 7), dtype=np.uint8)
+    frames = rng.integers(0, 256, (moments, 6, 7), dtype=np.uint8)
     return {
         "value": value,
         "bonus": extra if bonus else np.full_like(extra, np.nan),
@@ -29,7 +29,7 @@ def make_record(rng, actions=3, length=5, *, bonus=True, numbers=False, episodes
         "step": step,
         "state": (action < 0).astype(int),
         "shown": np.arange(moments),
-        **({"numbers": seen[:, 0].astype(float)} if numbers else {"pictures": seen}),
+        **({"numbers": frames[:, 0].astype(float)} if numbers else {"pictures": frames}),
     }
 
 
@@ -149,8 +149,8 @@ def test_ffmpeg_gets_all_frames(tmp_path, rng, monkeypatch):
 @pytest.mark.parametrize("body", ["echo no such codec >&2; exit 1", "cat > /dev/null"])
 def test_a_failing_ffmpeg_is_one_line(tmp_path, rng, monkeypatch, body):
     fake_ffmpeg(tmp_path, monkeypatch, body)
-    told = "no such codec" if "codec" in body else "No such file"
-    with pytest.raises(InputError, match=rf"ffmpeg cannot write .*a\.mp4: .*{told}") as caught:
+    reason = "no such codec" if "codec" in body else "No such file"
+    with pytest.raises(InputError, match=rf"ffmpeg cannot write .*a\.mp4: .*{reason}") as caught:
         write_film(tmp_path / "a.mp4", make_record(rng), "an agent", fps=7)
     assert "\n" not in str(caught.value)
     assert {path.name for path in tmp_path.iterdir()} == {"bin", "arguments"}

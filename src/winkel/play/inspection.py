@@ -74,10 +74,10 @@ def draw(arrays: Arrays) -> Figure:
     figure = style.new_figure(height=0.45 + 1.4 * rows)
     grid = figure.add_gridspec(rows, columns)
     places = list(np.ndindex(rows, columns))
-    seen = figure.add_subplot(grid[places.pop(columns - 1)])
-    seen.imshow(arrays["observation"], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-    seen.set(title="observation", xticks=[], yticks=[])
-    seen.spines[:].set_visible(True)
+    shown = figure.add_subplot(grid[places.pop(columns - 1)])
+    shown.imshow(arrays["observation"], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    shown.set(title="observation", xticks=[], yticks=[])
+    shown.spines[:].set_visible(True)
     marks = _marks(arrays)
     panels: list[Axes] = []
     for action, (row, column) in enumerate(places[:actions]):
