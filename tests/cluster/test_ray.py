@@ -179,7 +179,7 @@ def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain,
     assert "Traceback" not in errors
     done = records(tmp_path)
     assert 0 < len([name for name in done if name.endswith("config.json")]) < 16
-    assert '"interrupted"' in (tmp_path / "sweeps.jsonl").read_text()  # the workers were told
+    assert '"interrupted"' in (tmp_path / "sweeps.jsonl").read_text()  # Ray interrupted the tasks
     output, errors = sweep("--resume").communicate(timeout=PATIENCE)
     found = int(re.search(r"found finished (\d+);", output)[1])
     assert f"finished {16 - found}, failed 0" in output, errors

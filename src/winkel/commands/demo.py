@@ -52,8 +52,7 @@ class Demo:
         say(f"goal reached: {sum(found)} of {len(found)} seeds")
         say(f"solved (9 of 10 of the last 50 episodes): {sum(solved)} of {len(solved)} seeds")
         best = training.runs[int(np.argmax(found))]
-        grids = snapshot_arrays(best.task, best.snapshots)
-        assert grids is not None
+        grids = snapshot_arrays(ENV, best.snapshots)
         pictures = (
             draw("heatmaps", grids, self.out, ("png", "pdf")),
             draw("inspect", inspection_arrays(best, np.array(0)), self.out, ("png",)),

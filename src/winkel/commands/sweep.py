@@ -39,7 +39,7 @@ from winkel.runs.sweep import (
     run_sweep,
     write_log,
 )
-from winkel.training.mesh import mesh_of
+from winkel.training.mesh import make_mesh
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
@@ -179,7 +179,7 @@ class SweepCommand:
         if self.deterministic:
             make_deterministic()
         devices = jax.local_device_count() if self.devices is None else self.devices
-        mesh_of(devices)  # raises if there are fewer
+        make_mesh(devices)  # raises if there are fewer
         sweep, options = self._choose(jax.default_backend() != "cpu", devices)
         if self.dry_run:
             groups, _ = self._remaining(sweep, options)

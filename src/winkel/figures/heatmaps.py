@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -47,20 +46,24 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     record, snapshots = next((pair for pair in found if pair[1]), (None, {}))
     if record is None:
         raise InputError("no deep_sea runs with snapshots")
-    task = make(record.config["env"])
+    where = "{agent} in {env}, seed {seed}".format(**record.config)
+    notes = common.text([f"shown: {where}"])
+    return snapshot_arrays(record.config["env"], snapshots) | {"notes": notes}
+
+
+def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
+    """Return the snapshots of a run in deep sea as grids, as `draw` needs them."""
+    task = make(env)
     right = np.asarray(task.params.right)
     side = math.isqrt(snapshots["visits"].shape[1])  # a sweep pads to its largest size
     grids = {
         name: snapshots[name].reshape(-1, side, side, 2)[:, : len(right), : len(right)]
         for name in ("visits", "disagreement", "bonus")
     }
-    where = "{agent} in {env}, seed {seed}".format(**record.config)
-    return {
-        **grids,
+    return grids | {
         "episode": snapshots["episodes"],
         "size": np.asarray(task.setting["size"]),
         "right": right,
-        "notes": common.text([f"shown: {where}"]),
     }
 
 
@@ -171,19 +174,3 @@ def _ticks(image: AxesImage) -> list[float]:
     ticks = np.asarray(MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(low, high))
     ticks = np.union1d(ticks, ticks[ticks > 0][:1] / 5)
     return ticks[(ticks >= low) & (ticks <= high)].tolist()
-
-
-def snapshot_arrays(task: Any, snapshots: Arrays) -> dict[str, np.ndarray] | None:
-    """Return a run's snapshots as grids, as `draw` needs them; None if it has none of deep sea."""
-    if not snapshots or not task.id.startswith("deep_sea"):
-        return None
-    size, shape = int(task.setting["size"]), task.env.observation.shape
-    grids = {
-        name: snapshots[name].reshape(-1, *shape, task.env.num_actions)[:, :size, :size]
-        for name in ("visits", "disagreement", "bonus")
-    }
-    return grids | {
-        "episode": snapshots["episodes"],
-        "size": np.asarray(size),
-        "right": np.asarray(task.params.right)[:size, :size],
-    }
