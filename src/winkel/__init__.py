@@ -1,6 +1,6 @@
 """Deep exploration with distributional reinforcement learning, in JAX.
 
-Names load when they are asked for: the workers of `winkel.simulators` never need JAX.
+Names are imported on first use: the workers of `winkel.simulators` do not import JAX.
 """
 
 from importlib import import_module

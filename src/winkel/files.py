@@ -58,14 +58,13 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
 
 def load_all(path: Path) -> dict[str, np.ndarray]:
     """Load every array of an .npz file."""
-    load_arrays(path, ())
-    with np.load(path, allow_pickle=False) as file:
-        names = tuple(file.files)
-    return load_arrays(path, names)
+    return load_arrays(path, None)
 
 
-def load_arrays(path: Path, names: Iterable[str] | Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Load the named arrays of an .npz file, none of which may execute code.
+def load_arrays(
+    path: Path, names: Iterable[str] | Mapping[str, int] | None
+) -> dict[str, np.ndarray]:
+    """Load the named arrays of an .npz file, all by default. Loading runs no code.
 
     A mapping also gives the number of axes of each array, which must then hold numbers.
     """
@@ -74,6 +73,7 @@ def load_arrays(path: Path, names: Iterable[str] | Mapping[str, int]) -> dict[st
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise InputError(f"{path} is not a readable .npz file (a single array)")
         with loaded as file:
+            names = file.files if names is None else names
             missing = [name for name in names if name not in file.files]
             if missing:
                 raise InputError(

@@ -1,4 +1,4 @@
-"""`winkel list`: what can be named."""
+"""`winkel list`: names that commands take."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ SIMULATORS = {
 
 @dataclass(frozen=True, kw_only=True)
 class List:
-    """List what can be named on the command line."""
+    """List the names that commands take."""
 
     what: tyro.conf.Positional[Literal["envs", "agents", "presets", "projections", "figures"]]
     """Which table."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import jax
 import tyro
+from rich.table import Table
 
 from winkel.agents import VARIANTS
 from winkel.cluster.ray import Resources
@@ -18,18 +19,22 @@ from winkel.commands.cluster import (
     write_job_array,
     write_manifest,
 )
-from winkel.commands.sweep_display import Board, estimate, print_costs
-from winkel.commands.terminal import say
+from winkel.commands.terminal import console, say
+from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import parse_fields
 from winkel.runs.deterministic import make_deterministic
+from winkel.runs.recorder import Status
 from winkel.runs.spec import Options
 from winkel.runs.sweep import (
     MAX_LANES,
     Group,
+    Outcome,
     Sweep,
     bsuite_envs,
+    choose_lanes,
     deep_sea_envs,
+    measure_speed,
     remaining_groups,
     run_sweep,
     write_log,
@@ -125,35 +130,32 @@ class SweepCommand:
     script: Path | None = None
     """File for SLURM's job array."""
     shard_runs: int | None = None
-    """Most runs of a shard; as many as it has lanes by default. Fewer are lanes too, if those are
-    not given."""
+    """Most runs of a shard; as many as it has lanes by default. It also limits the lanes."""
     cpus_per_shard: float = 1.0
     """CPUs that a shard takes."""
     gpus_per_shard: float | None = None
-    """GPUs that a shard takes, or a part of one; by default 1 where there are any, else 0."""
+    """GPUs that a shard takes, or a part of one; by default 1 if there are any, else 0."""
     retries: int = 10
     """How often Ray tries a shard again whose worker or node is lost."""
     fields: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self) -> None:
         """Run here or on a cluster, or plan it."""
-        self._check_where()
-        if self.lanes is not None:
-            require_integer("lanes", self.lanes, at_least=1)
+        self._check_options()
         if self.cluster == "ray":
             resources = Resources(cpus=self.cpus_per_shard, retries=self.retries)
-            run_with_ray(self._wanted, self.address, self.gpus_per_shard, resources)
+            run_with_ray(self._sharded, self.address, self.gpus_per_shard, resources)
         elif self.cluster == "slurm" or self.plan_only:
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
-            manifest = write_manifest(self._wanted(gpus))
+            manifest = write_manifest(self._sharded(gpus))
             if self.script is not None:
                 write_job_array(manifest, self.out, self.script, self.cpus_per_shard, gpus)
         else:
             self._run_here()
 
-    def _check_where(self) -> None:
+    def _check_options(self) -> None:
         """Raise if options exclude each other."""
         here = self.cluster is None and not self.plan_only
         if (self.cluster == "slurm") != (self.script is not None):
@@ -170,46 +172,36 @@ class SweepCommand:
             raise InputError("need --dry-run without --cluster and --plan-only, got both")
         if self.plan_only and self.cluster == "ray":
             raise InputError("need --plan-only without --cluster ray, got both")
+        if self.lanes is not None:
+            require_integer("lanes", self.lanes, at_least=1)
 
     def _run_here(self) -> None:
         if self.deterministic:
             make_deterministic()
-        accelerated = jax.default_backend() != "cpu"
         devices = jax.local_device_count() if self.devices is None else self.devices
-        make_mesh(devices)  # raises where there are not so many
-        sweep, options = self._choose(accelerated, devices)
+        make_mesh(devices)  # raises if there are fewer
+        sweep, options = self._choose(jax.default_backend() != "cpu", devices)
         if self.dry_run:
-            self._count(sweep, options, dry=True)
+            groups, _ = self._remaining(sweep, options)
+            _print_estimate(groups, self.lanes)
             return
         with lock_folder(self.out):
-            self._sweep_here(sweep, options)
+            groups, ended = self._remaining(sweep, options)
+            if groups:
+                with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
+                    show, log = partial(_show, display, groups), partial(write_log, self.out, sweep)
+                    outcome = run_sweep(groups, ended, self.out, self.lanes, show, display.say, log)
+                _print_costs(outcome)
         say(f"runs: {self.out}")
 
-    def _count(
-        self, sweep: Sweep, options: Options, dry: bool
-    ) -> tuple[list[Group], Counter[str], int]:
+    def _remaining(self, sweep: Sweep, options: Options) -> tuple[list[Group], Counter[str]]:
         groups, ended = remaining_groups(
-            sweep, self.out, options, self.mnist_dir, self.resume, write=not dry
+            sweep, self.out, options, self.mnist_dir, self.resume, write=not self.dry_run
         )
-        todo = sum(len(group.runs) for group in groups)
-        say(f"{todo + ended.total()} runs in {len(groups)} programs")
+        count = sum(len(group.runs) for group in groups) + ended.total()
+        say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
-        if dry:
-            estimate(groups, self.lanes)
-        return groups, ended, todo
-
-    def _sweep_here(self, sweep: Sweep, options: Options) -> None:
-        groups, ended, todo = self._count(sweep, options, dry=False)
-        if not groups:
-            return
-        with Board(groups, todo) as board:
-            show, tell, log = board.update, board.display.say, partial(write_log, self.out, sweep)
-            outcome = run_sweep(groups, ended, self.out, self.lanes, show, tell, log)
-        print_costs(outcome)
-        say(
-            f"finished {outcome.finished}, failed {outcome.failed}, found finished "
-            f"{outcome.found}; {outcome.seconds:,.0f} s"
-        )
+        return groups, ended
 
     def _choose(self, accelerated: bool, devices: int) -> tuple[Sweep, Options]:
         """What to run and how, by whether there is an accelerator."""
@@ -232,8 +224,8 @@ class SweepCommand:
         )
         return self._sweep(packed), options
 
-    def _wanted(self, gpus: float) -> ShardedSweep:
-        """The same as shards, each with so many GPUs."""
+    def _sharded(self, gpus: float) -> ShardedSweep:
+        """The sweep in shards, each with so many GPUs."""
         devices = max(int(gpus), 1) if self.devices is None else self.devices
         sweep, options = self._choose(gpus > 0, devices)
         return ShardedSweep(
@@ -251,7 +243,7 @@ class SweepCommand:
     def _sweep(self, packed: bool) -> Sweep:
         preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
-        agents = self.agents or preset.get("agents", default_agents)
+        agents = tuple(self.agents or preset.get("agents", default_agents))
         wanted = preset.get("seeds", 1) if self.seeds is None else self.seeds
         seeds = require_integer("seeds", wanted, at_least=1)
         first = require_integer("first_seed", self.first_seed, at_least=0)
@@ -267,13 +259,13 @@ class SweepCommand:
             envs = deep_sea_envs(self.sizes or preset.get("sizes", (10,)))
         return Sweep(
             envs=envs,
-            agents=tuple(agents),
+            agents=agents,
             seeds=tuple(range(first, first + seeds)),
             episodes=self.episodes or preset.get("episodes"),
             until=self.until,
             padded=self.kind == "bsuite",
             packed=packed,
-            fields=parse_fields(tuple(agents), self.fields),
+            fields=parse_fields(agents, self.fields),
         )
 
 
@@ -281,3 +273,50 @@ def _choose_flag(name: str, yes: bool, no: bool, default: bool) -> bool:
     if yes and no:
         raise InputError(f"need one of --{name} and --no-{name}, got both")
     return yes or (default and not no)
+
+
+def _show(display: Display, groups: list[Group], number: int, statuses: list[Status]) -> None:
+    """Show the share of all runs that is done, and the running runs of one group."""
+    sizes = [len(group.runs) for group in groups]
+    share = (sum(sizes[:number]) + sum(status.progress for status in statuses)) / sum(sizes)
+    running = [status for status in statuses if status.state == "running"]
+    title = f"{groups[number].name}: {len(statuses) - len(running)}/{len(statuses)}"
+    display.show(title, share, running or statuses)
+
+
+def _print_costs(outcome: Outcome) -> None:
+    """Print where the time went, by group and by experiment."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("group")
+    for name in ("runs", "lanes", "updates", "seconds", "updates/s", "compiled", "s compiling",
+                 "s on device", "s saving"):  # fmt: skip
+        table.add_column(name, justify="right")
+    for group in outcome.groups:
+        numbers = (
+            *(group.runs, group.lanes, group.total, group.seconds, group.rate),
+            *(group.programs, group.compiling, group.device, group.saving),
+        )
+        table.add_row(group.name, *(f"{number:,.0f}" for number in numbers))
+    console.print(table)
+    updates = outcome.updates_by_experiment()
+    say("updates: " + ", ".join(f"{name} {count:,}" for name, count in updates.items()))
+    row = outcome.row()
+    say(f"compiled {row['programs']} programs in {row['compiling']:,.0f} s")
+    say(
+        f"finished {outcome.finished}, failed {outcome.failed}, found finished "
+        f"{outcome.found}; {outcome.seconds:,.0f} s"
+    )
+
+
+def _print_estimate(groups: list[Group], lanes: int | None) -> None:
+    """Print the size of a sweep, and its time from a chunk of the largest group."""
+    if not groups:
+        return
+    largest = max(groups, key=lambda group: len(group.runs))
+    rate, compiling = measure_speed(largest, lanes)
+    runs = [run for group in groups for run in group.runs]
+    episodes, most = sum(int(r.end.episodes) for r in runs), sum(r.max_steps or 0 for r in runs)
+    say(f"{episodes:,} episodes, at most {most:,} updates")
+    count = choose_lanes(largest, lanes)
+    say(f"{largest.name}: {rate:,.0f} updates/s with {count} lanes, {compiling:.0f} s to compile")
+    say(f"at that rate at most {(most / rate + compiling * len(groups)) / 3600:.1f} hours")

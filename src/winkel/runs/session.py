@@ -73,6 +73,13 @@ class Cost(NamedTuple):
         """Updates a second, compilation and everything else included."""
         return self.total / self.seconds if self.seconds else 0.0
 
+    def row(self) -> dict[str, Any]:
+        """The cost as JSON."""
+        rounded = {k: round(v, 1) if isinstance(v, float) else v for k, v in self._asdict().items()}
+        group = rounded.pop("name")
+        totals = {"updates": self.total, "updates_per_second": round(self.rate, 1)}
+        return {"group": group} | rounded | totals
+
 
 @dataclass
 class Session:

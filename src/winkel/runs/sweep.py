@@ -132,21 +132,7 @@ class Outcome(NamedTuple):
             "programs": sum(group.programs for group in self.groups),
             "compiling": round(sum(group.compiling for group in self.groups), 1),
             "updates": self.updates_by_experiment(),
-            "groups": [
-                {
-                    "group": group.name,
-                    "runs": group.runs,
-                    "lanes": group.lanes,
-                    "updates": group.total,
-                    "updates_per_second": round(group.rate, 1),
-                    "programs": group.programs,
-                }
-                | {
-                    name: round(getattr(group, name), 1)
-                    for name in ("seconds", "compiling", "device", "saving")
-                }
-                for group in self.groups
-            ],
+            "groups": [group.row() for group in self.groups],
         }
 
 
