@@ -18,8 +18,8 @@ import numpy as np
 from winkel.runs.configure import configure, parse_fields
 from winkel.runs.presets import preset_fields
 from winkel.runs.train import make_task
-from winkel.training.host_lanes import HostLanes
-from winkel.training.reports import Plan
+from winkel.training.lanes import Lanes, Plan
+from winkel.training.simulated import SimulatorWorld
 from winkel.training.steps import Horizon
 
 
@@ -47,16 +47,17 @@ def main():
     task = make_task(options.env, options.agent, fields, None, options.num_envs, options.workers)
     configured = configure(options.agent, fields, task)
     plan = Plan((), configured.hyper, Horizon(steps=10_000_000), seed=0)
-    make_pool = partial(task.pool, notice=print)
-    lanes = HostLanes(configured.agent, make_pool, [plan], task.num_envs)
+    world = SimulatorWorld(partial(task.pool, notice=print), task.num_envs)
+    lanes = Lanes(configured.agent, world, [plan], num_lanes=1)
     rng = np.random.default_rng(0)
 
     def learn():
-        lanes._learn()
-        jax.block_until_ready(lanes._told)
+        row = lanes.rows[0]
+        row.lanes = world._learn(row.agent, row.jobs, row.lanes)
+        jax.block_until_ready(row.lanes.clock)
 
     def simulate():
-        lanes.pool.step(rng.integers(lanes.pool.num_actions, size=len(lanes.pool)))
+        world.pool.step(rng.integers(world.pool.num_actions, size=len(world.pool)))
 
     try:
         begin = time.perf_counter()

@@ -1,5 +1,8 @@
 """Distributions to test with, and an independent look at programs."""
 
+import contextlib
+import threading
+
 import jax
 import jax.extend.core
 import numpy as np
@@ -74,3 +77,18 @@ def largest_intermediate(function, *arguments):
                     yield from sizes(parameter)
 
     return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
+
+
+@contextlib.contextmanager
+def compilations():
+    """Names of the programs that are compiled meanwhile, such as 'advance', with their threads."""
+    found = []
+
+    def listen(event, duration, **named):
+        if event.endswith("backend_compile_duration"):
+            name = named["fun_name"].removeprefix("jit(").removesuffix(")")
+            found.append((name, threading.current_thread()))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listen)

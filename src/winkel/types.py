@@ -229,7 +229,24 @@ class Clock(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """Everything that a run is, but for the world. Saving it saves the run."""
+    """Everything that a run is: what a checkpoint holds.
+
+    A run in simulators has an axis of environments in `actor`, `obs` and `first`. Its simulators
+    are not part of the state: the last four fields are empty.
+
+    Attributes:
+        learner: what the agent has learned.
+        actor: what acting remembers from step to step.
+        obs: what to act on next.
+        first: whether that is the first step of an episode.
+        replay: the stored transitions.
+        clock: how far the run is.
+        key: the source of all random numbers of the steps.
+        env_state: the compiled environment.
+        tally: return, length and facts of the episode so far.
+        visits: how often each action was taken at each observation, if those are countable.
+        seen: how many of these counts are not 0.
+    """
 
     learner: PyTree
     actor: PyTree
@@ -238,6 +255,10 @@ class RunState(NamedTuple):
     replay: PyTree
     clock: Clock
     key: Key[Array, "*batch"]
+    env_state: PyTree = ()
+    tally: PyTree = ()
+    visits: PyTree = ()
+    seen: PyTree = ()
 
 
 class Estimates(NamedTuple):

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers import compilations
 from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.envs.registry import make
 from winkel.runs.configure import configure
-from winkel.training import device
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock
 from winkel.types import Batch, Dense, OneHot, Transition
@@ -41,7 +42,8 @@ def plans(configured, seeds, episodes=12):
 
 def finished(configured, seeds, num_lanes):
     """Records and final learners by seed."""
-    lanes = Lanes(configured.agent, make(SEA).env, plans(configured, seeds), num_lanes, 16)
+    world = CompiledWorld(make(SEA).env)
+    lanes = Lanes(configured.agent, world, plans(configured, seeds), num_lanes, 16)
     records, learners = {seed: [] for seed in seeds}, {}
     while reports := lanes.advance():
         for report in reports:
@@ -49,7 +51,7 @@ def finished(configured, seeds, num_lanes):
             assert report.failure is None
             if report.finished:
                 state = lanes.state(lanes.running[report.plan])
-                learners[seeds[report.plan]] = state.run.learner
+                learners[seeds[report.plan]] = state.learner
                 lanes.release(report.plan)
     tables = {
         seed: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -72,13 +74,12 @@ def test_a_lane_alone_equals_the_same_lane_in_a_batch_and_seeds_differ(name):
 
 
 @ALL
-def test_programs_are_traced_once(name):
+def test_programs_are_compiled_once(name):
     finished(small(name), [0, 1, 2], num_lanes=3)
-    programs = (device.begin, device.advance)
-    before = [program._cache_size() for program in programs]
     rate = {"learning_rate": 3e-4, "gamma": 0.5}
-    finished(small(name, **rate), [3, 4, 5], num_lanes=3)
-    assert [program._cache_size() for program in programs] == before
+    with compilations() as found:
+        finished(small(name, **rate), [3, 4, 5], num_lanes=3)
+    assert not {program for program, _ in found} & {"begin", "advance"}
 
 
 @pytest.mark.parametrize("name", [*AGENTS, *VARIANTS])

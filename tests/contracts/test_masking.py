@@ -14,6 +14,7 @@ from winkel.envs.registry import make
 from winkel.exploration import epsilon_greedy
 from winkel.networks import MLP
 from winkel.runs.configure import configure, fields_of
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock
 from winkel.types import Batch, Dense, Transition
@@ -160,9 +161,9 @@ def test_lanes_of_one_program_have_their_own_actions(name):
             Plan(task.params, configured.hyper, Horizon(episodes=99), 0, available=available)
             for available in availables
         ]
-        lanes = Lanes(configured.agent, task.env, plans, 2, 30)
+        lanes = Lanes(configured.agent, CompiledWorld(task.env), plans, 2, 30)
         lanes.advance()
-        actions = np.asarray(lanes.rows[0].lanes.run.replay.items.action)[:, :38]
+        actions = np.asarray(lanes.rows[0].lanes.replay.items.action)[:, :38]
         return actions, lanes.evaluate([0, 1], 1, 3)
 
     actions, returns = played([2, None])

@@ -269,7 +269,7 @@ def test_weights_are_hes_uniform():
     assert_he_uniform(second.units.weight[2], 9 * 32)
     leaves = [np.asarray(x).ravel() for group in torso.residual_weights for x in group]
     assert len({x[0] for x in leaves}) == len(leaves)
-    top = MLP.init_head(KEY, 50, (40,), (3, 5))
+    top = MLP.init(KEY, inputs=50, hidden=(40,), outputs=(3, 5), he_slope=0.0)
     for layer, fan_in in zip(top.layers, (50, 40), strict=True):
         assert_he_uniform(layer.weight, fan_in)
     assert not any(np.any(b) for b in (first.conv.bias, *(layer.bias for layer in top.layers)))

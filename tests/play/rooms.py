@@ -108,8 +108,8 @@ def made_run(out, env, agent="dltv", seed=0, **fields):
         return np.zeros(leaf.shape, leaf.dtype)
 
     lane = jax.tree.map(filled, state_shapes(spec))
-    clock = lane.run.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
-    lane = lane._replace(run=lane.run._replace(clock=clock))
+    clock = lane.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
+    lane = lane._replace(clock=clock)
     folder = spec.folder(out)
     recorder = Recorder(spec, folder)
     recorder.add("episodes", {"return": np.zeros(1), "length": np.ones(1, int)})

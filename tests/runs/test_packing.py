@@ -8,7 +8,7 @@ import pytest
 import winkel
 from winkel.cli import main
 from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.registry import longest_episode, make, parse
+from winkel.envs.registry import make, parse
 from winkel.errors import InputError
 from winkel.runs.metrics import read_metrics
 from winkel.runs.results import read_results
@@ -64,7 +64,7 @@ def test_few_programs_hold_all_of_bsuite(tmp_path, monkeypatch):
         steps = [run.max_steps for run in group.runs]
         assert steps == sorted(steps, reverse=True)
         for run in group.runs[::17]:
-            assert run.max_steps == run.task.num_episodes * longest_episode(run.task.id)
+            assert run.max_steps == run.task.num_episodes * run.task.longest_episode
 
 
 def test_runs_end_with_the_facts_of_their_own_family(whole):
@@ -76,7 +76,7 @@ def test_runs_end_with_the_facts_of_their_own_family(whole):
         facts = FAMILIES[parse(env)[0].family].facts
         assert set(run.episodes) == {"return", "length", "env_steps", *facts}
         assert len(run.episodes["return"]) == 6
-        assert run.episodes["length"].max() == longest_episode(env)
+        assert run.episodes["length"].max() == make(env).longest_episode
         assert run.evaluations["evaluation"][-1] == 2
 
 

@@ -22,6 +22,7 @@ from winkel.runs.sweep import (
     run_sweep,
     write_log,
 )
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -161,9 +162,9 @@ def test_first_layers_have_the_scale_of_the_true_fan_in():
         Plan(task.params, configured.hyper, Horizon(episodes=1), 0, fan_in=fan_in)
         for fan_in in (100, 2_500)
     ]
-    lanes = Lanes(configured.agent, task.env, plans, 2)
+    lanes = Lanes(configured.agent, CompiledWorld(task.env), plans, 2)
     lanes._fill()
-    weights = np.asarray(lanes.rows[0].lanes.run.learner.params.members.layers[0].weight)
+    weights = np.asarray(lanes.rows[0].lanes.learner.params.members.layers[0].weight)
     np.testing.assert_allclose(weights[0].std(), math.sqrt(2 / 100), rtol=0.02)
     np.testing.assert_allclose(weights[1].std(), math.sqrt(2 / 2_500), rtol=0.02)
 

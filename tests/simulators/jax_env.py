@@ -1,7 +1,7 @@
 """An environment of `winkel.envs` as a simulator, with the keys of the loop on the accelerator.
 
 'simulators.jax_env:make:env=catch/0' names it. Seed s gives the course of lane `key(s)` of
-`winkel.training.device`: reset by fold_in(key, 2), step t by fold_in(fold_in(run, t), 1) with
+`winkel.training.compiled`: reset by fold_in(key, 2), step t by fold_in(fold_in(run, t), 1) with
 run = fold_in(key, 3). Observations are dense, whatever the environment's own form.
 """
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from winkel.envs.registry import make as make_task
-from winkel.simulators import Layout, Moved
+from winkel.simulators import Layout, Step
 
 
 class JaxSimulator:
@@ -41,7 +41,7 @@ class JaxSimulator:
         self._time += 1
         self._state, step = self._step(key, self._state, action, self._task.params)
         self._begun = self._dense(step.obs)
-        return Moved(
+        return Step(
             obs=np.asarray(self._dense(step.next_obs)),
             reward=float(step.reward),
             discount=float(step.discount),

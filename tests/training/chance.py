@@ -9,6 +9,7 @@ import numpy as np
 
 from winkel.envs.registry import make
 from winkel.runs.configure import configure
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Arrays, Lanes, Plan, Report
 from winkel.training.steps import Horizon
 from winkel.types import Atoms, Decision, Estimates, Update
@@ -69,8 +70,12 @@ class Dice:
         return ("chance",)
 
 
+def make_lanes(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK, **options):
+    return Lanes(agent, CompiledWorld(TASK.env), plans, num_lanes, chunk_steps, **options)
+
+
 def courses(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK):
-    lanes = Lanes(agent, TASK.env, plans, num_lanes, chunk_steps)
+    lanes = make_lanes(plans, num_lanes, agent, chunk_steps)
     made = [Course([], []) for _ in plans]
     while reports := lanes.advance():
         for report in reports:
@@ -82,18 +87,18 @@ def courses(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK):
 
 
 @dataclass(frozen=True)
-class Settler(Dice):
-    """Settles after a share of the horizon that its hyperparameters give; loses −1 at rest."""
+class Freezer(Dice):
+    """Its bonus is frozen after a share `beta_decay` of the horizon; then the loss is −1."""
 
-    resting: bool = False
+    frozen: bool = False
 
     def update(self, learner, batch, clock, hyper, key):
         learner, update = super().update(learner, batch, clock, hyper, key)
-        loss = jnp.asarray(-1.0) if self.resting else update.metrics["loss"]
+        loss = jnp.asarray(-1.0) if self.frozen else update.metrics["loss"]
         return learner, update._replace(metrics={"loss": loss})
 
-    def settled(self, progress, hyper):
+    def can_freeze_bonus(self, progress, hyper):
         return progress >= hyper.beta_decay
 
-    def at_rest(self):
-        return replace(self, resting=True)
+    def with_frozen_bonus(self):
+        return replace(self, frozen=True)

@@ -1,4 +1,4 @@
-"""Lanes over eight simulated devices, in a process of their own: what `test_mesh.py` looks at.
+"""Lanes over eight simulated devices, in a process of their own: what `test_mesh.py` checks.
 
 Prints a line of JSON. Of runs in as many lanes on one device and over eight, and of as many as one
 of the eight devices has: the largest difference in what is learned, and whether records are equal.
@@ -12,6 +12,7 @@ import numpy as np
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.runs.configure import configure
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -23,22 +24,26 @@ def plans(task, configured):
     return [Plan(task.params, configured.hyper, Horizon(episodes=10), seed) for seed in range(RUNS)]
 
 
+def make_lanes(task, configured, num_lanes, devices):
+    world = CompiledWorld(task.env)
+    runs = plans(task, configured)
+    return Lanes(configured.agent, world, runs, num_lanes, CHUNK, devices=devices)
+
+
 def learners(lanes):
-    return [np.asarray(x) for x in jax.tree.leaves(lanes.rows[0].lanes.run.learner)]
+    return [np.asarray(x) for x in jax.tree.leaves(lanes.rows[0].lanes.learner)]
 
 
 def whole(task, configured, num_lanes, devices):
     """All runs to their end: episodes of each, and what is learned after the first chunks."""
-    lanes = Lanes(
-        configured.agent, task.env, plans(task, configured), num_lanes, CHUNK, devices=devices
-    )
+    lanes = make_lanes(task, configured, num_lanes, devices)
     episodes = {plan: [] for plan in range(RUNS)}
-    early, looks = None, []
+    early, estimates = None, []
     while reports := lanes.advance():
         if early is None:
             early = learners(lanes)
-            looks = [lanes.evaluate([0, 1], 1, 2), lanes.survey([0, 1])]
-            spread = lanes.rows[0].lanes.run.clock.updates.sharding
+            estimates = [lanes.evaluate([0, 1], 1, 2), lanes.survey([0, 1])]
+            spread = lanes.rows[0].lanes.clock.updates.sharding
         for report in reports:
             episodes[report.plan].append(report.episodes)
             if report.finished:
@@ -47,7 +52,7 @@ def whole(task, configured, num_lanes, devices):
         plan: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         for plan, parts in episodes.items()
     }
-    return lanes, tables, early, looks, len(spread.device_set)
+    return lanes, tables, early, estimates, len(spread.device_set)
 
 
 def difference(ours, theirs):
@@ -64,11 +69,11 @@ def same(ours, theirs):
 def main():
     task = make("deep_sea:size=4")
     configured = configure("dqn", FIELDS, task)
-    lanes, over_eight, early, looks, devices = whole(task, configured, LANES, 8)
-    _, on_one, early_one, looks_one, one = whole(task, configured, lanes.num_lanes, 1)
+    lanes, over_eight, early, estimates, devices = whole(task, configured, LANES, 8)
+    _, on_one, early_one, estimates_one, one = whole(task, configured, lanes.num_lanes, 1)
     _, on_two, _, _, _ = whole(task, configured, lanes.num_lanes // 8, 1)
     try:
-        Lanes(configured.agent, task.env, plans(task, configured), 8, CHUNK, devices=9)
+        make_lanes(task, configured, 8, devices=9)
     except InputError as error:
         refusal = str(error)
     print(  # noqa: T201
@@ -77,7 +82,7 @@ def main():
                 "devices": [devices, one],
                 "lanes": lanes.num_lanes,
                 "learned": difference(early, early_one),
-                "looks": difference(looks, looks_one),
+                "estimates": difference(estimates, estimates_one),
                 "same as on one": same(over_eight, on_one),
                 "same as a share alone": same(over_eight, on_two),
                 "episodes": sum(len(table["return"]) for table in over_eight.values()),

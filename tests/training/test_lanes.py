@@ -4,10 +4,20 @@ import jax
 import numpy as np
 import pytest
 
-from training.chance import AGENT, BURN_IN, CHUNK, LENGTH, TASK, Course, Dice, courses, plan
+from helpers import compilations
+from training.chance import (
+    AGENT,
+    BURN_IN,
+    CHUNK,
+    LENGTH,
+    TASK,
+    Course,
+    Dice,
+    courses,
+    make_lanes,
+    plan,
+)
 from winkel.errors import InputError
-from winkel.training import device
-from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon
 
 PROGRAMS = ("begin", "advance", "evaluate", "survey")
@@ -53,21 +63,16 @@ COMPANY = (
 )
 
 
-def sizes():
-    """How often each program was traced in this process."""
-    return {name: getattr(device, name)._cache_size() for name in PROGRAMS}
+@pytest.fixture(scope="module")
+def compiled():
+    """Programs that a first simple run compiled."""
+    with compilations() as found:
+        look_at(make_lanes([plan()], 3))
+    return [name for name, _ in found if name in PROGRAMS]
 
 
 @pytest.fixture(scope="module")
-def traced():
-    """Traces that a first simple run made."""
-    before = sizes()
-    look_at(Lanes(AGENT, TASK.env, [plan()], 3, CHUNK))
-    return {name: size - before[name] for name, size in sizes().items()}
-
-
-@pytest.fixture(scope="module")
-def company(traced):
+def company(compiled):
     return courses([plan(**one) for one in COMPANY], 3)
 
 
@@ -101,7 +106,7 @@ def test_a_run_that_waited_in_the_queue_is_the_same_run(company):
 
 
 def test_runs_are_taken_from_the_queue_as_lanes_become_free():
-    lanes = Lanes(AGENT, TASK.env, [plan(seed=s, episodes=9) for s in range(4)], 3, CHUNK)
+    lanes = make_lanes([plan(seed=s, episodes=9) for s in range(4)], 3)
     assert lanes.running == {}
     told = []
     while reports := lanes.advance():
@@ -135,7 +140,7 @@ def test_a_saved_run_that_waits_for_a_lane_goes_on_as_if_it_had_not_stopped(comp
 def test_seeds_differ(company):
     """In what they begin with, in their keys, and in what happens."""
     other = alone(plan(seed=4))
-    first, second = (course.states[0].run for course in (company[0], other))
+    first, second = (course.states[0] for course in (company[0], other))
     for a, b in zip(leaves(first.learner.params), leaves(second.learner.params), strict=True):
         assert not np.array_equal(a, b)
     assert not np.array_equal(*(jax.random.key_data(run.key) for run in (first, second)))
@@ -148,7 +153,7 @@ def test_every_step_throws_new_dice():
     (course,) = courses([plan(seed=1)], 1, Dice(), chunk_steps=1)
     updates = [report.metrics["loss"] for report in course.reports]
     batches = [report.metrics["index"] for report in course.reports]
-    actions = [float(state.run.actor) for state in course.states]
+    actions = [float(state.actor) for state in course.states]
     steps = len(course.reports)
     assert steps == 24 * LENGTH - BURN_IN
     assert len({*updates, *actions}) == 2 * steps
@@ -201,8 +206,8 @@ def test_records_agree_with_what_was_counted():
     course = alone(plan(seed=2))
     table, state = course.episodes, course.states[-1]
     assert state.seen == (state.visits > 0).sum()
-    assert state.visits.sum() == state.run.clock.env_steps == BURN_IN + CHUNK * len(course.reports)
-    assert state.run.clock.updates == CHUNK * len(course.reports) == course.reports[-1].updates
+    assert state.visits.sum() == state.clock.env_steps == BURN_IN + CHUNK * len(course.reports)
+    assert state.clock.updates == CHUNK * len(course.reports) == course.reports[-1].updates
     assert (np.diff(table["seen"]) >= 0).all()
     cost = 0.01 / LENGTH
     moves = (table["treasure"] - table["return"]) / cost
@@ -266,7 +271,7 @@ def test_a_loss_that_is_not_finite_stops_that_run_alone(company, broken):
 
 def burnt_in(one):
     """A lane after burn-in: in three lanes, of which one counts."""
-    lanes = Lanes(AGENT, TASK.env, [one], 3, CHUNK)
+    lanes = make_lanes([one], 3)
     lanes._fill()
     return lanes.state(0)
 
@@ -284,11 +289,9 @@ def test_a_failed_run_keeps_the_state_from_before_its_last_chunk(company, broken
     assert_same_course(failed[1], company[1])
 
 
-def test_each_program_is_traced_once(traced):
+def test_each_program_is_compiled_once(compiled):
     """Seeds, hyperparameters, horizons, queues, saved states and failures share one program."""
-    once = {"begin": 1, "advance": 2, "evaluate": 1, "survey": 1}  # with and without learning
-    assert all(traced[name] <= once[name] for name in PROGRAMS)
-    before = sizes()
+    assert sorted(compiled) == ["advance", *sorted(PROGRAMS)]  # with and without learning
     saved = alone(plan(seed=5)).states[1]
     odd = [
         plan(seed=5, saved=saved),
@@ -297,8 +300,9 @@ def test_each_program_is_traced_once(traced):
         plan(seed=7, episodes=3, stop=Horizon(episodes=2)),
         plan(seed=5, saved=saved, learning_rate=1e-5),
     ]
-    assert look_at(Lanes(AGENT, TASK.env, odd, 3, CHUNK))
-    assert sizes() == before
+    with compilations() as found:
+        assert look_at(make_lanes(odd, 3))
+    assert not {name for name, _ in found} & {*PROGRAMS}
 
 
 def look_at(lanes):
@@ -315,7 +319,7 @@ def look_at(lanes):
 
 
 def test_looking_changes_nothing(company):
-    lanes = Lanes(AGENT, TASK.env, [plan(**COMPANY[0])], 3, CHUNK)
+    lanes = make_lanes([plan(**COMPANY[0])], 3)
     for state in company[0].states:
         lanes.advance()
         lanes.survey([0])
@@ -325,7 +329,7 @@ def test_looking_changes_nothing(company):
 
 def test_a_survey_tells_the_estimates_and_visits_of_every_cell(company):
     plans = [plan(**one) for one in COMPANY]
-    lanes = Lanes(AGENT, TASK.env, plans, 3, CHUNK)
+    lanes = make_lanes(plans, 3)
     lanes.advance()
     surveys = lanes.survey([0, 2])
     estimates = jax.jit(AGENT.estimates)
@@ -335,7 +339,7 @@ def test_a_survey_tells_the_estimates_and_visits_of_every_cell(company):
         np.testing.assert_array_equal(survey["visits"], state.visits)
         assert {values.shape for values in survey.values()} == {(LENGTH * LENGTH, 2)}
         for cell in range(LENGTH * LENGTH):
-            found = estimates(state.run.learner, np.int32(cell), plans[which].hyper)
+            found = estimates(state.learner, np.int32(cell), plans[which].hyper)
             for name in ("value", "disagreement", "bonus"):
                 np.testing.assert_allclose(
                     survey[name][cell], getattr(found, name), rtol=1e-5, atol=1e-6
@@ -345,7 +349,7 @@ def test_a_survey_tells_the_estimates_and_visits_of_every_cell(company):
 def test_an_evaluation_is_what_the_greedy_policy_earns(company):
     """Replayed by hand in the sea: down the cells, always to the higher value."""
     plans = [plan(**one) for one in COMPANY]
-    lanes = Lanes(AGENT, TASK.env, plans, 3, CHUNK)
+    lanes = make_lanes(plans, 3)
     for _ in range(2):
         lanes.advance()
     returns = lanes.evaluate([1, 0], 1, 2)
@@ -367,12 +371,12 @@ def test_an_evaluation_is_what_the_greedy_policy_earns(company):
 )
 def test_impossible_lanes_are_refused(plans, num_lanes, chunk_steps, shown):
     with pytest.raises(InputError, match=shown):
-        Lanes(AGENT, TASK.env, [plan()] * plans, num_lanes, chunk_steps)
+        make_lanes([plan()] * plans, num_lanes, chunk_steps=chunk_steps)
 
 
 def test_a_run_added_later_is_the_run_it_would_have_been():
     alone = courses([plan(seed=3)], 2)[0]
-    lanes = Lanes(AGENT, TASK.env, [plan(seed=1, episodes=8), plan(seed=2)], 2, CHUNK)
+    lanes = make_lanes([plan(seed=1, episodes=8), plan(seed=2)], 2)
     lanes.advance()
     number = lanes.add(plan(seed=3))
     assert number == 2
@@ -390,7 +394,7 @@ def test_a_run_added_later_is_the_run_it_would_have_been():
 
 
 def test_a_run_can_be_added_when_all_others_have_ended():
-    lanes = Lanes(AGENT, TASK.env, [plan(seed=1, episodes=8)], 2, CHUNK)
+    lanes = make_lanes([plan(seed=1, episodes=8)], 2)
     while found := lanes.advance():
         for report in found:
             if report.finished:
@@ -401,7 +405,7 @@ def test_a_run_can_be_added_when_all_others_have_ended():
 
 def test_a_run_that_waits_can_be_taken_out_of_the_queue():
     plans = [plan(seed=seed, episodes=8) for seed in range(3)]
-    lanes = Lanes(AGENT, TASK.env, plans, 1, CHUNK)
+    lanes = make_lanes(plans, 1)
     begun = {report.plan for report in lanes.advance()}
     lanes.release(1)
     while found := lanes.advance():

@@ -1,306 +1,124 @@
-"""Fewer lanes: when enough of them are idle, and when there is no memory for more."""
+"""Programs: how many are compiled, when, with which options, and the memory of a lane."""
 
-from concurrent.futures import Future
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
+from helpers import compilations
 from winkel.envs.registry import make
-from winkel.errors import InputError
 from winkel.runs.configure import configure
-from winkel.training import ahead, device, programs, regrouping
+from winkel.training import programs
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
+from winkel.training.programs import CUDA_GRAPHS, cuda_graphs, knows_cuda_graphs
 from winkel.training.steps import Horizon
 
 TASK = make("deep_sea:size=3")
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 4, "capacity": 16}
 AGENT, HYPER = configure("qr_dqn", TINY, TASK)[1:]
-OTHER = configure("qr_dqn", TINY | {"num_atoms": 4}, TASK)[1]
-CHUNK = 6
 
 
-def plan(seed, episodes, **others):
-    return Plan(TASK.params, HYPER, Horizon(episodes=episodes), seed, **others)
-
-
-def finished(machine, after_chunk=lambda counts: None):
-    """Records by run, all chunks joined, and how many lanes there were at each chunk."""
-    records, counts = {}, []
-    while reports := machine.advance():
-        counts.append(machine.num_lanes)
-        after_chunk(counts)
-        assert set(machine.running.values()) <= set(range(machine.num_lanes))
-        for report in reports:
-            assert report.failure is None
-            records.setdefault(report.plan, []).append(report.episodes)
-            if report.finished:
-                machine.release(report.plan)
-    joined = {
-        number: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        for number, parts in records.items()
-    }
-    return joined, counts
-
-
-PLANS = [plan(seed, episodes) for seed, episodes in enumerate((4, 30, 8, 12, 6, 20))]
-
-
-@pytest.fixture(scope="module")
-def whole():
-    return finished(Lanes(AGENT, TASK.env, PLANS, 4, CHUNK))[0]
-
-
-def exhausted(most, monkeypatch, lanes_of=lambda arguments: len(arguments[2].fan_in)):
-    """A device without memory for more than `most` lanes; counts how often that was tried."""
-    advance, tried = device.advance, []
-
-    def limited(*arguments, **named):
-        if lanes_of(arguments) > most:
-            tried.append(lanes_of(arguments))
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory, 7 bytes")
-        return advance(*arguments, **named)
-
-    monkeypatch.setattr(device, "advance", limited)
-    return tried
-
-
-@pytest.mark.parametrize("most", [1, 3])
-def test_without_memory_for_all_lanes_there_are_fewer(whole, monkeypatch, most):
-    tried, told = exhausted(most, monkeypatch), []
-    machine = Lanes(AGENT, TASK.env, PLANS, 4, CHUNK, notice=told.append)
-    records, _ = finished(machine)
-    np.testing.assert_equal(records, whole)
-    assert tried == [4, 2][: 3 - machine.num_lanes]
-    assert machine.num_lanes == (1 if most == 1 else 2)
-    assert len(told) == len(tried)
-    assert "out of memory with 4 lanes" in told[0]
-    assert "\n" not in told[0]
-
-
-@pytest.mark.parametrize("after", [1, 2, 4])
-def test_memory_that_runs_out_later_loses_and_repeats_nothing(whole, monkeypatch, after):
-    """Runs go on from where they were; those without a lane wait."""
-    machine, parts = Lanes(AGENT, TASK.env, PLANS, 4, CHUNK), {}
-
-    def keep(reports):
-        for report in reports:
-            parts.setdefault(report.plan, []).append(report.episodes)
-            if report.finished:
-                machine.release(report.plan)
-
-    for _ in range(after):
-        keep(machine.advance())
-    tried = exhausted(2, monkeypatch)
-    while reports := machine.advance():
-        keep(reports)
-    assert tried == [4]
-    for number, table in whole.items():
-        for name, values in table.items():
-            found = np.concatenate([part[name] for part in parts[number]])
-            np.testing.assert_array_equal(found, values)
-
-
-def test_one_lane_that_does_not_fit_is_an_error_that_says_what_it_needs(monkeypatch):
-    exhausted(0, monkeypatch)
-    with pytest.raises(InputError, match=r"a single lane needs about \d+ MiB") as error:
-        Lanes(AGENT, TASK.env, PLANS, 4, CHUNK).advance()
-    assert "\n" not in str(error.value)
-
-
-def test_other_errors_of_the_device_are_not_taken_for_it(monkeypatch):
-    def broken(*_, **__):
-        raise jax.errors.JaxRuntimeError("INTERNAL: something else")
-
-    monkeypatch.setattr(device, "advance", broken)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
-        Lanes(AGENT, TASK.env, PLANS, 4, CHUNK).advance()
-
-
-@pytest.mark.parametrize("look", ["evaluate", "survey"])
-def test_looks_without_memory_are_made_one_by_one(monkeypatch, look):
-    machine = Lanes(AGENT, TASK.env, PLANS[:2], 2, CHUNK)
-    machine.advance()
-    arguments = ([1, 0], 1, 2) if look == "evaluate" else ([1, 0],)
-    wanted = getattr(machine, look)(*arguments)
-    original = getattr(device, look)
-
-    def limited(*given):
-        if any(np.shape(jax.tree.leaves(part)[0])[:1] == (2,) for part in given[2:4]):
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")
-        return original(*given)
-
-    monkeypatch.setattr(device, look, limited)
-    for ours, theirs in zip(getattr(machine, look)(*arguments), wanted, strict=True):
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), ours, theirs)
-
-
-def test_idle_lanes_are_left_out(whole, monkeypatch):
-    monkeypatch.setattr(regrouping, "WORTH_COMPILING", 0)
-    machine = Lanes(AGENT, TASK.env, PLANS, 6, CHUNK, shrink=2)
-    records, counts = finished(machine)
-    for number, table in whole.items():
-        np.testing.assert_array_equal(records[number]["length"], table["length"])
-    assert counts[0] == 6
-    assert set(counts) == {6, 2}  # not 4, where only a third would be idle
-    assert counts == sorted(counts, reverse=True)
-    ends = {i: -(-max(p.horizon.episodes * 3 - 4, 1) // CHUNK) for i, p in enumerate(PLANS)}
-    running = [sum(end > chunk for end in ends.values()) for chunk in range(len(counts))]
-    assert all(left <= count for left, count in zip(running, counts, strict=True))
-    assert counts[-1] == 2
-
-
-@pytest.mark.parametrize(("left", "shrinks"), [(None, True), (10**6, True), (10, False)])
-def test_a_program_of_fewer_lanes_must_be_worth_its_compilation(left, shrinks):
-    plans = [p._replace(most_steps=left) for p in PLANS[:4]]
-    _, counts = finished(Lanes(AGENT, TASK.env, plans, 4, CHUNK, shrink=1))
-    assert (counts[-1] < 4) == shrinks
-
-
-def test_lanes_stay_by_default_and_while_runs_wait():
-    assert set(finished(Lanes(AGENT, TASK.env, PLANS, 4, CHUNK))[1]) == {4}
-    queued = Lanes(AGENT, TASK.env, PLANS, 2, CHUNK, shrink=1)
-    for _ in range(3):
-        for report in queued.advance():
-            if report.finished:
-                queued.release(report.plan)
-    assert queued.num_lanes == 2
+def make_lanes(num_runs, num_lanes, chunk_steps):
+    plans = [Plan(TASK.params, HYPER, Horizon(episodes=30), seed) for seed in range(num_runs)]
+    return Lanes(AGENT, CompiledWorld(TASK.env), plans, num_lanes, chunk_steps)
 
 
 def test_programs_are_counted():
-    machine = Lanes(AGENT, TASK.env, PLANS[:1], 5, CHUNK)
-    machine.advance()
-    assert machine.programs.count == 3  # the beginning, burn-in, learning
-    assert machine.programs.compiling > 0
-    machine.advance()
-    assert machine.programs.count == 3
-    again = Lanes(AGENT, TASK.env, PLANS[:1], 5, CHUNK)
+    lanes = make_lanes(1, 5, 6)
+    lanes.advance()
+    assert lanes.programs.count == 3  # the beginning, burn-in, learning
+    assert lanes.programs.compiling > 0
+    lanes.advance()
+    assert lanes.programs.count == 3
+    again = make_lanes(1, 5, 6)
     again.advance()
     assert (again.programs.count, again.programs.compiling) == (0, 0.0)
     assert again.programs.running > 0
 
 
+def test_what_is_prepared_is_not_compiled_again():
+    chunk = 9  # a program of its own
+    with compilations() as prepared:
+        for future in make_lanes(3, 3, chunk).prepare():
+            future.result()
+    assert [name for name, _ in prepared].count("advance") == 2  # burn-in, learning
+    lanes = make_lanes(3, 3, chunk)
+    lanes._fill()
+    with compilations() as found:
+        lanes.advance()
+    assert found == []
+    lanes.chunk_steps = 10
+    with compilations() as found:
+        lanes.advance()
+    assert "advance" in {name for name, _ in found}
+
+
 def test_what_a_lane_needs_grows_with_what_it_holds(monkeypatch):
-    need = programs.lane_bytes(AGENT, TASK.env, TASK.params, HYPER)
+    def need(agent, hyper):
+        shapes = CompiledWorld(TASK.env).shapes(agent, TASK.params, hyper)
+        return programs.lane_bytes(agent, shapes, TASK.params)
+
     large, hyper = configure("qr_dqn", TINY | {"capacity": 100_016}, TASK)[1:]
-    more = programs.lane_bytes(large, TASK.env, TASK.params, hyper)
+    less, more = need(AGENT, HYPER), need(large, hyper)
     stored = 5 * 4 + 1  # obs, action, reward, discount, next_obs, boundary
-    assert more - need == programs.COPIES * stored * 100_000
+    assert more - less == programs.COPIES * stored * 100_000
 
     class Device:
         def memory_stats(self):
             return {"bytes_limit": 10 * more}
 
-    assert programs.lanes_that_fit(need) is None  # on a CPU
+    assert programs.lanes_that_fit(less) is None  # on a CPU
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
     assert programs.lanes_that_fit(more) == 9
     assert programs.lanes_that_fit(100 * more) == 1
 
 
 @pytest.fixture
-def compiled():
-    """Seconds of every compilation while it is on."""
-    seconds = []
-
-    def listen(event, duration, **_):
-        if event.endswith("backend_compile_duration"):
-            seconds.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield seconds
-    jax.monitoring.unregister_event_duration_listener(listen)
-
-
-def test_what_is_prepared_is_not_compiled_again(compiled):
-    chunk = 9  # a program of its own
-    for future in Lanes(AGENT, TASK.env, PLANS[:3], 3, chunk).prepare():
-        future.result()
-    assert len(compiled) >= 3  # the beginning, burn-in, learning
-    machine = Lanes(AGENT, TASK.env, PLANS[:3], 3, chunk)
-    machine._fill()
-    compiled.clear()
-    machine.advance()
-    assert compiled == []
-    machine.chunk_steps = 10
-    machine.advance()
-    assert len(compiled) >= 1
+def cuda(monkeypatch):
+    """As if the first device were NVIDIA's, and programs were not cached on disk."""
+    client = SimpleNamespace(platform_version="cuda 13000")
+    folder = jax.config.jax_compilation_cache_dir
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(client=client)])
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    jax.config.update("jax_compilation_cache_dir", folder)
 
 
-@pytest.mark.parametrize(
-    ("num_lanes", "running", "unit", "at_once", "fewer"),
-    [
-        (186, 163, 8, False, 186),  # 168 would leave out less than an eighth
-        (186, 160, 8, False, 160),
-        (186, 93, 8, True, 186),  # 96 is more than half
-        (186, 88, 8, True, 88),
-        (24, 17, 8, False, 24),
-        (24, 16, 8, False, 16),
-        (8, 1, 8, False, 8),
-        (20, 1, 8, True, 8),
-        (4, 1, 1, True, 1),
-    ],
-)
-def test_how_many_lanes_runs_need(num_lanes, running, unit, at_once, fewer):
-    assert regrouping.fewer_lanes(num_lanes, running, unit, at_once) == fewer
+def test_cuda_graphs_are_for_nvidia(cuda, monkeypatch):
+    assert cuda_graphs() == CUDA_GRAPHS
+    amd = SimpleNamespace(platform_version="rocm 70000")
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(client=amd)])
+    assert cuda_graphs() is None
 
 
-class Later(Future):
-    """A program that is compiled when it is told so."""
-
-    compiled = False
-
-    def done(self):
-        return self.compiled
+def test_no_cuda_graphs_on_a_cpu():
+    assert cuda_graphs() is None
 
 
-@pytest.fixture
-def slow():
-    """A compiler, and the programs that it was asked for, by number of lanes."""
-    asked = {}
-
-    class Compiler(programs.Programs):
-        def ahead(self, function, *arguments, **_):
-            if function is device.gathered_of:
-                begun = super().ahead(function, *arguments)
-                begun.result()
-                return begun
-            return asked.setdefault(jax.tree.leaves(arguments[3])[0].shape[0], Later())
-
-    return Compiler(), asked
+def test_users_who_set_flags_decide_for_themselves(cuda, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true")
+    assert cuda_graphs() is not None
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=")
+    assert cuda_graphs() is None
 
 
-def test_one_program_of_fewer_lanes_is_compiled_at_a_time(slow):
-    compiler, asked = slow
-    programs_ahead = ahead.Ahead(compiler, None, CHUNK, None, in_background=True)
-    state = np.zeros((100, 3)), np.zeros((100, 5))
-
-    def fewest(wanted, running, num_lanes=100):
-        return programs_ahead.fewest(AGENT, wanted, running, num_lanes, state)
-
-    assert fewest(80, 75) is None
-    assert fewest(72, 70) is None
-    assert list(asked) == [80]
-    asked[80].compiled = True
-    assert fewest(72, 70) == 80
-    assert fewest(64, 60, num_lanes=80) is None
-    assert list(asked) == [80, 72]
-    asked[72].compiled = True
-    assert fewest(64, 60, num_lanes=80) == 72
-    assert fewest(64, 73, num_lanes=80) is None  # no room for all
-    assert programs_ahead.fewest(OTHER, 64, 60, 80, state) is None  # programs of another agent
+def test_no_cuda_graphs_with_a_persistent_cache(cuda, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    assert cuda_graphs() is None
 
 
-def test_lanes_go_on_until_the_program_of_fewer_is_ready(whole, slow):
-    machine = Lanes(AGENT, TASK.env, PLANS, 4, CHUNK, shrink=1, ahead=True)
-    machine._regrouping.ahead.programs, asked = slow
+def test_results_with_the_options_are_the_same():
+    """Other platforms pass over options of GPUs."""
+    double = jax.jit(lambda x: 2 * x, compiler_options=CUDA_GRAPHS)
+    np.testing.assert_array_equal(double(np.arange(3)), [0, 2, 4])
 
-    def compile_it(counts):
-        for program in asked.values():
-            program.compiled = len(counts) >= 6
 
-    records, counts = finished(machine, compile_it)
-    assert counts[:6] == [4] * 6  # though at most two runs were under way after the fourth
-    assert counts[6] == max(asked) < 4
-    for number, expected in whole.items():
-        for name, column in expected.items():
-            np.testing.assert_allclose(records[number][name], column, rtol=1e-5)
+def test_no_cuda_graphs_by_an_xla_without_them(cuda, monkeypatch):
+    assert knows_cuda_graphs()
+    monkeypatch.setitem(CUDA_GRAPHS, "xla_gpu_enable_command_buffer", "FUSION,CONVOLUTIONS")
+    assert not knows_cuda_graphs()
+    assert cuda_graphs() is None

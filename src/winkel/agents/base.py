@@ -227,22 +227,6 @@ class FreezesBonus(Protocol):
         ...
 
 
-@runtime_checkable
-class Settling(Protocol):
-    """Old names of `FreezesBonus`, as `winkel.training` has them."""
-
-    def settled(self, progress: float, hyper: Any) -> bool:
-        """As `can_freeze_bonus`."""
-        ...
-
-    def at_rest(self) -> Agent:
-        """As `with_frozen_bonus`."""
-        ...
-
-
-possible = mask_unavailable  # the old name, as `winkel.training` has it
-
-
 @dataclass(frozen=True)
 class GreedyAgent:
     """The part of an agent that acts: the action of the highest score, or with probability ε any.

@@ -261,8 +261,8 @@ class PEDQN:
         if config.backup == "mixture":
             chosen = [at_action(mixture(successors), greedy)] * len(successors)
         else:  # "independent": each member's own distribution at its own greedy action
-            means = jax.vmap(jax.vmap(mean))(online.members)
-            own = jnp.argmax(mask_unavailable(means, available), axis=-1)
+            means = [jax.vmap(mean)(Atoms(*member)) for member in zip(*online.members, strict=True)]
+            own = [jnp.argmax(mask_unavailable(m, available)) for m in means]
             chosen = [at_action(z, action) for z, action in zip(successors, own, strict=True)]
         discount = hyper.gamma * transition.discount
         value_targets = [bootstrap(transition.reward, discount, z) for z in chosen]
@@ -331,8 +331,6 @@ class PEDQN:
     def with_frozen_bonus(self) -> "PEDQN":
         """The same agent without learning the bonus."""
         return replace(self, bonus_frozen=True)
-
-    settled, at_rest = can_freeze_bonus, with_frozen_bonus  # old names, see `base.Settling`
 
     def _kernels(self) -> ModuleType | None:
         """Lines 8–10 and 14–24 as GPU kernels (decision 015), if they support this agent."""

@@ -20,7 +20,7 @@ from winkel.commands.terminal import say
 from winkel.envs.registry import Task, make
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import Configured, configure, parse_fields
-from winkel.training import device
+from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
@@ -70,19 +70,20 @@ def measure_row(
         raise InputError(f"need fewer lanes: {num_lanes} of them do not fit into memory")
 
     plans = [Plan(task.params, configured.hyper, Horizon(), seed=i) for i in range(num_lanes)]
-    lanes = Lanes(configured.agent, task.env, plans, num_lanes, chunk_steps=steps, notice=refuse)
+    world = CompiledWorld(task.env)
+    lanes = Lanes(configured.agent, world, plans, num_lanes, chunk_steps=steps, notice=refuse)
     whole = time_chunks(lanes.advance)
     jobs, state = lanes.rows[0].state
     acting, environment = (
         statistics.median(time_chunks(chunk))
         for chunk in (
-            partial(device.advance, lanes.agent, lanes.env, jobs, state, steps, learning=False),
-            partial(step_environments, lanes.env, jobs.params, jobs.key, jnp.arange(steps)),
+            partial(advance, lanes.agent, world.env, jobs, state, num_steps=steps, learning=False),
+            partial(step_environments, world.env, jobs.params, jobs.key, jnp.arange(steps)),
         )
     )
     median = statistics.median(whole)
     milliseconds, fastest, slowest = (1e3 * t / steps for t in (median, min(whole), max(whole)))
-    floor = 1e3 * ADAM_BYTES * count_parameters(state.run.learner) / bandwidth
+    floor = 1e3 * ADAM_BYTES * count_parameters(state.learner) / bandwidth
     return (
         f"{num_lanes:5}  {num_lanes * steps / median:9,.0f}  {milliseconds:9.3g}  "
         f"{f'{fastest:.3g} to {slowest:.3g}':>16}  {acting / median:12.1%}  "

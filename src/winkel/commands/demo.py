@@ -8,8 +8,9 @@ import numpy as np
 from winkel.commands.inspect import draw
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, print_summary
+from winkel.figures.heatmaps import snapshot_arrays
 from winkel.files import ensure_folder
-from winkel.play.inspection import heatmap_arrays, inspection_arrays
+from winkel.play.inspection import inspection_arrays
 from winkel.runs.spec import Options
 from winkel.runs.train import train
 
@@ -51,8 +52,7 @@ class Demo:
         say(f"goal found: {sum(found)} of {len(found)} seeds")
         say(f"solved (9 of 10 of the last 50 episodes): {sum(solved)} of {len(solved)} seeds")
         best = training.runs[int(np.argmax(found))]
-        grids = heatmap_arrays(best)
-        assert grids is not None
+        grids = snapshot_arrays(ENV, best.snapshots)
         pictures = (
             draw("heatmaps", grids, self.out, ("png", "pdf")),
             draw("inspect", inspection_arrays(best, np.array(0)), self.out, ("png",)),

@@ -52,7 +52,8 @@ class Inspect:
             raise InputError(f"need --at start, or a number of greedy steps, got {self.at!r}")
         arrays = inspection.inspection_arrays(run, obs)
         written = draw("inspect", arrays, out, self.formats)
-        if (grids := inspection.heatmap_arrays(run)) is not None:
+        if run.snapshots and run.experiment.startswith("deep_sea"):
+            grids = heatmaps.snapshot_arrays(task.id, run.snapshots)
             written += draw("heatmaps", grids, out, self.formats)
         if (visited := maps.map_arrays(run)) is not None:
             written += draw(*visited, out, self.formats)

@@ -29,7 +29,7 @@ from winkel.runs.sweep import (
     run_sweep,
     write_log,
 )
-from winkel.training.mesh import mesh_of
+from winkel.training.mesh import make_mesh
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
@@ -174,7 +174,7 @@ class SweepCommand:
             make_deterministic()
         accelerated = jax.default_backend() != "cpu"
         devices = jax.local_device_count() if self.devices is None else self.devices
-        mesh_of(devices)  # raises where there are not so many
+        make_mesh(devices)  # raises where there are not so many
         sweep, options = self._choose(accelerated, devices)
         if self.dry_run:
             self._count(sweep, options, dry=True)

@@ -52,10 +52,6 @@ class Rewards(NamedTuple):
         margin = MARGIN * (high - low)
         return low - margin * (low < 0.0), high + margin * (high > 0.0)
 
-    def support(self, gamma: float) -> tuple[float, float]:
-        """Old name of `return_range`."""
-        return self.return_range(gamma)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatorTask(Task):
@@ -104,11 +100,6 @@ class SimulatorTask(Task):
                 f"need z_min and z_max, the range of returns in {self.id}, got neither"
             )
         return self.rewards.return_range(gamma)
-
-    @property
-    def shows(self) -> tuple[tuple[int, ...], str]:
-        """Old name of the first two of `layout`."""
-        return self.layout[:2]
 
     def pool(self, seeds: list[int], notice: Callable[[str], None]) -> Pool:
         """Start an environment for each seed."""

@@ -46,20 +46,24 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     record, snapshots = next((pair for pair in found if pair[1]), (None, {}))
     if record is None:
         raise InputError("no deep_sea runs with snapshots")
-    task = make(record.config["env"])
+    where = "{agent} in {env}, seed {seed}".format(**record.config)
+    notes = common.text([f"shown: {where}"])
+    return snapshot_arrays(record.config["env"], snapshots) | {"notes": notes}
+
+
+def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
+    """Return the snapshots of a run in deep sea as grids, as `draw` needs them."""
+    task = make(env)
     right = np.asarray(task.params.right)
     side = math.isqrt(snapshots["visits"].shape[1])  # a sweep pads to its largest size
     grids = {
         name: snapshots[name].reshape(-1, side, side, 2)[:, : len(right), : len(right)]
         for name in ("visits", "disagreement", "bonus")
     }
-    where = "{agent} in {env}, seed {seed}".format(**record.config)
-    return {
-        **grids,
+    return grids | {
         "episode": snapshots["episodes"],
         "size": np.asarray(task.setting["size"]),
         "right": right,
-        "notes": common.text([f"shown: {where}"]),
     }
 
 

@@ -5,9 +5,10 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, SupportsFloat
+from typing import Any, SupportsFloat
 
 import matplotlib as mpl
 import numpy as np
@@ -81,27 +82,18 @@ def write_film(
 ) -> None:
     """Write a film of what `play` returned; `track` may show how many frames are drawn."""
     check_film(path, fps)
-    film = Film(played, title)
-    indices = iter(track(range(len(played["shown"]))))
-    times = np.where(played["action"][played["shown"]] < 0, max(1, round(HOLD * fps)), 1)
-    if path.suffix.lower() == ".gif":
-        write_atomically(path, lambda file: _write_gif(file, film, indices, times / fps))
-    else:
+    film, shown = Film(played, title), played["shown"]
+    times = np.where(played["action"][shown] < 0, max(1, round(HOLD * fps)), 1)
+    indices = track(range(len(shown)))
+    if path.suffix.lower() == ".mp4":
         _write_mp4(path, film, indices, times, fps)
-
-
-def _write_gif(file: IO[bytes], film: "Film", indices: Iterator[int], seconds: np.ndarray) -> None:
+        return
     # Durations are whole hundredths of a second; rounding their sums keeps the film's length.
-    ends = np.round(100 * np.cumsum(seconds))
+    ends = np.round(100 * np.cumsum(times) / fps)
+    durations = (10 * np.diff(ends, prepend=0)).astype(int).tolist()
     images = (Image.fromarray(film.draw(index)) for index in indices)
-    next(images).save(
-        file,
-        format="GIF",
-        save_all=True,
-        append_images=images,
-        duration=(10 * np.diff(ends, prepend=0)).astype(int).tolist(),
-        loop=0,
-    )
+    options = {"save_all": True, "append_images": images, "duration": durations, "loop": 0}
+    write_atomically(path, partial(next(images).save, format="GIF", **options))
 
 
 def _write_mp4(

@@ -56,23 +56,6 @@ def inspection_arrays(run: RunRecord, obs: np.ndarray) -> Arrays:
     return arrays | {"actions": np.array(names)}
 
 
-def heatmap_arrays(run: RunRecord) -> Arrays | None:
-    """Return the snapshots of deep sea as grids, as `figures.heatmaps` needs them, if any."""
-    task, snapshots = run.task, run.snapshots
-    if not snapshots or not task.id.startswith("deep_sea"):
-        return None
-    size, spec = int(task.setting["size"]), run.agent.spec
-    arrays = {
-        name: snapshots[name].reshape(-1, *spec.observation.shape, spec.num_actions)
-        for name in ("visits", "disagreement", "bonus")
-    }
-    return {name: grids[:, :size, :size] for name, grids in arrays.items()} | {
-        "episode": snapshots["episodes"],
-        "size": np.asarray(size),
-        "right": np.asarray(task.params.right)[:size, :size],
-    }
-
-
 def draw(arrays: Arrays) -> Figure:
     """Draw cdfs of all members for each action, its value, and which action is the best.
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from winkel.agents.base import Agent
@@ -22,19 +21,20 @@ from winkel.runs.metrics import Mirror
 from winkel.runs.record import RunRecord
 from winkel.runs.recorder import Recorder, Status, is_begun
 from winkel.runs.spec import Options, RunSpec
-from winkel.simulators import Moves
-from winkel.training.device import lane_shapes
-from winkel.training.host import host_lane_shapes
-from winkel.training.host_lanes import HostLanes
+from winkel.simulators import StepBatch
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan, Report
 from winkel.training.programs import Programs
+from winkel.training.simulated import SimulatorWorld
+from winkel.training.world import World
+from winkel.types import RunState
 
 MAX_SAVING = 0.05
 """Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
 
 MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
 """Makes copies of the metrics' log (TensorBoard, W&B) for a run's config and folder."""
-Watch = Callable[[Moves, int], None]
+Watch = Callable[[StepBatch, int], None]
 """Gets every step of simulators, and how many steps each run has made."""
 
 
@@ -99,7 +99,7 @@ class Session:
     watch: Watch | None = None
     programs: Programs = field(init=False, default_factory=Programs)
     recorders: list[Recorder] = field(init=False, default_factory=list)
-    lanes: Lanes | HostLanes = field(init=False)
+    lanes: Lanes = field(init=False)
     records: dict[int, RunRecord] = field(init=False, default_factory=dict)
     began: float = field(init=False, default_factory=time.perf_counter)
     saving: float = field(init=False, default=0.0)
@@ -167,7 +167,7 @@ class Session:
         for reason in skipped:
             self.notice(f"{folder}: {reason}; went back to the checkpoint before")
         state = unpack(arrays, state_shapes(spec))
-        self.updates_before[number] = int(state.run.clock.updates)
+        self.updates_before[number] = int(state.clock.updates)
         recorder.status = recorder.status._replace(updates=self.updates_before[number])
         return spec.plan()._replace(saved=state)
 
@@ -233,7 +233,7 @@ class Session:
         record = recorder.finish(outcome)
         self.saving += time.perf_counter() - begin
         self.records[report.plan] = (
-            dataclasses.replace(record, spec=spec, learner=state.run.learner)
+            dataclasses.replace(record, spec=spec, learner=state.learner)
             if self.keep
             else dataclasses.replace(record, episodes={}, tables={})
         )
@@ -274,6 +274,15 @@ def _defer_interrupt() -> Iterator[None]:
 # The two functions below are the only ones in which compiled environments and simulators differ.
 
 
+def make_world(
+    task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
+) -> World:
+    """Make what steps the environments of a task: the one place that tells simulators from JAX."""
+    if isinstance(task, SimulatorTask):
+        return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
+    return CompiledWorld(task.env)
+
+
 def make_lanes(
     agent: Agent,
     task: Task,
@@ -283,39 +292,23 @@ def make_lanes(
     notice: Callable[[str], None] = lambda _: None,
     programs: Programs | None = None,
     watch: Watch | None = None,
-) -> Lanes | HostLanes:
+) -> Lanes:
     """Make lanes for runs of one agent and one shape of environment."""
-    programs = programs or Programs()
-    if isinstance(task, SimulatorTask):
-        return HostLanes(
-            agent,
-            lambda seeds: task.pool(seeds, notice),
-            plans,
-            task.num_envs,
-            options.chunk_steps,
-            programs=programs,
-            watch=watch,
-        )
     return Lanes(
         agent,
-        task.env,
+        make_world(task, notice, watch),
         plans,
         num_lanes,
         options.chunk_steps,
-        shrink=options.shrink,
-        rest=options.freeze_bonus,
-        ahead=options.compile_in_background,
+        compact_lanes=options.shrink,
+        freeze_bonus=options.freeze_bonus,
+        compile_in_background=options.compile_in_background,
         notice=notice,
-        programs=programs,
+        programs=programs or Programs(),
         devices=options.devices,
     )
 
 
-def state_shapes(spec: RunSpec) -> Any:
+def state_shapes(spec: RunSpec) -> RunState:
     """Shapes and types of a run's state, without computing it."""
-    task = spec.task
-    if isinstance(task, SimulatorTask):
-        shape, dtype, _ = task.layout
-        obs = jax.ShapeDtypeStruct((task.num_envs, *shape), dtype)
-        return host_lane_shapes(spec.agent, spec.hyper, obs)
-    return lane_shapes(spec.agent, task.env, task.params, spec.hyper, spec.horizon)
+    return make_world(spec.task).shapes(spec.agent, spec.task.params, spec.hyper)

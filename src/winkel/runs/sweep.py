@@ -20,7 +20,7 @@ from winkel.files import ensure_folder, write_text
 from winkel.runs.configure import configure, fields_of
 from winkel.runs.record import load_run
 from winkel.runs.recorder import Status, is_ended
-from winkel.runs.session import Cost, Session, make_lanes
+from winkel.runs.session import Cost, Session, make_lanes, state_shapes
 from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
@@ -264,7 +264,7 @@ def choose_lanes(
     default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES * devices
     lanes = min(default if wanted is None else wanted, group.total)
     lanes = -(-lanes // devices) * devices
-    need = lane_bytes(run.agent, run.task.env, run.task.params, run.hyper)
+    need = lane_bytes(run.agent, state_shapes(run), run.task.params)
     fit = lanes_that_fit(need)
     if fit is None or lanes <= (fit := fit * devices):
         return lanes

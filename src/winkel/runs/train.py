@@ -235,7 +235,7 @@ def load_trained(folder: Path, mnist_dir: Path | None = None) -> RunRecord:
         spec = RunSpec.from_config(record.config, mnist_dir)
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
-    run = unpack(state, state_shapes(spec)).run
+    run = unpack(state, state_shapes(spec))
     return dataclasses.replace(record, spec=spec, learner=run.learner, clock=run.clock)
 
 

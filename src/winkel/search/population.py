@@ -27,7 +27,6 @@ from winkel.search.trials import (
     is_counted,
     step_of,
 )
-from winkel.training.host_lanes import HostLanes
 from winkel.training.lanes import Arrays, Lanes, Report
 
 LANES, LANES_ON_CPU = 64, 8
@@ -132,7 +131,7 @@ class TrialInProgress:
 class TrialLanes:
     """Lanes of one program, and the trial and seed of each of their plans."""
 
-    lanes: Lanes | HostLanes
+    lanes: Lanes
     owners: dict[int, tuple[TrialInProgress, SeedRun]] = field(default_factory=dict)
 
     def advance(self) -> list[tuple[TrialInProgress, Report]]:
@@ -276,7 +275,7 @@ class Population:
         key = (trial.environment, agent, alone)
         if key in self.programs:
             lanes = self.programs[key].lanes
-            numbers = [lanes.add(plan) for plan in plans if isinstance(lanes, Lanes)]
+            numbers = [lanes.add(plan) for plan in plans]
         else:
             count, options = self._count_lanes(agent), Options(chunk_steps=self.chunk_steps)
             lanes = make_lanes(agent, task, plans, count, options, self.notice)

@@ -6,8 +6,6 @@
 from winkel.simulators.base import Layout, Simulator, SimulatorDied, Step
 from winkel.simulators.pool import Pool, StepBatch
 
-__all__ = ["Layout", "Moved", "Moves", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]
+__all__ = ["Layout", "Moves", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]
 
-# Old names, kept until no module uses them.
-Moved = Step
-Moves = StepBatch
+Moves = StepBatch  # the old name, until the training loop uses the new one

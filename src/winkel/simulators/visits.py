@@ -49,6 +49,7 @@ class Visits:
     low: tuple[int, int] = (0, 0)
     episodes: int = 0
     _buffer: list[np.ndarray] = field(init=False, default_factory=list)
+    _num_buffered: int = field(init=False, default=0)
     _tenth: int = field(init=False, default=0)
 
     def add(self, places: Float[np.ndarray, "places 2"], steps: int, ended: int) -> None:
@@ -60,16 +61,18 @@ class Visits:
         if progress >= 1.0:
             return
         tenth = int(TENTHS * progress)
-        if tenth != self._tenth or sum(map(len, self._buffer)) >= _BUFFER:
+        if tenth != self._tenth or self._num_buffered >= _BUFFER:
             self._count()
         self._tenth = tenth
         self._buffer.append(places)
+        self._num_buffered += len(places)
         self.episodes += ended
 
     def _count(self) -> None:
         """Count the places of the buffer, in larger cells if need be."""
         places = np.concatenate([np.zeros((0, 2)), *self._buffer])
-        places, self._buffer = places[np.isfinite(places).all(axis=1)], []
+        places = places[np.isfinite(places).all(axis=1)]
+        self._buffer, self._num_buffered = [], 0
         if not len(places):
             return
         self.cell = self.cell or _first_cell(places)

@@ -1,12 +1,11 @@
-"""What programs cost: how many are compiled, how long that takes, how much memory they need.
+"""Compiled programs: how many there are, what they take, and how they are compiled.
 
-A program that will be needed may be compiled in the background, from the shapes of what it gets:
-calling it then finds it in JAX's own cache.
-
-What one lane needs is read off the shapes of its state. What no shape tells, the space that a step
-works in, is estimated; `Lanes` gets along with fewer lanes where the estimate was too low.
+A program that will be needed may be compiled in the background, from the shapes of its arguments;
+the call that needs it then finds it in JAX's own cache.
 """
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,92 +17,148 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from winkel.agents.base import Agent
-from winkel.training import device
-from winkel.training.steps import Horizon
+from winkel.types import RunState
 
-COPIES = 3
-"""Of all lanes' state at once: before a chunk, after it, and one more while runs are exchanged."""
-BACKGROUND = 4
+BACKGROUND_THREADS = 4
 """Programs compiled at a time in the background."""
+COPIES = 3
+"""Of the state of all lanes at once: before a chunk, after it, and one more while runs change."""
 USABLE = 0.9
 """Share of the memory that may be planned with; the rest is lost between blocks."""
+COMPILED = "/jax/core/compile/backend_compile_duration"
+"""The event that JAX records for every compilation, in the thread that compiles."""
+CUDA_GRAPHS: dict[str, str] = {
+    "xla_gpu_enable_command_buffer": (
+        "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONVOLUTION"
+    ),
+    "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+}
+"""What XLA records into CUDA graphs by default, and convolutions; branches run side by side."""
+
+
+class _Compilations(threading.local):
+    """Programs that this thread has compiled."""
+
+    count = 0
+
+
+_compilations = _Compilations()
+
+
+def _count_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    if event == COMPILED:
+        _compilations.count += 1
+
+
+jax.monitoring.register_event_duration_secs_listener(_count_compilation)
 
 
 @dataclass
 class Programs:
-    """Counts what is compiled.
+    """Calls programs, and counts compilations and time.
 
     Attributes:
-        count: programs compiled so far.
+        count: programs compiled so far, in the background too.
         compiling: seconds of the calls that compiled one.
         running: seconds of all other calls, waiting for their results included.
-        background: seconds of compiling meanwhile, which nobody waited for.
     """
 
     count: int = 0
     compiling: float = 0.0
     running: float = 0.0
-    background: float = 0.0
-    _workers: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(BACKGROUND, thread_name_prefix="compiling"),
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(
+            BACKGROUND_THREADS, thread_name_prefix="compiling"
+        ),
         repr=False,
     )
 
-    def ahead(self, function: Any, *arguments: Any, **named: Any) -> Future[None]:
-        """Compile a program in the background, for arguments of which only shapes matter."""
+    def compile_in_background(self, function: Any, *arguments: Any, **named: Any) -> Future[None]:
+        """Compile a program for arguments of which only shapes matter."""
         shapes = jax.tree.map(_shape_of, arguments)
 
         def compile_it() -> None:
-            begin = time.perf_counter()
             function.lower(*shapes, **named).compile()
-            self.background += time.perf_counter() - begin
 
-        return self._workers.submit(compile_it)
+        self.count += 1
+        return self._threads.submit(compile_it)
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """What a compiled function returns, not waited for."""
-        size = getattr(function, "_cache_size", lambda: 0)
-        before, begin = size(), time.perf_counter()
+        """Call a compiled function; its results are not waited for."""
+        before, begin = _compilations.count, time.perf_counter()
         result = function(*arguments, **named)
         seconds = time.perf_counter() - begin
-        if size() > before:
+        if _compilations.count > before:
             self.count, self.compiling = self.count + 1, self.compiling + seconds
         else:
             self.running += seconds
         return result
 
     def fetch(self, tree: Any) -> Any:
-        """Results on the host, as soon as they are there."""
+        """Wait for results and copy them to the host."""
         begin = time.perf_counter()
         fetched = jax.device_get(tree)
         self.running += time.perf_counter() - begin
         return fetched
 
-    def wait(self, doing: Future[Any]) -> Any:
-        """What another thread gets from a device, as soon as it is there."""
+    def wait(self, future: Future[Any]) -> Any:
+        """Wait for what another thread gets from a device."""
         begin = time.perf_counter()
-        got = doing.result()
+        result = future.result()
         self.running += time.perf_counter() - begin
-        return got
+        return result
 
 
-def lane_bytes(agent: Agent, env: Any, params: Any, hyper: Any) -> int:
+def cuda_graphs() -> dict[str, str] | None:
+    """Compiler options for programs that the host calls at every step; None for XLA's defaults.
+
+    An update on images is some hundred short kernels, and launching them one by one takes the host
+    longer than the GPU takes to run them. XLA can record them as a CUDA graph, which is one launch,
+    but records no convolutions unless it is told to. Only for NVIDIA's GPUs; users who set flags of
+    command buffers decide for themselves. Recorded convolutions that come from JAX's persistent
+    cache fail, so there are no options with that cache.
+    """
+    recorded = (
+        jax.default_backend() == "gpu"
+        and "cuda" in jax.devices()[0].client.platform_version.lower()
+        and "command_buffer" not in os.environ.get("XLA_FLAGS", "")
+        and not getattr(jax.config, "jax_compilation_cache_dir", None)
+        and knows_cuda_graphs()
+    )
+    return CUDA_GRAPHS if recorded else None
+
+
+def knows_cuda_graphs() -> bool:
+    """Whether this version of XLA has the options."""
+    try:
+        jax.jit(lambda: 0, compiler_options=CUDA_GRAPHS).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
+def lane_bytes(agent: Agent, shapes: RunState, params: Any) -> int:
     """Memory that one lane needs while it learns.
 
     Copies of its state, and the outputs of every layer of every network for a batch, there and
-    back: the learner's matrices are counted with those of targets and optimiser, which makes up
-    for the passes through targets and gradients.
+    back. The learner's matrices are counted with those of targets and optimizer, which makes up for
+    the passes through targets and gradients. `Lanes` continues with fewer lanes where this is too
+    low.
+
+    Args:
+        agent: the algorithm.
+        shapes: of the state of one run.
+        params: the setting of the environment.
     """
-    lane = device.lane_shapes(agent, env, params, hyper, Horizon())
-    state = sum(_bytes(leaf) for leaf in jax.tree.leaves((lane, params)))
+    state = sum(_bytes(leaf) for leaf in jax.tree.leaves((shapes, params)))
     widths = sum(
-        leaf.size // leaf.shape[-2] for leaf in jax.tree.leaves(lane.run.learner) if leaf.ndim >= 2
+        leaf.size // leaf.shape[-2] for leaf in jax.tree.leaves(shapes.learner) if leaf.ndim >= 2
     )
     return COPIES * state + 2 * 4 * agent.config.batch_size * widths
 
 
 def lanes_that_fit(bytes_of_lane: int) -> int | None:
-    """How many lanes the first device has memory for, at least 1; None where it does not tell."""
+    """How many lanes the first device has memory for, at least 1; None if it does not tell."""
     stats = jax.devices()[0].memory_stats() or {}
     limit = stats.get("bytes_limit")
     return None if limit is None else max(int(USABLE * limit) // bytes_of_lane, 1)

@@ -1,22 +1,22 @@
-"""The replay that an agent's settings ask for, with room for the steps of several environments."""
+"""The replay that an agent's settings ask for, with or without an axis of environments."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, PyTree
 
 from winkel.errors import InputError
 from winkel.replay import Streams, Uniform
 from winkel.replay.base import Replay
-from winkel.types import Batch, Image, Observation, Transition
+from winkel.types import Image, Observation, Transition
 
 
-def replay_of(config: Any, observation: Observation, num_envs: int) -> Replay:
-    """For steps of `num_envs` environments at a time, along a leading axis.
+def make_replay(config: Any, observation: Observation, num_envs: int = 1) -> Replay:
+    """Build the replay for the steps of `num_envs` environments.
 
-    Single transitions, drawn uniformly, need no order among them; all else is kept as streams.
+    `Uniform` is enough for single transitions that are drawn uniformly: they need no order. Samples
+    of several steps, priorities and stacks of frames need `Streams`.
     """
     stack = observation.stack if isinstance(observation, Image) else None
     if config.n_step == 1 and config.priority_exponent == 0.0 and stack is None:
@@ -36,52 +36,27 @@ def replay_of(config: Any, observation: Observation, num_envs: int) -> Replay:
     )
 
 
-def single(config: Any, observation: Observation) -> Replay:
-    """For one environment, without that axis."""
-    replay = replay_of(config, observation, num_envs=1)
-    return Single(replay) if isinstance(replay, Streams) else replay
+def init_replay(replay: Replay, example: Transition) -> PyTree:
+    """An empty replay for transitions like the example, of one environment or of several."""
+    if isinstance(replay, Streams):
+        return replay.init(_with_axis(example))
+    several = jnp.ndim(example.boundary) > 0
+    return replay.init(jax.tree.map(lambda x: x[0], example) if several else example)
 
 
-@dataclass(frozen=True)
-class Single:
-    """The stream of one environment, added to step by step."""
-
-    streams: Streams
-
-    def init(self, example: Transition) -> PyTree:
-        """No steps."""
-        return self.streams.init(_alone(example))
-
-    def add(self, state: PyTree, transition: Transition) -> PyTree:
-        """One step, over the oldest."""
-        return self.streams.add(state, _alone(transition))
-
-    def sample(
-        self,
-        state: PyTree,
-        batch_size: int,
-        key: PRNGKeyArray,
-        *,
-        gamma: Float[Array, ""] | float = 1.0,
-        progress: Float[Array, ""] | float = 0.0,
-    ) -> Batch:
-        """As the stream."""
-        return self.streams.sample(state, batch_size, key, gamma=gamma, progress=progress)
-
-    def reprioritise(self, state: PyTree, batch: Batch, priorities: Float[Array, "B"]) -> PyTree:
-        """As the stream."""
-        return self.streams.reprioritise(state, batch, priorities)
-
-
-def add_kept(
-    replay: Replay, state: PyTree, transitions: Transition, keep: Bool[Array, "E"]
+def add_transition(
+    replay: Replay, state: PyTree, transition: Transition, keep: Bool[Array, "E"] | None = None
 ) -> PyTree:
-    """A step of every environment, but for those that were lost."""
-    if isinstance(replay, Uniform):
-        return replay.add_many(state, transitions, keep)
-    assert isinstance(replay, Streams)
-    return replay.add(state, transitions, keep)
+    """Store one transition, or one of each environment but for those that are not to keep."""
+    if isinstance(replay, Streams):
+        return replay.add(state, _with_axis(transition), keep)
+    if isinstance(replay, Uniform) and jnp.ndim(transition.boundary) > 0:
+        return replay.add_many(state, transition, keep)
+    return replay.add(state, transition)
 
 
-def _alone(transition: Transition) -> Transition:
+def _with_axis(transition: Transition) -> Transition:
+    """A leading axis of environments, if there is none."""
+    if jnp.ndim(transition.boundary) > 0:
+        return transition
     return jax.tree.map(lambda x: jnp.asarray(x)[None], transition)

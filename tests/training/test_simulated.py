@@ -1,4 +1,4 @@
-"""Runs in simulators: the same algorithm as on the accelerator, with the world outside."""
+"""Runs in simulators: the same algorithm as in compiled environments."""
 
 import os
 import signal
@@ -12,17 +12,17 @@ import pytest
 
 import winkel
 from winkel.agents import AGENTS
-from winkel.envs.host import Rewards, make_host
+from winkel.envs.simulator_task import Rewards, make_simulator_task
 from winkel.errors import InputError
 from winkel.runs.configure import configure
 from winkel.runs.metrics import read_metrics
 from winkel.runs.spec import Options
-from winkel.training import host
-from winkel.training.host import HostJob, Seen
-from winkel.training.host_lanes import HostLanes, seeds_of
-from winkel.training.replays import replay_of
-from winkel.training.reports import Plan
-from winkel.training.steps import Horizon
+from winkel.simulators import StepBatch
+from winkel.training import simulated
+from winkel.training.lanes import Lanes, Plan
+from winkel.training.replays import make_replay
+from winkel.training.simulated import SimulatorStep, SimulatorWorld, make_seeds
+from winkel.training.steps import Horizon, Job
 
 TINY = {"hidden": (8,), "batch_size": 8, "burn_in": 16, "capacity": 64}
 ATOMS = {"num_atoms": 5}
@@ -128,7 +128,7 @@ def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path, pair):
 
 
 def test_a_worker_that_is_killed_costs_its_transitions_only(tmp_path):
-    told, killed = [], []
+    notices, killed = [], []
 
     def kill(statuses):
         children = [pid for pid in pool_pids() if pid not in killed]
@@ -138,10 +138,10 @@ def test_a_worker_that_is_killed_costs_its_transitions_only(tmp_path):
 
     settings = SETTINGS | {"workers": 2, "n_step": 2, "options": Options(chunk_steps=20)}
     run = winkel.train(
-        CART, "qr_dqn", steps=600, num_envs=2, progress=kill, notice=told.append, **settings
+        CART, "qr_dqn", steps=600, num_envs=2, progress=kill, notice=notices.append, **settings
     ).runs[0]
     assert len(killed) == 2
-    assert sum("worker" in line for line in told) == 2
+    assert sum("worker" in line for line in notices) == 2
     assert run.config["status"] == "finished"
     np.testing.assert_array_equal(run.episodes["return"], run.episodes["length"])
     assert not pool_pids()
@@ -163,39 +163,44 @@ def command(pid):
 @pytest.mark.parametrize("n_step", [1, 2])
 def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
     """Three environments: one is truncated, one goes on, one is lost."""
-    task = make_host("simulators.worlds:Walk", num_envs=3, workers=0)
+    task = make_simulator_task("simulators.worlds:Walk", num_envs=3, workers=0)
     _, agent, hyper = configure("dqn", TINY | {"hidden": (4,), "n_step": n_step}, task)
-    jobs = HostJob(
+    jobs = Job(
+        params=(),
         hyper=jax.tree.map(lambda x: jnp.full(1, x), hyper),
         horizon=Horizon(episodes=jnp.full(1, 9), steps=jnp.full(1, 99)),
         key=jax.random.split(jax.random.key(0), 1),
     )
 
-    def row(*of_each):
-        return np.array([of_each])
-
     def observed(first):
-        return np.float32(first) + np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+        return np.float32(first) + np.arange(12, dtype=np.float32).reshape(3, 4)
 
-    runs = host.begin(agent, jobs, observed(0)).run
+    runs = simulated.begin(agent, (), jobs, observed(0)[None])
+    decided = simulated.decide(agent, (), jobs, runs)
+    _, observe_and_decide = simulated.step_programs()
     for number in range(2):
-        decision, actors = host.decide(agent, jobs, runs)
         last = number == 1
-        seen = Seen.of(
-            next_obs=observed(100 * (number + 1)),
-            obs=np.where(row(last, False, last)[..., None], 1000, observed(100 * (number + 1))),
-            reward=np.float32(row(1, 2, 3)),
-            discount=np.float32(row(1, 1, 1)),
-            boundary=row(last, False, last),
-            keep=row(True, True, not last),
+        boundary = np.array([last, False, last])
+        shown = observed(100 * (number + 1))
+        moves = StepBatch(
+            obs_next=shown,
+            obs=np.where(boundary[:, None], np.float32(1000), shown),
+            reward=np.float32([1, 2, 3]),
+            discount=np.ones(3, np.float32),
+            boundary=boundary,
+            facts={},
+            probes=np.zeros((3, 0)),
+            lost=np.array([False, False, last]),
         )
-        learners, runs = runs.learner, runs._replace(learner=())
-        runs, clock, _ = host.observe(agent, jobs, learners, runs, decision, actors, seen)
+        learners, moved = runs.learner, SimulatorStep.pack(moves, num_runs=1)
+        runs, decided = observe_and_decide(
+            agent, (), jobs, learners, runs._replace(learner=()), *decided, moved
+        )
         runs = runs._replace(learner=learners)
-    assert (int(clock.env_steps[0]), int(clock.episodes[0])) == (6, 1)
+    assert (int(runs.clock.env_steps[0]), int(runs.clock.episodes[0])) == (6, 1)
     np.testing.assert_array_equal(runs.first[0], [True, False, True])
     np.testing.assert_array_equal(runs.obs[0, :, 0], [1000, 204, 1000])
-    replay = replay_of(agent.config, agent.spec.observation, 3)
+    replay = make_replay(agent.config, agent.spec.observation, 3)
     stored = jax.tree.map(lambda x: x[0], runs.replay)
     drawn = replay.sample(stored, 200, jax.random.key(1), gamma=0.5).transitions
     found = {(float(a), float(r), float(b)) for a, r, b in
@@ -218,22 +223,22 @@ def test_evaluations_are_greedy_episodes_of_their_own():
 
 
 def test_the_support_comes_from_rewards_and_gamma():
-    task = make_host(CART)
+    task = make_simulator_task(CART)
     assert task.rewards == Rewards(running=(0.0, 1.0), final=(0.0, 1.0))
-    low, high = task.rewards.support(0.99)
+    low, high = task.rewards.return_range(0.99)
     assert low == 0.0
     assert high == pytest.approx(1.1 * 101)
-    assert Rewards((-1.0, 0.0), (0.0, 0.0)).support(0.9) == pytest.approx((-11.0, 0.0))
-    assert Rewards((0.0, 0.0), (-2.0, 1.0)).support(0.9) == pytest.approx((-2.3, 1.3))
-    assert Rewards((0.0, 0.0), (0.0, 0.0)).support(0.9) == (-1.0, 1.0)
+    assert Rewards((-1.0, 0.0), (0.0, 0.0)).return_range(0.9) == pytest.approx((-11.0, 0.0))
+    assert Rewards((0.0, 0.0), (-2.0, 1.0)).return_range(0.9) == pytest.approx((-2.3, 1.3))
+    assert Rewards((0.0, 0.0), (0.0, 0.0)).return_range(0.9) == (-1.0, 1.0)
     with pytest.raises(InputError, match="need gamma < 1"):
-        task.rewards.support(1.0)
+        task.rewards.return_range(1.0)
 
 
-def test_returns_beyond_the_support_are_told_with_their_range():
-    told = []
-    winkel.train(CART, "c51", steps=300, notice=told.append, z_min=0.0, z_max=12.0, **SETTINGS)
-    (line,) = told
+def test_returns_outside_of_the_support_are_noticed_with_their_range():
+    notices = []
+    winkel.train(CART, "c51", steps=300, notice=notices.append, z_min=0.0, z_max=12.0, **SETTINGS)
+    (line,) = notices
     assert "outside of [0, 12]: they were from" in line
     assert "set --z-min and --z-max" in line
 
@@ -258,60 +263,63 @@ def test_bad_input_is_one_line(env, settings, message):
     assert "\n" not in str(error.value)
 
 
-def host_lanes(saved=None, chunk_steps=3):
-    task = make_host(CART, num_envs=2, workers=0)
+def two_environments(saved=None, chunk_steps=3):
+    task = make_simulator_task(CART, num_envs=2, workers=0)
     _, agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
     plan = Plan((), hyper, Horizon(steps=10_000), seed=4, saved=saved)
-    return HostLanes(agent, lambda seeds: task.pool(seeds, print), [plan], 2, chunk_steps)
+    world = SimulatorWorld(lambda seeds: task.pool(seeds, print), num_envs=2)
+    return Lanes(agent, world, [plan], 1, chunk_steps)
 
 
-def test_simulators_are_sent_off_while_learning_is_asked_for(monkeypatch):
-    lanes = host_lanes(chunk_steps=8)
+def test_actions_are_sent_while_learning_is_launched(monkeypatch):
+    lanes = two_environments(chunk_steps=8)
     lanes.advance()
-    sent, met, learn, send = threading.Event(), [], lanes._learn, lanes.pool.step_async
+    world = lanes.world
+    sent, met, learn, send = threading.Event(), [], world._learn, world.pool.step_async
 
-    def slow_to_ask():
+    def slow_to_launch(*arguments):
         met.append(sent.wait(timeout=5))
         sent.clear()
-        learn()
+        return learn(*arguments)
 
-    def told(actions):
+    def send_and_set(actions):
         send(actions)
         sent.set()
 
-    monkeypatch.setattr(lanes, "_learn", slow_to_ask)
-    monkeypatch.setattr(lanes.pool, "step_async", told)
+    monkeypatch.setattr(world, "_learn", slow_to_launch)
+    monkeypatch.setattr(world.pool, "step_async", send_and_set)
     report = lanes.advance()[0]
     lanes.close()
     assert met == [True] * 8
     assert report.updates == 8
 
 
-def test_what_goes_wrong_in_sending_is_told(monkeypatch):
-    lanes = host_lanes()
+def test_an_error_of_sending_is_raised(monkeypatch):
+    lanes = two_environments()
+    lanes.advance()
 
     def refuse(actions):
         raise InputError("need another pool")
 
-    monkeypatch.setattr(lanes.pool, "step_async", refuse)
+    monkeypatch.setattr(lanes.world.pool, "step_async", refuse)
     with pytest.raises(InputError, match="need another pool"):
         lanes.advance()
     lanes.close()
 
 
 def test_a_resumed_lane_sees_new_episodes_and_nothing_leads_there():
-    before = host_lanes()
+    before = two_environments()
     before.advance()
     saved = before.state(0)
-    assert (saved.run.replay.age == 3).all()
-    after = host_lanes(saved=saved)
-    after._begin()
-    run = jax.device_get(after._lanes.run)
-    with after.make_pool(seeds_of(4, 2)) as pool:
-        np.testing.assert_array_equal(run.obs[0], pool.reset())
+    assert (saved.replay.age == 3).all()
+    after = two_environments(saved=saved)
+    after._fill()
+    run = after.state(0)
+    with after.world.make_pool(make_seeds(4, 2)) as pool:
+        np.testing.assert_array_equal(run.obs, pool.reset())
     assert run.first.all()
     assert (run.replay.age == 0).all()
     assert run.replay.steps.boundary.sum() == 2
-    assert int(run.clock.env_steps[0]) == after._steps == 6
+    assert int(run.clock.env_steps) == 6
     for lane in (before, after):
         lane.close()

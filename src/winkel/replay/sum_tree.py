@@ -1,10 +1,10 @@
-"""Draws in proportion to priorities, which change all the time.
+"""Draws in proportion to priorities that change at every update.
 
 Priorities are the leaves of a tree whose inner nodes hold the sums of their children. A node has
 many children, so that the tree is low: an accelerator sums a block at once but waits for every
-level. A sum is made anew from its children whenever one of them changes, never corrected by a
-difference, so that nothing drifts. With integers all of this is exact; with float32 a sum is to
-the bit what it would be if all were made from scratch.
+level. When a child changes, its parent's sum is computed anew from all children, so that rounding
+errors do not accumulate. With integers all sums are exact; with float32 they are equal, bit by bit,
+to those of a tree that is built from scratch.
 """
 
 from typing import NamedTuple
@@ -16,20 +16,16 @@ from jaxtyping import Array, Float, Int, Num, PRNGKeyArray
 
 FAN_OUT = 128
 """Children of a node."""
-
-ALPHA = 0.5
-"""An exponent of priorities. The paper gives none; Schmidt & Schmied (2021) take square roots."""
-
 FLOOR = 1e-6
-"""What is added to a priority, so that nothing stored is out of reach."""
+"""Added to a priority, so that everything stored can be drawn."""
 
 
 class SumTree(NamedTuple):
     """Priorities and their sums.
 
     Attributes:
-        levels: from the leaves to the one block at the top, each in blocks of siblings; what block
-            i of a level adds up to is entry i of the next.
+        levels: from the leaves to the one block at the top, each in blocks of siblings; the sum of
+            block i of a level is entry i of the next.
     """
 
     levels: tuple[Num[Array, "*batch blocks {FAN_OUT}"], ...]
@@ -45,14 +41,14 @@ def empty(size: int, dtype: DTypeLike = jnp.float32) -> SumTree:
 
 
 def leaves(tree: SumTree, indices: Int[Array, "B"]) -> Num[Array, "B"]:
-    """Their priorities."""
+    """Priorities of some leaves."""
     return tree.levels[0].at[indices // FAN_OUT, indices % FAN_OUT].get(mode="promise_in_bounds")
 
 
 def put(tree: SumTree, indices: Int[Array, "N"], priorities: Num[Array, "N"]) -> SumTree:
-    """Other priorities at some leaves; a negative index is passed over.
+    """Set the priorities of some leaves; negative indices are ignored.
 
-    Where an index repeats, the largest of its priorities counts, on every platform.
+    If an index repeats, the largest of its priorities counts, on every platform.
     """
     levels = list(tree.levels)
     cleared = _set(levels[0], indices, jnp.zeros_like(priorities))
@@ -67,7 +63,7 @@ def put(tree: SumTree, indices: Int[Array, "N"], priorities: Num[Array, "N"]) ->
 
 
 def totals(blocks: Num[Array, "N F"]) -> Num[Array, "N"]:
-    """Sums of blocks by halves onto halves: in one order, whatever else a program does."""
+    """Sums of blocks, by adding halves: always in the same order."""
     while blocks.shape[1] > 1:
         half = blocks.shape[1] // 2
         blocks = blocks[:, :half] + blocks[:, half:]
@@ -83,11 +79,11 @@ def _set(
 
 
 def draw(tree: SumTree, batch_size: int, key: PRNGKeyArray) -> Int[Array, "{batch_size}"]:
-    """Independent draws of leaves in proportion to their priorities, never one of priority 0.
+    """Draw leaves independently, in proportion to their priorities, never one of priority 0.
 
-    From the top down, every level draws a child with a number of its own, so that a leaf of a
-    million is drawn as exactly as one of a hundred. For integers a draw is exactly in proportion.
-    Undefined where all priorities are 0.
+    From the top down, every level draws a child with its own random number, so that a million
+    leaves are drawn as exactly as a hundred. For integers a draw is exactly in proportion.
+    Undefined if all priorities are 0.
     """
     node = jnp.zeros(batch_size, jnp.int32)
     keys = jax.random.split(key, len(tree.levels))
@@ -98,10 +94,10 @@ def draw(tree: SumTree, batch_size: int, key: PRNGKeyArray) -> Int[Array, "{batc
 
 
 def _child(block: Num[Array, "B F"], key: PRNGKeyArray) -> Int[Array, "B"]:
-    """Which of its entries, in proportion to them.
+    """Draw an entry of each block, in proportion to its value.
 
-    A cumulative sum need not end in the total nor even increase, by rounding; so only entries that
-    are not 0 are looked at, and the last of them is the choice when the sum ends before the number.
+    By rounding, a cumulative sum need not increase, nor end in the total; so only entries that are
+    not 0 are considered, and the last of them is drawn if the sum ends below the random number.
     """
     ends = jnp.cumsum(block, axis=-1, dtype=block.dtype)
     total = ends[:, -1]
@@ -110,22 +106,22 @@ def _child(block: Num[Array, "B F"], key: PRNGKeyArray) -> Int[Array, "B"]:
     else:
         number = jax.random.uniform(key, total.shape, block.dtype) * total
     positions = jax.lax.broadcasted_iota(jnp.int32, block.shape, 1)
-    possible = block > 0
-    beyond = possible & (ends > number[:, None])
+    positive = block > 0
+    beyond = positive & (ends > number[:, None])
     first = jnp.min(jnp.where(beyond, positions, FAN_OUT), axis=-1)
-    last = jnp.max(jnp.where(possible, positions, 0), axis=-1)
+    last = jnp.max(jnp.where(positive, positions, 0), axis=-1)
     return jnp.minimum(first, last)
 
 
 def importance_exponent(start: float, progress: Float[Array, ""] | float) -> Float[Array, ""]:
-    """From `start` at the beginning of a run to 1 at its end, linearly."""
+    """Linear from `start` at the beginning of a run to 1 at its end."""
     return start + (1.0 - start) * jnp.clip(jnp.asarray(progress, float), 0.0, 1.0)
 
 
 def importance_weights(
     priorities: Float[Array, "B"], exponent: Float[Array, ""] | float
 ) -> Float[Array, "B"]:
-    """(N P(i))^(−b) of what was drawn, over the largest in the batch (Schaul et al. 2016).
+    """(N P(i))^(−b) of the drawn leaves, over the largest in the batch (Schaul et al. 2016).
 
     P(i) is the priority over the sum of all; that sum and N are the same for all and cancel.
     """

@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from winkel.replay import prioritised
-from winkel.replay.prioritised import FAN_OUT
+from winkel.replay import sum_tree
+from winkel.replay.sum_tree import FAN_OUT
 
 KEY = jax.random.key(5)
 WORTH = st.floats(0, 8, width=32, allow_subnormal=False)
 SIZES = (1, 3, FAN_OUT, FAN_OUT + 1, 3 * FAN_OUT * FAN_OUT)  # one, two and three levels
-put = jax.jit(prioritised.put)
-draw = jax.jit(prioritised.draw, static_argnums=1)
+put = jax.jit(sum_tree.put)
+draw = jax.jit(sum_tree.draw, static_argnums=1)
 
 
 def filled(priorities, dtype=jnp.float32):
     priorities = jnp.asarray(priorities, dtype)
-    return put(prioritised.empty(len(priorities), dtype), jnp.arange(len(priorities)), priorities)
+    return put(sum_tree.empty(len(priorities), dtype), jnp.arange(len(priorities)), priorities)
 
 
 def leaves(tree, size):
@@ -31,7 +31,7 @@ def assert_sums_are_those_of_the_leaves(tree):
     """Bitwise as when all are summed anew, and near the true ones."""
     for below, above in pairwise(tree.levels):
         sums = np.asarray(above).ravel()
-        np.testing.assert_array_equal(sums[: len(below)], prioritised.totals(below))
+        np.testing.assert_array_equal(sums[: len(below)], sum_tree.totals(below))
         np.testing.assert_array_equal(sums[len(below) :], 0)
         exact = np.sum(np.asarray(below, np.float64), axis=-1)
         np.testing.assert_allclose(sums[: len(below)], exact, rtol=1e-6)
@@ -53,7 +53,7 @@ def assert_frequencies(drawn, priorities, groups):
 def test_a_write_is_to_the_leaves_and_all_sums_above(data):
     """The largest of the priorities for an index counts; negative indices are passed over."""
     size = data.draw(st.sampled_from(SIZES))
-    expected, tree = np.zeros(size, np.float32), prioritised.empty(size)
+    expected, tree = np.zeros(size, np.float32), sum_tree.empty(size)
     for _ in range(3):
         index = st.one_of(st.integers(-3, min(size, 4) - 1), st.integers(0, size - 1))
         written = data.draw(st.lists(st.tuples(index, WORTH), min_size=6, max_size=6))
@@ -65,12 +65,12 @@ def test_a_write_is_to_the_leaves_and_all_sums_above(data):
         np.testing.assert_array_equal(leaves(tree, size), expected)
         assert_sums_are_those_of_the_leaves(tree)
     where = jnp.asarray([0, size - 1])
-    np.testing.assert_array_equal(prioritised.leaves(tree, where), expected[[0, size - 1]])
+    np.testing.assert_array_equal(sum_tree.leaves(tree, where), expected[[0, size - 1]])
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_tree_has_room_for_its_leaves_and_one_block_at_the_top(size):
-    tree = prioritised.empty(size)
+    tree = sum_tree.empty(size)
     assert tree.levels[0].size >= size
     assert tree.levels[-1].shape == (1, FAN_OUT)
     assert all(level.dtype == jnp.float32 for level in tree.levels)
@@ -95,7 +95,7 @@ def test_every_level_draws_a_number_of_its_own(monkeypatch):
     monkeypatch.setattr(jax.random, "uniform", fixed)
     tree = filled(np.ones(FAN_OUT * FAN_OUT))
     block, leaf = int(0.9 * FAN_OUT), int(0.1 * FAN_OUT)
-    assert int(prioritised.draw(tree, 1, KEY)[0]) == FAN_OUT * block + leaf
+    assert int(sum_tree.draw(tree, 1, KEY)[0]) == FAN_OUT * block + leaf
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0.0, 1), (1.0, 3)])
@@ -105,7 +105,7 @@ def test_no_leaf_of_zero_is_drawn_however_the_numbers_fall(number, expected, mon
     for size in (6, 300, 20_000):
         priorities = np.zeros(size, np.float32)
         priorities[[1, 2, 3]] = (0.1, 0.2, 0.7)
-        assert int(prioritised.draw(filled(priorities), 1, KEY)[0]) == expected
+        assert int(sum_tree.draw(filled(priorities), 1, KEY)[0]) == expected
 
 
 def test_no_leaf_of_zero_is_drawn_where_a_cumulative_sum_grows_over_it(monkeypatch):
@@ -113,9 +113,9 @@ def test_no_leaf_of_zero_is_drawn_where_a_cumulative_sum_grows_over_it(monkeypat
     rounded = lambda block, axis, dtype: jnp.asarray([[0.25, 0.5, 1.0]])  # noqa: E731
     monkeypatch.setattr(jnp, "cumsum", rounded)
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape, dtype: jnp.full(shape, 0.3))
-    monkeypatch.setattr(prioritised, "FAN_OUT", 3)
-    tree = prioritised.SumTree(levels=(jnp.asarray([[0.25, 0.0, 0.75]]),))
-    assert int(prioritised.draw(tree, 1, KEY)[0]) == 2
+    monkeypatch.setattr(sum_tree, "FAN_OUT", 3)
+    tree = sum_tree.SumTree(levels=(jnp.asarray([[0.25, 0.0, 0.75]]),))
+    assert int(sum_tree.draw(tree, 1, KEY)[0]) == 2
 
 
 def test_a_million_updates_leave_no_trace(rng):
@@ -127,13 +127,13 @@ def test_a_million_updates_leave_no_trace(rng):
         def update(i, tree):
             key_where, key_what = jax.random.split(jax.random.fold_in(KEY, i))
             indices = jax.random.randint(key_where, (batch,), 0, size)
-            return prioritised.put(
+            return sum_tree.put(
                 tree, indices, 10.0 ** jax.random.uniform(key_what, (batch,), minval=-6, maxval=1)
             )
 
         return jax.lax.fori_loop(0, batches, update, tree)
 
-    tree = updated(prioritised.empty(size))
+    tree = updated(sum_tree.empty(size))
     last = rng.integers(0, 4, size).astype(np.float32) / 4
     assert_sums_are_those_of_the_leaves(tree)
     chosen = np.asarray(draw(tree, 40_000, KEY))
@@ -149,11 +149,11 @@ def test_importance_weights_are_the_formula(rng):
     priorities = rng.uniform(1e-3, 5.0, 50).astype(np.float32)
     drawn = rng.integers(0, 50, 16)
     for progress, exponent in ((0.0, 0.45), (0.5, 0.725), (1.0, 1.0), (1.5, 1.0)):
-        b = prioritised.importance_exponent(0.45, progress)
+        b = sum_tree.importance_exponent(0.45, progress)
         np.testing.assert_allclose(b, exponent, rtol=1e-6)
         share = priorities[drawn] / priorities.sum()
         weights = (50 * share) ** -exponent
-        found = prioritised.importance_weights(jnp.asarray(priorities[drawn]), b)
+        found = sum_tree.importance_weights(jnp.asarray(priorities[drawn]), b)
         np.testing.assert_allclose(found, weights / weights.max(), rtol=1e-5)
 
 
@@ -163,8 +163,8 @@ def test_lanes_have_trees_of_their_own(rng):
     lanes = jax.tree.map(lambda *x: jnp.stack(x), *alone)
     indices, values = jnp.asarray(rng.integers(0, 300, (2, 9))), jnp.ones((2, 9))
     keys = jax.random.split(KEY, 2)
-    written = jax.jit(jax.vmap(prioritised.put))(lanes, indices, values)
-    drawn = jax.jit(jax.vmap(lambda t, k: prioritised.draw(t, 64, k)))(written, keys)
+    written = jax.jit(jax.vmap(sum_tree.put))(lanes, indices, values)
+    drawn = jax.jit(jax.vmap(lambda t, k: sum_tree.draw(t, 64, k)))(written, keys)
     for lane in range(2):
         expected = put(alone[lane], indices[lane], values[lane])
         for a, b in zip(written.levels, expected.levels, strict=True):
