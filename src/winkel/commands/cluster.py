@@ -5,58 +5,34 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
 from winkel.cluster.ray import Resources, connect, run_on_ray
-from winkel.cluster.shards import MANIFEST, SHARDS, Manifest, hold_lock, lock_folder, plan_manifest
+from winkel.cluster.shards import MANIFEST, SHARDS, Manifest, hold_lock, lock_folder
 from winkel.cluster.slurm import write_script
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
 from winkel.errors import InputError
 from winkel.files import write_text
 from winkel.runs.recorder import Status
-from winkel.runs.spec import Options
-from winkel.runs.sweep import Sweep, remaining_groups
+from winkel.runs.sweep import remaining_groups
 
 
-class ShardedSweep(NamedTuple):
-    """A sweep to split into shards: see `plan_manifest` for the fields that are not `out`."""
-
-    sweep: Sweep
-    options: Options
-    out: Path
-    resume: bool
-    lanes: int | None
-    shard_runs: int | None
-    max_lanes: int | None
-    deterministic: bool
-    mnist_dir: Path | None
-
-
-def write_manifest(wanted: ShardedSweep) -> Manifest:
+def write_manifest(manifest: Manifest, out: Path, resume: bool) -> None:
     """Write the manifest into the results folder, and print what it holds."""
-    manifest = plan_manifest(
-        wanted.sweep,
-        wanted.options,
-        wanted.lanes,
-        wanted.shard_runs,
-        wanted.deterministic,
-        wanted.mnist_dir,
-        wanted.max_lanes,
-    )
-    path, text = wanted.out / MANIFEST, manifest.to_json()
+    path, text = out / MANIFEST, manifest.to_json()
     is_new = not path.exists() or path.read_text() != text
-    if is_new and path.exists() and not wanted.resume:
+    if is_new and path.exists() and not resume:
         raise InputError(
             f"{path} is of another sweep; replace it with --resume, or choose another --out"
         )
-    _, ended = remaining_groups(
-        wanted.sweep, wanted.out, wanted.options, wanted.mnist_dir, wanted.resume, write=False
-    )
+    sweep, options, mnist_dir = manifest.sweep, manifest.options, manifest.mnist_dir
+    folder = None if mnist_dir is None else Path(mnist_dir)
+    _, ended = remaining_groups(sweep, out, options, folder, resume, write=False)
     if is_new:
-        with lock_folder(wanted.out):
+        with lock_folder(out):
             write_text(path, text)
     sizes = [len(shard.runs) for shard in manifest.shards]
     lanes = sorted({shard.lanes for shard in manifest.shards})
@@ -66,7 +42,6 @@ def write_manifest(wanted: ShardedSweep) -> Manifest:
     )
     say(f"{ended['finished']} finished before, {ended['failed']} failed before")
     say(f"manifest: {path}")
-    return manifest
 
 
 def write_job_array(manifest: Manifest, out: Path, script: Path, cpus: float, gpus: float) -> None:
@@ -76,7 +51,9 @@ def write_job_array(manifest: Manifest, out: Path, script: Path, cpus: float, gp
 
 
 def run_with_ray(
-    make_sweep: Callable[[float], ShardedSweep],
+    plan: Callable[[float], Manifest],
+    out: Path,
+    resume: bool,
     address: str | None,
     gpus: float | None,
     resources: Resources,
@@ -84,7 +61,9 @@ def run_with_ray(
     """Run all shards on a Ray cluster with a display.
 
     Args:
-        make_sweep: returns the sweep for a number of GPUs of a shard.
+        plan: returns the manifest for a number of GPUs of a shard.
+        out: the results folder.
+        resume: whether the folder may have runs.
         address: of the cluster; None to start one on this machine.
         gpus: of a shard; None for 1 where the cluster has any, else 0.
         resources: the other resources of a shard.
@@ -96,11 +75,11 @@ def run_with_ray(
             resources = dataclasses.replace(resources, gpus=1.0)
         _check_fits(ray, resources)
         jax.config.update("jax_platforms", "cpu")  # GPUs are for the workers
-        wanted = make_sweep(resources.gpus)
-        manifest = write_manifest(wanted)
+        manifest = plan(resources.gpus)
+        write_manifest(manifest, out, resume)
         begin = time.perf_counter()
         with (
-            hold_lock(wanted.out / SHARDS / "driver.lock", "winkel sweep --cluster ray"),
+            hold_lock(out / SHARDS / "driver.lock", "winkel sweep --cluster ray"),
             Display(f"{manifest.num_runs} runs") as display,
         ):
 
@@ -113,12 +92,12 @@ def run_with_ray(
                 title = f"{len(ended)}/{len(manifest.shards)} shards"
                 display.show(title, min(done / manifest.num_runs, 1.0), statuses)
 
-            counts = run_on_ray(ray, manifest, wanted.out, resources, show, display.say)
+            counts = run_on_ray(ray, manifest, out, resources, show, display.say)
     say(
         f"finished {counts[0]}, failed {counts[1]}, found finished {counts[2]}; "
         f"{time.perf_counter() - begin:,.0f} s"
     )
-    say(f"runs: {wanted.out}")
+    say(f"runs: {out}")
 
 
 def _check_fits(ray: Any, resources: Resources) -> None:

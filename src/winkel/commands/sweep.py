@@ -12,13 +12,8 @@ from rich.table import Table
 
 from winkel.agents import VARIANTS
 from winkel.cluster.ray import Resources
-from winkel.cluster.shards import lock_folder
-from winkel.commands.cluster import (
-    ShardedSweep,
-    run_with_ray,
-    write_job_array,
-    write_manifest,
-)
+from winkel.cluster.shards import Manifest, lock_folder, plan_manifest
+from winkel.commands.cluster import run_with_ray, write_job_array, write_manifest
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
@@ -144,12 +139,15 @@ class SweepCommand:
         self._check_options()
         if self.cluster == "ray":
             resources = Resources(cpus=self.cpus_per_shard, retries=self.retries)
-            run_with_ray(self._sharded, self.address, self.gpus_per_shard, resources)
+            run_with_ray(
+                self._plan, self.out, self.resume, self.address, self.gpus_per_shard, resources
+            )
         elif self.cluster == "slurm" or self.plan_only:
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
-            manifest = write_manifest(self._sharded(gpus))
+            manifest = self._plan(gpus)
+            write_manifest(manifest, self.out, self.resume)
             if self.script is not None:
                 write_job_array(manifest, self.out, self.script, self.cpus_per_shard, gpus)
         else:
@@ -224,20 +222,18 @@ class SweepCommand:
         )
         return self._sweep(packed), options
 
-    def _sharded(self, gpus: float) -> ShardedSweep:
-        """The sweep in shards, each with so many GPUs."""
+    def _plan(self, gpus: float) -> Manifest:
+        """Split the sweep into shards with so many GPUs each."""
         devices = max(int(gpus), 1) if self.devices is None else self.devices
         sweep, options = self._choose(gpus > 0, devices)
-        return ShardedSweep(
-            sweep=sweep,
-            options=options,
-            out=self.out,
-            resume=self.resume,
+        return plan_manifest(
+            sweep,
+            options,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
-            max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
             deterministic=self.deterministic,
             mnist_dir=self.mnist_dir,
+            max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
         )
 
     def _sweep(self, packed: bool) -> Sweep:

@@ -7,4 +7,3 @@ from winkel.simulators.base import Layout, Simulator, SimulatorDied, Step
 from winkel.simulators.pool import Pool, StepBatch
 
 __all__ = ["Layout", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]
-
