@@ -72,8 +72,8 @@ def main():
         lanes.close()
     print(f"simulation alone  {simulation:10,.0f} frames/s")
     print(f"learning alone    {learning:10,.0f} frames/s, {1e3 * task.num_envs / learning:.2f} ms")
-    share = whole / min(simulation, learning)
-    print(f"the whole loop    {whole:10,.0f} frames/s, {share:.0%} of the slower")
+    slower = min(simulation, learning)
+    print(f"the whole loop    {whole:10,.0f} frames/s, {whole / slower:.0%} of the slower")
     print(f"10 M frames in {1e7 / whole / 60:.1f} minutes")
 
 

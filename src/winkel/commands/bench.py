@@ -18,7 +18,7 @@ from jaxtyping import Array, Int
 
 from winkel.commands.terminal import say
 from winkel.envs.registry import Task, make
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError
 from winkel.runs.configure import Configured, configure, parse_fields
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes, Plan
@@ -49,8 +49,6 @@ class BenchCommand:
 
     def run(self) -> None:
         """Measure and print a row for each number of lanes."""
-        for number in (self.steps, *self.lanes):
-            require_integer("steps and lanes", number, at_least=1)
         task = make(self.env)
         configured = configure(self.agent, parse_fields([self.agent], self.fields), task)
         bandwidth = copy_bandwidth()
