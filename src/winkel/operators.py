@@ -45,9 +45,9 @@ def _solve_bellman(mdp: FiniteMDP, policy: Policy, reward: PerPair, discount: fl
 
 
 def bellman(mdp: FiniteMDP, policy: Policy, eta: Atoms) -> Atoms:
-    """T^π η (eq. 3), exactly: an atom for each reward, possible successor and atom of η there.
+    """T^π η (eq. 3), exactly: an atom for each reward, successor of positive probability and atom of η there.
 
-    [S, A, N] becomes [S, A, R · B · N], B the largest number of possible (s', a'). `merge` takes
+    [S, A, N] becomes [S, A, R · B · N], B the largest number of successors (s', a'). `merge` takes
     equal locations together, `compress` close ones.
     """
     return _receive_reward(mdp, _follow(mdp, policy, eta))

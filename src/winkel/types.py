@@ -1,4 +1,4 @@
-"""The pytrees that travel between modules, and what an observation looks like."""
+"""The pytrees that travel between modules, and the forms of observations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ class OneHot:
 
     Attributes:
         shape: of the grid.
-        triangle: whether the grid is square and only cells on and below its diagonal are ever seen.
+        triangle: whether the grid is square and only cells on or below its diagonal occur.
     """
 
     shape: tuple[int, ...]
@@ -216,7 +216,7 @@ class Clock(NamedTuple):
     """How far a run is. The loop owns it; every schedule is a function of it.
 
     Attributes:
-        env_steps: transitions seen.
+        env_steps: environment steps made.
         episodes: episodes ended.
         updates: updates made.
         progress: share of the run's horizon that is done, whether that counts episodes or steps.
@@ -244,7 +244,7 @@ class RunState(NamedTuple):
         key: the source of all random numbers of the steps.
         env_state: the compiled environment.
         tally: return, length and facts of the episode so far.
-        visits: how often each action was taken at each observation, if those are countable.
+        visits: how often each action was selected at each observation, if those are countable.
         seen: how many of these counts are not 0.
     """
 
@@ -262,7 +262,7 @@ class RunState(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What an agent believes about an observation: what a person looks at.
+    """What an agent predicts at an observation, for evaluation and pictures.
 
     Attributes:
         value: Q of every action, what the greedy policy maximises.

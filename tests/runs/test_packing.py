@@ -58,7 +58,8 @@ def test_few_programs_hold_all_of_bsuite(tmp_path, monkeypatch):
     what = packed(envs=bsuite_envs(experiments), episodes=None)
     groups, _ = remaining_groups(what, tmp_path, OPTIONS, None, False, write=False)
     assert {group.name.split()[-1]: len(group.runs) for group in groups} == {
-        "long": 186, "short": 100, "bandits": 60, "chains": 20, "sea-30": 22, "sea-50": 20,
+        "long": 186, "short": 100, "bandits": 60, "chains": 20,
+        "deep-sea-30": 22, "deep-sea-50": 20,
     }  # fmt: skip
     for group in groups:
         steps = [run.max_steps for run in group.runs]

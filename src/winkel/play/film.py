@@ -204,7 +204,7 @@ class Film:
             axes.tick_params(which="minor", length=0)
 
     def _add_actions(self) -> None:
-        """Add bars for value and bonus of each action; the row of the one taken is marked."""
+        """Add bars for value and bonus of each action; the row of the selected action is marked."""
         played, count = self._played, self._played["value"].shape[1]
         names = [str(name)[:12] for name in played.get("actions", np.arange(count))]
         left, right = 2 * _MARGIN + _SIDE, WIDTH - _MARGIN
@@ -279,7 +279,7 @@ def _lines(played: Arrays) -> dict[str, tuple[str, np.ndarray]]:
     found = {"value": ("highest value", played["value"].max(axis=1))}
     bonus = played["bonus"][moments, action]
     if np.isfinite(bonus).any():
-        found["bonus"] = ("bonus of the action taken", bonus)
+        found["bonus"] = ("bonus of the selected action", bonus)
     return found
 
 

@@ -119,18 +119,18 @@ def _moved(atoms: Atoms, shift: Float[Array, ""]) -> Atoms:
 def _expectile_regression(
     theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
 ) -> Float[Array, ""]:
-    return jnp.sum(_losses_and_slopes(theta, levels, target)[0])
+    return jnp.sum(_losses_and_gradients(theta, levels, target)[0])
 
 
 @_expectile_regression.defjvp
 def _expectile_regression_jvp(
     primals: tuple[Array, Array, Atoms], tangents: tuple[Array, Array, Atoms]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    losses, slopes = _losses_and_slopes(*primals)
-    return jnp.sum(losses), jnp.sum(slopes * tangents[0])
+    losses, gradients = _losses_and_gradients(*primals)
+    return jnp.sum(losses), jnp.sum(gradients * tangents[0])
 
 
-def _losses_and_slopes(
+def _losses_and_gradients(
     theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
 ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
     center = mean(target)

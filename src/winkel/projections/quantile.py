@@ -66,23 +66,23 @@ class Quantile(eqx.Module):
 def _quantile_regression(
     huber_width: float, theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
 ) -> Float[Array, ""]:
-    return jnp.sum(_losses_and_slopes(huber_width, theta, levels, target)[0])
+    return jnp.sum(_losses_and_gradients(huber_width, theta, levels, target)[0])
 
 
 @_quantile_regression.defjvp
 def _quantile_regression_jvp(
     huber_width: float, primals: tuple[Array, Array, Atoms], tangents: tuple[Array, Array, Atoms]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    losses, slopes = _losses_and_slopes(huber_width, *primals)
-    return jnp.sum(losses), jnp.sum(slopes * tangents[0])
+    losses, gradients = _losses_and_gradients(huber_width, *primals)
+    return jnp.sum(losses), jnp.sum(gradients * tangents[0])
 
 
-def _losses_and_slopes(
+def _losses_and_gradients(
     huber_width: float, theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
 ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
     """E[ρ_τ(Z − θ)] and its derivative in θ, for each output, from partial moments of the target.
 
-    Everything is taken about the target's mean, which keeps differences of moments accurate.
+    Moments are about the target's mean, which keeps differences of moments accurate.
     """
     center = mean(target)
     target = Atoms(locations=target.locations - center, probs=target.probs)
@@ -91,8 +91,8 @@ def _losses_and_slopes(
         mass, moment = partial_moments(target, theta, order=1)
         overshoot = theta * mass - moment  # E[(θ − Z)⁺]
         # Ranks alone would turn a NaN into a finite slope, which no guard downstream could see.
-        slopes = jnp.where(jnp.isnan(overshoot), jnp.nan, mass - levels)
-        return overshoot - levels * theta, slopes
+        gradients = jnp.where(jnp.isnan(overshoot), jnp.nan, mass - levels)
+        return overshoot - levels * theta, gradients
 
     kappa = huber_width
     points = jnp.stack([theta - kappa, theta, theta + kappa])
@@ -109,5 +109,5 @@ def _losses_and_slopes(
     slope_below = kappa * mass_in[0] - gap[1]
     slope_above = -kappa * mass_in[3] - gap[2]
     losses = ((1.0 - levels) * below + levels * above) / kappa
-    slopes = ((1.0 - levels) * slope_below + levels * slope_above) / kappa
-    return losses, slopes
+    gradients = ((1.0 - levels) * slope_below + levels * slope_above) / kappa
+    return losses, gradients

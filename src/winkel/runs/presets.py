@@ -13,7 +13,7 @@ from winkel.files import write_text
 from winkel.runs.configure import field_name
 
 DOOM_PRESET = "vizdoom-official"
-"""Default in VizDoom: the settings that were seen to learn (decision 021)."""
+"""Default in VizDoom: the settings that learn there (decision 021)."""
 
 
 def preset_fields(env: str, agent: str, name: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What came of a run, and the folder that keeps it.
+"""The results of a run, and the folder that keeps it.
 
 `<root>/<experiment>/<agent>/<setting>/seed-<n>` holds `config.json` (written last: a folder with it
 is complete), `episodes.npz`, `evaluations.npz`, `snapshots.npz`, `metrics.jsonl` and `checkpoint/`.
@@ -41,7 +41,7 @@ _REQUIRED = ("return", "length")
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """What came of one run.
+    """The results of one run.
 
     Attributes:
         config: the JSON of its `RunSpec`, and the outcome: `status` is 'finished' or 'failed'.

@@ -243,7 +243,7 @@ def choose_lanes(
 ) -> int:
     """How many runs of a group go side by side: all, if the devices have room for them.
 
-    A number that is asked for is taken; the notice says if it may not fit.
+    A number that is asked for is used; the notice says if it may not fit.
     """
     run = group.runs[0]
     devices = run.options.devices

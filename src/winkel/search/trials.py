@@ -15,7 +15,7 @@ from winkel.search.space import MILESTONES, Space
 REASON, DISCARDED = "reason", "discarded"
 """Attributes of a trial: why it failed, why it was not begun."""
 PATIENCE = 30
-"""Suggestions of tried configurations before the first untried one of the grid is taken."""
+"""Suggestions of tried configurations before the first untried one of the grid is used."""
 STARTUP = 5
 """Other trials that must have been scored before any is pruned; Optuna's number."""
 

@@ -114,7 +114,7 @@ def cuda_graphs() -> dict[str, str] | None:
 
     An update on images is some hundred short kernels, and launching them one by one takes the host
     longer than the GPU takes to run them. XLA can record them as a CUDA graph, which is one launch,
-    but records no convolutions unless it is told to. Only for NVIDIA's GPUs; users who set flags of
+    but records convolutions only with these options. Only for NVIDIA's GPUs; users who set flags of
     command buffers decide for themselves. Recorded convolutions that come from JAX's persistent
     cache fail, so there are no options with that cache.
     """

@@ -340,7 +340,7 @@ cut_episodes = per_lane(_cut_episodes, donate_argnums=3)
 
 @functools.cache
 def step_programs() -> tuple[Any, Any]:
-    """`learn` and `observe_and_decide`, compiled as CUDA graphs where that is possible.
+    """`learn` and `observe_and_decide`, compiled as CUDA graphs if XLA supports them.
 
     Runs and metrics are donated.
     """

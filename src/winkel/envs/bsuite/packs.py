@@ -11,9 +11,9 @@ settings of similar size and length:
 - `chains`: 2 inputs, 5 actions, 100,000 steps. Padding them to 11 actions costs more time than
   compiling a program of their own.
 - `mnist`: 784 inputs and 10 actions, and a replay of images.
-- `sea-30`, `sea-50`: deep seas up to size 30 and up to size 50. A network's first layer grows with
-  the square of the size: padding small seas to the largest would cost six times as much, and a
-  program for each size would leave most of a GPU idle.
+- `deep-sea-30`, `deep-sea-50`: deep sea up to size 30 and up to size 50. A network's first layer
+  grows with the square of the size: padding small sizes to the largest would cost six times as
+  much, and a program for each size would leave most of a GPU idle.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def _with_noise_and_scale(*names: str) -> tuple[str, ...]:
 
 
 _CARS = _with_noise_and_scale("cartpole", "mountain_car")
-_SEAS = ("deep_sea", "deep_sea_stochastic")
+_DEEP_SEA = ("deep_sea", "deep_sea_stochastic")
 
 PACKS: Mapping[str, Pack] = MappingProxyType(
     {
@@ -62,8 +62,8 @@ PACKS: Mapping[str, Pack] = MappingProxyType(
             Pack("bandits", _with_noise_and_scale("bandit")),
             Pack("chains", ("discounting_chain",)),
             Pack("mnist", _with_noise_and_scale("mnist")),
-            Pack("sea-30", _SEAS, range(10, 31)),
-            Pack("sea-50", _SEAS, range(31, 51)),
+            Pack("deep-sea-30", _DEEP_SEA, range(10, 31)),
+            Pack("deep-sea-50", _DEEP_SEA, range(31, 51)),
         )
     }
 )
