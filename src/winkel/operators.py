@@ -45,7 +45,7 @@ def _solve_bellman(mdp: FiniteMDP, policy: Policy, reward: PerPair, discount: fl
 
 
 def bellman(mdp: FiniteMDP, policy: Policy, eta: Atoms) -> Atoms:
-    """T^π η (eq. 3), exactly: an atom for each reward, successor of positive probability and atom of η there.
+    """T^π η (eq. 3), exactly: an atom for each reward, successor and atom of η at the successor.
 
     [S, A, N] becomes [S, A, R · B · N], B the largest number of successors (s', a'). `merge` takes
     equal locations together, `compress` close ones.
