@@ -13,7 +13,6 @@ from agents.toys import clock_at
 from agents.toys import learner_of as learner
 from winkel.agents import Spec
 from winkel.agents.bdqn import BDQN, Config, Hyper
-from winkel.errors import InputError
 from winkel.networks import MLP, Ensemble
 from winkel.networks.mlp import Lookup
 from winkel.types import Batch, Dense, OneHot, Transition
@@ -272,25 +271,3 @@ def test_a_tabulated_prior_is_the_same_function():
     )
     dense = MLP.init(jax.random.key(6), one_hot=False, **shape)
     assert dense.tabulate() is dense
-
-
-@pytest.mark.parametrize(
-    ("observation", "hidden"), [(Dense((2, 3)), ()), (OneHot((2, 3)), ()), (OneHot((2, 3)), (4,))]
-)
-def test_every_member_has_a_network_and_a_prior_of_its_own(observation, hidden):
-    agent = BDQN(Config(num_members=3, hidden=hidden), Spec(observation, num_actions=2))
-    learner = jax.jit(agent.init)(jax.random.key(7), Hyper())
-    obs = jnp.ones((2, 3)) if isinstance(observation, Dense) else jnp.array(4)
-    for networks in (learner.params, learner.prior):
-        outputs = np.asarray(networks(obs))
-        assert outputs.shape == (3, 2, 1)
-        assert len(np.unique(outputs[:, 0])) == 3
-    assert not np.allclose(learner.params(obs), learner.prior(obs))
-
-
-@pytest.mark.parametrize(
-    "settings", [{"num_members": 0}, {"huber_width": -1.0}, {"hidden": (0,)}, {"batch_size": 0}]
-)
-def test_bad_settings_are_refused(settings):
-    with pytest.raises(InputError, match="need"):
-        Config(**settings)

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from agents.toys import OBS, SPEC, act, batch_of, constant, first_gradient, learner_of, update
-from winkel.agents import Spec
 from winkel.agents.dltv import DLTV, Config, Hyper, left_truncated_variance
-from winkel.errors import InputError
-from winkel.types import OneHot
 
 
 @pytest.mark.parametrize(
@@ -79,20 +76,3 @@ def test_target_and_loss_with_the_prior_in_both():
     gradient = first_gradient(after.opt_state.mu)
     np.testing.assert_allclose(gradient, [0.25, 0.25, 0.0, 0.0], rtol=1e-5)
     assert "clipped" not in result.metrics
-
-
-@pytest.mark.parametrize("prior", [True, False])
-def test_fresh_networks(prior):
-    agent = DLTV(Config(num_atoms=5, hidden=(4,), prior=prior), Spec(OneHot((3,)), num_actions=2))
-    learner = jax.jit(agent.init)(jax.random.key(0), Hyper())
-    assert learner.params(jnp.array(1)).shape == (2, 5)
-    assert (learner.prior is not None) == prior
-    if prior:
-        assert not np.allclose(learner.prior(jnp.array(1)), learner.params(jnp.array(1)))
-        np.testing.assert_array_equal(learner.prior(jnp.array(3)), np.zeros((2, 5)))
-
-
-@pytest.mark.parametrize("settings", [{"num_atoms": 1}, {"huber_width": -1.0}])
-def test_bad_settings_are_refused(settings):
-    with pytest.raises(InputError, match="need"):
-        Config(**settings)

@@ -9,7 +9,6 @@ from agents.toys import KEY, OBS, SPEC, act, batch_of, clock_at, constant, const
 from agents.toys import learner_of as part
 from winkel.agents import ids
 from winkel.agents.ids import IDS, Config, Hyper, Learner
-from winkel.errors import InputError
 
 
 def biases(network):
@@ -221,26 +220,3 @@ def test_priors_have_their_own_scales():
     np.testing.assert_allclose(found.value, [20.0, 0.0])
     odds = found.members.probs[0, 0, 1] / found.members.probs[0, 0, 0]
     np.testing.assert_allclose(odds, np.exp(5.0), rtol=1e-5)
-
-
-def test_fresh_networks():
-    agent = IDS(Config(num_members=3, hidden=(4, 4), c51_hidden=(5,), num_atoms=7), SPEC)
-    learner = jax.jit(agent.init)(jax.random.key(1), Hyper())
-    assert learner.ensemble.params(OBS).shape == learner.ensemble.prior(OBS).shape == (3, 2, 1)
-    assert learner.c51.params(OBS).shape == learner.c51.prior(OBS).shape == (2, 7)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"num_members": 0},
-        {"noise": "none"},
-        {"c51_hidden": (0,)},
-        {"num_atoms": 1},
-        {"huber_width": -1.0},
-    ],
-)
-@pytest.mark.usefixtures("without_shape_checks")
-def test_bad_settings_are_refused(settings):
-    with pytest.raises(InputError, match="need"):
-        Config(**settings)

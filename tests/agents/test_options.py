@@ -1,4 +1,4 @@
-"""Options of several agents: ε, the intrinsic reward, Adam's ε, settings that are refused."""
+"""Options of several agents: ε, the intrinsic reward, Adam's ε."""
 
 import dataclasses
 import functools
@@ -10,7 +10,6 @@ import pytest
 
 from winkel.agents import AGENTS, Spec
 from winkel.agents.learning import MEMORY, RunningMoments
-from winkel.errors import InputError
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Dense, Transition
 
@@ -73,30 +72,21 @@ def acted(name):
     return act
 
 
-OPTIMISTS = ["pe_dqn", "bdqn", "ids", "dltv", "statistic"]
 KEYS = jax.random.split(jax.random.key(9), 400)
 OBS = jnp.array([0.5, -1.0, 2.0])
 
 
-@pytest.mark.parametrize("name", OPTIMISTS)
-def test_without_epsilon_no_key_changes_the_action(name):
-    _, hyper = made(name)
-    assert (hyper.epsilon, hyper.epsilon_final, hyper.epsilon_steps) == (0.0, 0.0, 0.0)
-    actions = acted(name)(KEYS, OBS, jnp.asarray(3), hyper).action
-    assert len(set(actions.tolist())) == 1
-
-
-@pytest.mark.parametrize("name", OPTIMISTS)
+@pytest.mark.parametrize("name", AGENTS)
 def test_epsilon_decays_with_the_steps_of_the_environment(name):
-    """From uniform actions to the greedy one."""
+    """From uniform actions to the greedy one; without ε no key changes the action."""
     _, hyper = made(name, epsilon=1.0, epsilon_final=0.0, epsilon_steps=1000.0)
-    greedy = int(acted(name)(KEYS, OBS, jnp.asarray(0), made(name)[1]).action[0])
+    none = hyper._replace(epsilon=0.0, epsilon_steps=0.0)
+    (greedy,) = set(acted(name)(KEYS, OBS, jnp.asarray(3), none).action.tolist())
     for at, share in ((0, 0.25), (500, 0.625), (1000, 1.0)):
         actions = np.asarray(acted(name)(KEYS, OBS, jnp.asarray(at), hyper).action)
-        others = np.bincount(np.delete(actions, actions == greedy), minlength=4)
         found = np.mean(actions == greedy)
         assert abs(found - share) < 4 * np.sqrt(share * (1 - share) / len(KEYS)) + 1e-9
-        assert len(set(actions.tolist())) == (1 if at == 1000 else 4), others
+        assert len(set(actions.tolist())) == (1 if at == 1000 else 4)
 
 
 def test_exploring_leaves_the_masks_of_members_as_they_are():
@@ -236,26 +226,3 @@ def test_adams_epsilon_is_the_setting_over_the_batch_size(name, epsilon):
         gradient = np.asarray(moment) / 0.1
         wanted = 0.01 * gradient / (np.abs(gradient) + epsilon / SIZE)
         np.testing.assert_allclose(old - new, wanted, rtol=1e-2, atol=1e-6)
-
-
-# Settings
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"n_step": 0}, "n_step >= 1, a whole number, got 0"),
-        ({"channels": 0}, "channels >= 1"),
-        ({"priority_exponent": 1.5}, r"priority_exponent in \[0, 1\], got 1.5"),
-        ({"importance_exponent": -0.1}, r"importance_exponent in \[0, 1\], got -0.1"),
-        ({"clip_norm": -1.0}, "clip_norm >= 0, got -1"),
-        ({"clip_norm": float("nan")}, "clip_norm >= 0, got nan"),
-        ({"he_slope": -1.0}, "he_slope >= 0, got -1"),
-        ({"adam_epsilon": 0.0}, "adam_epsilon > 0, got 0"),
-        ({"compute": "float16"}, "compute from float32, bfloat16, got 'float16'"),
-    ],
-)
-@pytest.mark.parametrize("name", ["pe_dqn", "dqn"])
-def test_impossible_settings_are_refused(name, settings, message, without_shape_checks):
-    with pytest.raises(InputError, match=message):
-        AGENTS[name].config(**settings)

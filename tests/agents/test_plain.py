@@ -6,25 +6,20 @@ All toys have one observation and two actions, and networks that are just their 
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from agents.toys import (
-    KEY,
     OBS,
     SPEC,
     batch_of,
-    clock_at,
     constant,
     constants,
     first_gradient,
     learner_of,
     update,
 )
-from winkel.agents import AGENTS, VARIANTS, Spec, c51, dqn, qr_dqn
-from winkel.errors import InputError
-from winkel.types import Dense, OneHot
+from winkel.agents import AGENTS, VARIANTS, c51, dqn, qr_dqn
 
 
 def single_learner(theta, target):
@@ -144,25 +139,6 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_epsilon_greedy(name):
-    """Action 1 is greedy. At ε = 1 half of 400 draws, within four standard deviations of 10."""
-    agent, learner, hyper = PLAIN[name]
-
-    @jax.jit
-    def ones(epsilon):
-        fixed = hyper._replace(epsilon=epsilon, epsilon_final=epsilon)
-
-        def action(key):
-            first = jnp.array(False)
-            return agent.act(learner, (), OBS, first, clock_at(0.5), fixed, key)[0].action
-
-        return jnp.sum(jax.vmap(action)(jax.random.split(KEY, 400)))
-
-    assert ones(jnp.array(0.0)) == 400
-    assert abs(int(ones(jnp.array(1.0))) - 200) <= 40
-
-
-@pytest.mark.parametrize("name", PLAIN)
 def test_epsilon_decays_over_a_tenth_of_the_horizon(name):
     """From 1 to 0.05; half way 0.525."""
     agent, learner, hyper = PLAIN[name]
@@ -187,32 +163,6 @@ def test_estimates(name, value, locations):
     assert len(agent.member_names()) == 1
     assert np.isnan(found.disagreement).all()
     assert np.isnan(found.bonus).all()
-
-
-@pytest.mark.parametrize("observation", [Dense((2,)), OneHot((2,))])
-@pytest.mark.parametrize("name", PLAIN)
-def test_fresh_networks_have_no_prior(name, observation):
-    kind = AGENTS[name]
-    agent = kind.make(kind.config(hidden=()), Spec(observation, num_actions=3))
-    learner = jax.jit(agent.init)(KEY, kind.hyper())
-    assert learner.prior is None
-    obs = jnp.ones(2) if isinstance(observation, Dense) else jnp.array(2)
-    assert np.isfinite(learner.params(obs)).all()
-    for new, old in zip(
-        jax.tree.leaves(learner.target_params), jax.tree.leaves(learner.params), strict=True
-    ):
-        np.testing.assert_array_equal(new, old)
-
-
-@pytest.mark.parametrize("config", [dqn.Config, qr_dqn.Config])
-def test_a_negative_huber_width_is_refused(config):
-    with pytest.raises(InputError, match="huber_width"):
-        config(huber_width=-1.0)
-
-
-def test_a_categorical_model_needs_two_atoms():
-    with pytest.raises(InputError, match="num_atoms"):
-        c51.Config(num_atoms=1)
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -4,10 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from agents.toys import KEY, OBS, act, batch_of, constant, learner_of, update
+from agents.toys import OBS, act, batch_of, constant, learner_of, update
 from winkel.agents import Spec
 from winkel.agents.statistic import MOMENTS, Config, Hyper, Statistic
-from winkel.errors import InputError
 from winkel.types import Dense
 
 HYPER = Hyper(gamma=0.5, z_min=0.0, z_max=1.0)
@@ -76,9 +75,6 @@ def test_the_prior_takes_part():
     theta, added = [[0.0, 1.0], [0.0, 2.0]], [[0.0, 1.0], [0.0, 0.0]]
     assert action_of(theta, moment="variance") == 1
     assert action_of(theta, added, prior=True, moment="variance") == 0
-    fresh = jax.jit(agent_of(theta, prior=True).init)(KEY, Hyper())
-    assert fresh.prior is not None
-    assert jax.jit(agent_of(theta).init)(KEY, Hyper()).prior is None
 
 
 def updated(theta, reward, **settings):
@@ -115,12 +111,3 @@ def test_the_target_is_greedy_by_the_mean_not_by_the_statistic():
 def test_only_a_support_can_clip(projection):
     _, result = updated([[0.0, 0.0], [0.0, 0.0]], 0.0, projection=projection)
     assert ("clipped" in result.metrics) == (projection == "categorical")
-
-
-@pytest.mark.usefixtures("without_shape_checks")
-@pytest.mark.parametrize(
-    "settings", [{"projection": "none"}, {"moment": "fifth"}, {"num_atoms": 1}]
-)
-def test_bad_settings_are_refused(settings):
-    with pytest.raises(InputError, match="need"):
-        Config(**settings)

@@ -13,6 +13,7 @@ from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.agents.base import check_number
 from winkel.envs.registry import make
 from winkel.errors import InputError
+from winkel.networks import MLP, Ensemble
 from winkel.runs.configure import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
@@ -25,6 +26,7 @@ SMALL = {
     "burn_in": 8, "capacity": 64,
 }  # fmt: skip
 GAMMA = 0.9
+PLAIN = ("dqn", "c51", "qr_dqn")
 SEA = "deep_sea:size=3"
 
 
@@ -99,6 +101,31 @@ def test_programs_are_compiled_once(name):
     with compilations() as found:
         finished(small(name, **rate), [3, 4, 5], num_lanes=3)
     assert not {program for program, _ in found} & {"begin", "advance"}
+
+
+@pytest.mark.parametrize("name", [*AGENTS, *VARIANTS])
+@pytest.mark.parametrize("observation", [OneHot((3, 3)), Dense((2, 2))], ids=["one-hot", "dense"])
+def test_fresh_networks_are_independent_and_their_targets_copies(name, observation):
+    """Members and priors differ, Adam's moments are 0, and only agents with priors have them."""
+    configured = small(name)
+    agent = dataclasses.replace(configured.agent, spec=Spec(observation=observation, num_actions=3))
+    learner = jax.jit(agent.init)(jax.random.key(0), configured.hyper)
+    parts = (learner.ensemble, learner.c51) if hasattr(learner, "c51") else (learner,)
+    obs = jnp.asarray(4) if isinstance(observation, OneHot) else jnp.ones((2, 2))
+    for part in parts:
+        jax.tree.map(np.testing.assert_array_equal, part.target_params, part.params)
+        assert not any(np.any(leaf) for leaf in jax.tree.leaves(part.opt_state))
+        networks = jax.tree.leaves(
+            (part.params, part.prior), is_leaf=lambda x: isinstance(x, MLP | Ensemble)
+        )
+        made = [np.asarray(network(obs)) for network in networks]
+        outputs = np.concatenate([x.reshape(-1, x.shape[-2] * x.shape[-1]) for x in made])
+        gaps = np.abs(outputs[:, None] - outputs[None]).max(axis=-1)
+        assert (gaps + np.eye(len(outputs))).min() > 1e-3
+        has_prior = getattr(
+            agent.config, "prior", getattr(agent.config, "priors", name not in PLAIN)
+        )
+        assert (part.prior is not None) == bool(has_prior)
 
 
 @pytest.mark.parametrize("name", [*AGENTS, *VARIANTS])
