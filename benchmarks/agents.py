@@ -1,139 +1,97 @@
-"""Claims: closed forms make PE-DQN several times faster than its textbook losses; BDQN+P with 20
-members is ten times faster than bsuite's own JAX agent, step for step, learning included.
+"""Claims: closed forms make PE-DQN ten times faster than its textbook losses on a CPU; BDQN+P with
+20 members is ten times faster than bsuite's own JAX agent, step for step, learning included.
 
-    python benchmarks/agents.py [--env deep_sea/0] [--steps 500] [--only pe_dqn|bdqn]
+    python benchmarks/agents.py [--env deep_sea/0] [--steps 500] [--only pe_dqn bdqn]
                                 [--hidden 50 50]
 
-One lane, one update a step, all in one process. The textbook PE-DQN differs in its losses alone,
-which compare every output with every atom of the target. bsuite's agent needs `pip install
-winkel[bench]`. Both BDQN+Ps update 20 members on the same 128 transitions at every step, with Adam
-and with target networks that are copied every fourth; ours has hidden layers of 64 and bsuite's of
-50, and `--hidden` gives ours others.
+Prints updates a second of every agent, one lane, one update a step. The textbook PE-DQN differs in
+its losses alone, which compare every output with every atom of the target. bsuite's agent needs
+`pip install winkel[bench]`. Both BDQN+Ps update 20 members on the same 128 transitions at every
+step with Adam, and copy target networks every fourth; `--hidden 50 50` gives ours bsuite's layers.
 """
 
 import argparse
-import time
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from winkel.agents import AGENTS
+from winkel.commands.bench import time_chunks
 from winkel.envs.registry import make
 from winkel.projections import PROJECTIONS, Categorical, Quantile
-from winkel.runs.spec import configure
+from winkel.runs.configure import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon
 
 
-class TextbookQuantile(eqx.Module):
-    inner: Quantile
-
-    @classmethod
-    def spanning(cls, num_atoms, z_min, z_max):
-        return cls(inner=Quantile.spanning(num_atoms, z_min, z_max))
-
-    def decode(self, theta):
-        return self.inner.decode(theta)
-
+class TextbookQuantile(Quantile):
     def loss(self, theta, target):
         u = jax.lax.stop_gradient(target.locations)[None] - theta[:, None]
-        tilt = jax.lax.stop_gradient(jnp.abs(self.inner.levels[:, None] - (u <= 0)))
-        return jnp.sum(target.probs[None] * tilt * jnp.abs(u))
+        weight = jax.lax.stop_gradient(jnp.abs(self.levels[:, None] - (u <= 0)))
+        return jnp.sum(target.probs[None] * weight * jnp.abs(u))
 
 
-class TextbookCategorical(eqx.Module):
-    inner: Categorical
-
-    @classmethod
-    def spanning(cls, num_atoms, z_min, z_max):
-        return cls(inner=Categorical.spanning(num_atoms, z_min, z_max))
-
-    def decode(self, theta):
-        return self.inner.decode(theta)
-
+class TextbookCategorical(Categorical):
     def loss(self, theta, target):
-        support = self.inner.support
-        z = jnp.clip(target.locations, support[0], support[-1])
-        hats = jnp.clip(1.0 - jnp.abs(z[None] - support[:, None]) / (support[1] - support[0]), 0.0)
+        z = jnp.clip(target.locations, self.support[0], self.support[-1])
+        spacing = self.support[1] - self.support[0]
+        hats = jnp.clip(1.0 - jnp.abs(z[None] - self.support[:, None]) / spacing, 0.0)
         probs = jax.lax.stop_gradient(jnp.sum(hats * target.probs[None], axis=1))
         return -jnp.sum(probs * jax.nn.log_softmax(theta))
 
 
-TEXTBOOK = {
-    "projections": ("textbook_quantile", "textbook_categorical"),
-    "priors": ("textbook_quantile",),
-}
-
-
-def ours(env, agent, steps, **fields):
-    """Steps, each with an update, in a second: the best of five chunks."""
-    task = make(env)
+def our_rate(env, agent, steps, **fields):
+    task, steps = make(env), max(steps // 5, 1)
     configured = configure(agent, fields, task)
     plan = Plan(task.params, configured.hyper, Horizon(episodes=10_000), seed=0)
-    world, chunk_steps = CompiledWorld(task.env), max(steps // 5, 1)
-    lanes = Lanes(configured.agent, world, [plan], num_lanes=1, chunk_steps=chunk_steps)
-    lanes.advance()
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        lanes.advance()
-        times.append(time.perf_counter() - begin)
-    return lanes.chunk_steps / min(times)
+    lanes = Lanes(configured.agent, CompiledWorld(task.env), [plan], num_lanes=1, chunk_steps=steps)
+    return steps / min(time_chunks(lanes.advance))
 
 
-def theirs(env_id, steps):
-    """The same of bsuite's bootstrapped DQN with its 20 members."""
+def bsuite_rate(env_id, steps):
     import bsuite
 
     try:
         from bsuite.baselines.jax.boot_dqn import agent as boot_dqn
-    except ImportError as error:
-        raise SystemExit(f"need pip install 'winkel[bench]' for bsuite's agent: {error}") from None
-
-    env = bsuite.load_from_id(env_id)
+    except ImportError:  # haiku is in the extra `bench`
+        return float("nan")
+    env, steps = bsuite.load_from_id(env_id), max(steps // 5, 1)
     agent = boot_dqn.default_agent(env.observation_spec(), env.action_spec(), seed=0)
 
-    def run(count):
+    def chunk():
         now = env.reset()
-        for _ in range(count):
+        for _ in range(steps):
             now = env.reset() if now.last() else now
             action = agent.select_action(now)
             following = env.step(action)
             agent.update(now, action, following)
             now = following
 
-    run(200)
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        run(steps // 5)
-        times.append(time.perf_counter() - begin)
-    return steps // 5 / min(times)
+    return steps / min(time_chunks(chunk))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", default="deep_sea/0")
     parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--only", choices=("pe_dqn", "bdqn"))
+    parser.add_argument("--only", nargs="+", choices=AGENTS, default=list(AGENTS))
     parser.add_argument("--hidden", type=int, nargs="+", default=(64, 64), help="of our BDQN+P")
     options = parser.parse_args()
-    PROJECTIONS["textbook_quantile"] = TextbookQuantile
-    PROJECTIONS["textbook_categorical"] = TextbookCategorical
+    PROJECTIONS.update(plain_quantile=TextbookQuantile, plain_categorical=TextbookCategorical)
+    plain = {"projections": ("plain_quantile", "plain_categorical"), "priors": ("plain_quantile",)}
     print(f"{options.env}, one lane, {jax.default_backend()}, updates a second")
-    if options.only != "bdqn":
-        fast = ours(options.env, "pe_dqn", options.steps)
-        slow = ours(options.env, "pe_dqn", options.steps // 5, **TEXTBOOK)
-        print(
-            f"PE-DQN          winkel {fast:8.1f}   textbook {slow:8.1f}   ratio {fast / slow:.1f}"
-        )
-    if options.only != "pe_dqn":
-        fast = ours(options.env, "bdqn", 4 * options.steps, hidden=tuple(options.hidden))
-        slow = theirs(options.env, options.steps)
-        print(
-            f"BDQN+P, M = 20  winkel {fast:8.1f}   bsuite   {slow:8.1f}   ratio {fast / slow:.1f}"
-        )
+    for agent in options.only:
+        fields = {"hidden": tuple(options.hidden)} if agent == "bdqn" else {}
+        rate = our_rate(options.env, agent, options.steps * (4 if fields else 1), **fields)
+        print(f"{agent:10} {rate:8.1f}", end="", flush=True)
+        if agent == "pe_dqn":
+            slow = our_rate(options.env, agent, options.steps // 5, **plain)
+            print(f"   textbook losses {slow:8.1f}   ratio {rate / slow:.1f}", end="")
+        if agent == "bdqn":
+            slow = bsuite_rate(options.env, options.steps)
+            print(f"   bsuite's agent  {slow:8.1f}   ratio {rate / slow:.1f}", end="")
+        print(flush=True)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import pytest
 import winkel
 from terminal_helpers import refused
 from winkel import cli
-from winkel.commands.inspect import observation_at
 from winkel.envs.registry import make
+from winkel.play.inspection import find_observation
 
 pytestmark = pytest.mark.usefixtures("wide")
 
@@ -48,7 +48,7 @@ def test_a_run_is_summed_up(tmp_path, capsys):
             "100",
             f"{returns.mean():.3f}",
             f"{returns[-50:].mean():.3f}",
-            f"episode {found[0] + 1}" if len(found) else "not found",
+            f"episode {found[0] + 1}" if len(found) else "never",
             str(run.episodes["bad"].sum()),
             "finished",
         ]
@@ -165,10 +165,10 @@ def test_any_cell_can_be_looked_at(runs, tmp_path):
     cli.main([*arguments, "--formats", "png"])
     arrays = np.load(tmp_path / "inspect.npz")
     np.testing.assert_array_equal(arrays["value"], winkel.load(runs).estimates(7).value)
-    assert np.argmax(arrays["observation"]) == 7
+    assert np.argmin(arrays["observation"]) == 7  # the dark cell
     task = make("deep_sea:size=5")
-    for at, cell in (("start", 0), ("0", 0), ("7", 7), ("4,4", 24), ("24", 24)):
-        assert observation_at(task, at) == cell
+    for at, cell in (("0", 0), ("7", 7), ("4,4", 24), ("24", 24)):
+        assert find_observation(task, at) == cell
 
 
 def test_pictures_lie_beside_the_run_by_default(runs, tmp_path):

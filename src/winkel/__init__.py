@@ -1,6 +1,6 @@
 """Deep exploration with distributional reinforcement learning, in JAX.
 
-Names load when they are asked for: the workers of `winkel.simulators` never need JAX.
+Names are imported on first use: the workers of `winkel.simulators` do not import JAX.
 """
 
 from importlib import import_module
@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 from winkel.version import __version__
 
 if TYPE_CHECKING:
-    from winkel.runs.train import train
-    from winkel.runs.trained import load
+    from winkel.runs.train import load, train
     from winkel.types import Atoms
 
 __all__ = ["Atoms", "__version__", "load", "train"]
 
 _HOMES = {
     "Atoms": "winkel.types",
-    "load": "winkel.runs.trained",
+    "load": "winkel.runs.train",
     "train": "winkel.runs.train",
 }
 

@@ -17,7 +17,7 @@ from winkel.commands.listing import List
 from winkel.commands.play import Play
 from winkel.commands.report import Report
 from winkel.commands.rollout import Rollout
-from winkel.commands.search import SearchApply, SearchCommand, SearchReport, SearchSpace
+from winkel.commands.search import SearchCommand
 from winkel.commands.shard import ShardCommand
 from winkel.commands.sweep import SweepCommand
 from winkel.commands.terminal import say
@@ -31,9 +31,6 @@ Command = (
     | Annotated[SweepCommand, tyro.conf.subcommand("sweep")]
     | Annotated[ShardCommand, tyro.conf.subcommand("shard")]
     | Annotated[SearchCommand, tyro.conf.subcommand("search")]
-    | Annotated[SearchReport, tyro.conf.subcommand("search-report")]
-    | Annotated[SearchApply, tyro.conf.subcommand("search-apply")]
-    | Annotated[SearchSpace, tyro.conf.subcommand("search-space")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Play, tyro.conf.subcommand("play")]
@@ -46,16 +43,15 @@ Command = (
     | Annotated[List, tyro.conf.subcommand("list")]
 )
 
-_TWO_WORDS = (("search", "report"), ("search", "apply"), ("search", "space"))
-
-_HELP = "Deep exploration with distributional reinforcement learning. --version tells the version."
+_HELP = "Deep exploration with distributional reinforcement learning. --version shows the version."
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Entry point of the `winkel` command. WINKEL_DEBUG=1 shows the traceback of a user error."""
+    """Entry point of the `winkel` command. WINKEL_DEBUG=1 shows the traceback of a user error.
+
+    Unknown options are fields of an agent; commands that take them have an attribute `fields`.
+    """
     arguments = sys.argv[1:] if argv is None else argv
-    if tuple(arguments[:2]) in _TWO_WORDS:
-        arguments = ["-".join(arguments[:2]), *arguments[2:]]
     if arguments == ["--version"]:
         say(f"winkel {__version__}")
         return
@@ -63,8 +59,8 @@ def main(argv: list[str] | None = None) -> None:
         Command, prog="winkel", description=_HELP, args=arguments, return_unknown_args=True
     )
     try:
-        if isinstance(command, Train | SweepCommand | SearchCommand | BenchCommand):
-            command = dataclasses.replace(command, fields=tuple(rest))
+        if hasattr(command, "fields"):
+            command = dataclasses.replace(command, fields=tuple(rest))  # type: ignore[arg-type]
         elif rest:
             raise InputError(f"unknown argument {rest[0]!r}; see `winkel {arguments[0]} --help`")
         command.run()
@@ -74,6 +70,6 @@ def main(argv: list[str] | None = None) -> None:
         print(f"winkel: error: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        if isinstance(command, Train | SweepCommand | SearchCommand):
+        if hasattr(command, "resume"):
             print("winkel: interrupted; go on with --resume", file=sys.stderr)  # noqa: T201
         raise SystemExit(130) from None

@@ -1,4 +1,4 @@
-"""Named arrays on disk: what an experiment writes and a figure reads."""
+"""Files that are never half written: text, and named arrays."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def ensure_folder(path: Path) -> None:
-    """Make the folder and check that files can be made in it, before the work and not after."""
+    """Make a folder and check that files can be made in it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -27,7 +27,7 @@ def ensure_folder(path: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file under a temporary name beside it, then rename: never half a file in place."""
+    """Write a file under a temporary name beside it, then rename it."""
     ensure_folder(path.parent)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -42,6 +42,15 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+
+    def write(file: IO[bytes]) -> None:
+        file.write(text.encode())
+
+    write_atomically(path, write)
+
+
 def save_arrays(path: Path, arrays: Arrays) -> None:
     """Save named arrays as one .npz file."""
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
@@ -49,22 +58,22 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
 
 def load_all(path: Path) -> dict[str, np.ndarray]:
     """Load every array of an .npz file."""
-    load_arrays(path, ())
-    with np.load(path, allow_pickle=False) as file:
-        names = tuple(file.files)
-    return load_arrays(path, names)
+    return load_arrays(path, None)
 
 
-def load_arrays(path: Path, names: Iterable[str] | Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Load the named arrays of an .npz file, none of which may execute code.
+def load_arrays(
+    path: Path, names: Iterable[str] | Mapping[str, int] | None
+) -> dict[str, np.ndarray]:
+    """Load the named arrays of an .npz file, all by default. Loading runs no code.
 
-    A mapping also says how many axes each array must have, and that it must hold numbers.
+    A mapping also gives the number of axes of each array, which must then hold numbers.
     """
     try:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise InputError(f"{path} is not a readable .npz file (a single array)")
         with loaded as file:
+            names = file.files if names is None else names
             missing = [name for name in names if name not in file.files]
             if missing:
                 raise InputError(

@@ -248,21 +248,6 @@ def test_masks_are_drawn_for_each_member_and_step(probability):
     assert abs(found.all(1).sum() - 400 * probability**2) <= slack
 
 
-def test_epsilon_one_ignores_the_members():
-    agent = agent_of()
-    act = jax.jit(
-        jax.vmap(
-            lambda key: (
-                agent.act(
-                    learner_of(), jnp.array(0), jnp.array(1), LATER, NOW, Hyper(epsilon=1.0), key
-                )[0].action
-            )
-        )
-    )
-    counts = np.bincount(act(jax.random.split(jax.random.key(5), 400)), minlength=2)
-    assert (np.abs(counts - 200) < 40).all()
-
-
 def test_estimates():
     """Q + 10 p of state 1: [7, 0] and [0, 11]; means 3.5 and 5.5, deviations the same."""
     found = jax.jit(agent_of().estimates)(learner_of(), jnp.array(1), Hyper(prior_scale=10.0))

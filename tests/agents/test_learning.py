@@ -107,25 +107,25 @@ def drawn(name):
     return learner._replace(ensemble=ensemble, c51=c51, shared=shared)
 
 
-class Worked(NamedTuple):
+class Result(NamedTuple):
     learner: Any
-    told: Update
+    result: Update
     action: Any
     estimates: Estimates
 
 
 @functools.lru_cache
 def program(name, clip_norm=0.0):
-    """An update, an action and what is believed before it, compiled once for all tests."""
+    """An update, an action and estimates before it, compiled once for all tests."""
     agent, _ = made(name, clip_norm=clip_norm)
 
     def work(learner, batch, hyper, updates):
         clock, obs = start_clock()._replace(updates=jnp.asarray(updates)), batch.transitions.obs
-        after, told = agent.update(learner, batch, clock, hyper, KEY)
+        after, result = agent.update(learner, batch, clock, hyper, KEY)
         first, actor = jnp.ones((), bool), agent.init_actor(KEY)
         decision, _ = agent.act(learner, actor, obs[0], first, clock, hyper, KEY)
         look = jax.vmap(lambda one: agent.estimates(learner, one, hyper))
-        return Worked(after, told, decision.action, look(obs))
+        return Result(after, result, decision.action, look(obs))
 
     compiled = jax.jit(work)
     return lambda learner, batch, hyper, updates=0: compiled(learner, batch, hyper, updates)
@@ -169,9 +169,9 @@ def test_every_agent_learns_from_images_and_acts_on_them(name):
     """Two updates: heads and body move, and the targets are copies after the second."""
     _, hyper = made(name, learning_rate=1e-2, c51_learning_rate=1e-2)
     learner, batch = drawn(name), random_batch(name)
-    once, told, action, found = program(name)(learner, batch, hyper, 0)
-    assert np.isfinite(told.metrics["loss"])
-    assert told.priorities.shape == (SIZE,)
+    once, result, action, found = program(name)(learner, batch, hyper, 0)
+    assert np.isfinite(result.metrics["loss"])
+    assert result.priorities.shape == (SIZE,)
     body, target = bodies(once)
     assert all(changed(learner.shared.body.spectra, body.spectra))
     assert all(changed(learner.shared.body.torso, body.torso))
@@ -179,8 +179,8 @@ def test_every_agent_learns_from_images_and_acts_on_them(name):
     assert 0 <= int(action) < 3
     assert found.value.shape == (SIZE, 3)
     assert np.isfinite(found.value).all()
-    twice, told, *_ = program(name)(once, batch, hyper, 1)
-    assert np.isfinite(told.metrics["loss"])
+    twice, result, *_ = program(name)(once, batch, hyper, 1)
+    assert np.isfinite(result.metrics["loss"])
     assert not any(changed(*bodies(twice)))
     for part in (twice.ensemble, twice.c51) if name == "ids" else (twice,):
         assert not any(changed(part.params, part.target_params))
@@ -335,13 +335,13 @@ def without_weights(ensemble):
     )
 
 
-def worked(name, learner):
+def update_of(name, learner):
     """An update of the learner, and whether it changed the torso.
 
     A gradient of 0 leaves Adam where it is.
     """
     done = program(name)(learner, random_batch(name), made(name, learning_rate=1e-2)[1])
-    assert np.isfinite(done.told.metrics["loss"])
+    assert np.isfinite(done.result.metrics["loss"])
     return done, any(changed(learner.shared.body.torso, done.learner.shared.body.torso))
 
 
@@ -356,7 +356,7 @@ def test_priors_give_the_body_no_gradient(name):
         )
     else:
         learner = learner._replace(params=without_weights(learner.params))
-    done, moved = worked(name, learner)
+    done, moved = update_of(name, learner)
     assert np.ptp(done.estimates.value, axis=0).max() > 1e-4
     assert not moved
 
@@ -366,7 +366,7 @@ def test_losses_of_values_and_of_bonuses_both_reach_the_body(quiet):
     learner = drawn("pe_dqn")
     heads = without_weights(getattr(learner.params, quiet))
     learner = learner._replace(params=learner.params._replace(**{quiet: heads}))
-    assert worked("pe_dqn", learner)[1]
+    assert update_of("pe_dqn", learner)[1]
 
 
 @pytest.mark.parametrize("quiet", ["ensemble", "c51"])
@@ -374,7 +374,7 @@ def test_both_models_of_ids_reach_the_body(quiet):
     learner = drawn("ids")
     model = getattr(learner, quiet)
     model = model._replace(params=without_weights(model.params))
-    assert worked("ids", learner._replace(**{quiet: model}))[1]
+    assert update_of("ids", learner._replace(**{quiet: model}))[1]
 
 
 def test_the_bodys_gradient_is_that_of_the_whole_loss():
@@ -402,8 +402,8 @@ def test_the_bodys_gradient_is_that_of_the_whole_loss():
         )
         return jnp.mean(losses)
 
-    after, told, *_ = program("pe_dqn")(learner, batch, hyper)
-    np.testing.assert_allclose(loss(0.0), told.metrics["loss"], rtol=1e-5)
+    after, result, *_ = program("pe_dqn")(learner, batch, hyper)
+    np.testing.assert_allclose(loss(0.0), result.metrics["loss"], rtol=1e-5)
     gradient = jax.tree.map(lambda m: m / 0.1, after.shared.opt_state.mu)
     slope = sum(jnp.vdot(g, d) for g, d in zip(*map(jax.tree.leaves, (gradient, way)), strict=True))
     step = 1e-4

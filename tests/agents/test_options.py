@@ -87,8 +87,8 @@ def test_without_epsilon_no_key_changes_the_action(name):
 
 
 @pytest.mark.parametrize("name", OPTIMISTS)
-def test_epsilon_falls_with_the_steps_of_the_world(name):
-    """From every action alike to none but the chosen one; half of the time, half of it."""
+def test_epsilon_decays_with_the_steps_of_the_environment(name):
+    """From uniform actions to the greedy one."""
     _, hyper = made(name, epsilon=1.0, epsilon_final=0.0, epsilon_steps=1000.0)
     greedy = int(acted(name)(KEYS, OBS, jnp.asarray(0), made(name)[1]).action[0])
     for at, share in ((0, 0.25), (500, 0.625), (1000, 1.0)):
@@ -145,19 +145,19 @@ def test_disagreement_counts_in_units_of_its_deviation(propagate):
     average, _ = made("pe_dqn", **fields, normalise_intrinsic=True, average_bonus=True)
 
     @jax.jit
-    def looked():
+    def estimates():
         learner = plain.init(KEY, hyper)
         scaled = learner._replace(intrinsic=MOMENTS)
         return plain.estimates(learner, OBS, hyper), [
             agent.estimates(scaled, OBS, hyper) for agent in (other, average)
         ]
 
-    found, scaled = looked()
+    found, scaled = estimates()
     learned = found.bonus - found.disagreement
-    for told, share in zip(scaled, (1.0, 1 - 0.5**3 if propagate else 1.0), strict=True):
-        np.testing.assert_allclose(told.disagreement, found.disagreement, rtol=1e-5)
+    for result, share in zip(scaled, (1.0, 1 - 0.5**3 if propagate else 1.0), strict=True):
+        np.testing.assert_allclose(result.disagreement, found.disagreement, rtol=1e-5)
         wanted = learned + share * found.disagreement / 4.0
-        np.testing.assert_allclose(told.bonus, wanted, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(result.bonus, wanted, rtol=1e-4, atol=1e-6)
     fresh = jax.eval_shape(lambda: other.init(KEY, hyper))
     assert isinstance(fresh.intrinsic, RunningMoments)
 

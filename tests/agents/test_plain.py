@@ -87,12 +87,12 @@ def test_c51(double, reward, to_zero, clipped):
     loss = np.sum(target * np.log(target / predicted))
     np.testing.assert_allclose(result.metrics["loss"], loss, rtol=1e-4)
     np.testing.assert_allclose(result.metrics["clipped"], clipped, atol=1e-6)
-    slopes = [*(predicted - target), 0.0, 0.0]
-    np.testing.assert_allclose(first_gradient(learner.opt_state.mu), slopes, rtol=1e-4, atol=1e-6)
+    gradient = [*(predicted - target), 0.0, 0.0]
+    np.testing.assert_allclose(first_gradient(learner.opt_state.mu), gradient, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("double", "loss", "slopes"),
+    ("double", "loss", "gradient"),
     [
         # Online means 2 and 1 choose action 0, target quantiles [1, 3]: y = 0.5 + 0.9 · [1, 3] =
         # [1.4, 3.2]. θ = 1 at ¼: ¼ (0.4 + 2.2) / 2 = 0.325; θ = 3 at ¾: u = −1.6 and 0.2,
@@ -102,7 +102,7 @@ def test_c51(double, reward, to_zero, clipped):
         (False, 2.5, [-0.25, -0.75]),
     ],
 )
-def test_qr_dqn(double, loss, slopes):
+def test_qr_dqn(double, loss, gradient):
     agent = qr_dqn.QRDQN(qr_dqn.Config(hidden=(), num_atoms=2, double=double), SPEC)
     learner, result = update(
         agent,
@@ -111,7 +111,9 @@ def test_qr_dqn(double, loss, slopes):
         qr_dqn.Hyper(gamma=0.9),
     )
     np.testing.assert_allclose(result.metrics["loss"], loss, rtol=1e-5)
-    np.testing.assert_allclose(first_gradient(learner.opt_state.mu), [*slopes, 0.0, 0.0], rtol=1e-5)
+    np.testing.assert_allclose(
+        first_gradient(learner.opt_state.mu), [*gradient, 0.0, 0.0], rtol=1e-5
+    )
     assert "clipped" not in result.metrics
 
 
@@ -161,7 +163,7 @@ def test_epsilon_greedy(name):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_epsilon_falls_over_a_tenth_of_the_horizon(name):
+def test_epsilon_decays_over_a_tenth_of_the_horizon(name):
     """From 1 to 0.05; half way 0.525."""
     agent, learner, hyper = PLAIN[name]
     for progress, epsilon in [(0.0, 1.0), (0.05, 0.525), (0.1, 0.05), (1.0, 0.05)]:

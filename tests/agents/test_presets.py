@@ -10,7 +10,7 @@ from winkel.agents import AGENTS, Spec
 from winkel.agents.pe_dqn import PEDQN, Config, Hyper
 from winkel.agents.presets import PRESETS, preset
 from winkel.errors import InputError
-from winkel.runs.train import preset_fields
+from winkel.runs.presets import preset_fields
 from winkel.types import Image
 
 KEY = jax.random.key(0)

@@ -1,6 +1,6 @@
 """A tiny sweep, and its records, for tests of all that runs shards."""
 
-from winkel.runs.session import Options
+from winkel.runs.spec import Options
 from winkel.runs.sweep import Sweep, deep_sea_envs
 
 TINY = {

@@ -9,16 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from cluster.shards import SMALL, records
 from process_helpers import PATIENCE, kept_programs, start, wait_for
 from terminal_helpers import refused
 from winkel import cli
-from winkel.cluster import locks
-from winkel.cluster.manifest import read
-from winkel.cluster.on_ray import NotSharedError, Resources, connected, run_on_ray
-from winkel.cluster.progress import lock_path, told
-from winkel.runs.folder import run_folder
+from winkel.cluster.ray import NotSharedError, Resources, connect, run_on_ray
+from winkel.cluster.shards import lock_path, read_manifest, read_progress
+from winkel.runs.spec import run_folder
 
 pytestmark = pytest.mark.cluster
 SWEEP = [
@@ -59,9 +58,9 @@ def two_nodes():
     cluster.shutdown()
 
 
-def planned(out):
+def write_plan(out):
     cli.main([*SWEEP, "--out", str(out), "--plan-only"])
-    return read(out / "manifest.json")
+    return read_manifest(out / "manifest.json")
 
 
 def finished_runs(out):
@@ -82,28 +81,39 @@ def in_the_middle():
     """Finds a node's worker in the middle of a shard, and has it stand still there."""
     stopped = []
 
-    def is_under_way(out, shard, holder):
-        lock, runs = lock_path(out, shard), [run_folder(out, *run) for run in shard.runs]
+    def worker_of(out, shard):
+        """Process that holds the lock of a shard; None where nobody does."""
+        lock = lock_path(out, shard)
+        if not lock.with_suffix(".holder").exists():
+            return None
+        try:
+            with FileLock(lock, timeout=0):
+                return None
+        except Timeout:
+            return int(re.search(r"process (\d+)", lock.with_suffix(".holder").read_text())[1])
+
+    def is_under_way(out, shard, worker):
+        runs = [run_folder(out, *run) for run in shard.runs]
         return (
-            (locks.read(lock) == holder and locks.is_held(lock))
-            and any(status.updates for status in told(out, shard))
+            worker_of(out, shard) == worker
+            and any(status.updates for status in read_progress(out, shard))
             and not any((run / "config.json").exists() for run in runs)
         )
 
     def find(out, shards, node):
-        """Number and worker of a shard of which there are updates, and no run has ended."""
+        """Number and worker of a shard that has made updates, and of which no run has ended."""
         raylet = node.all_processes["raylet"][0].process.pid
         for number, shard in shards.items():
-            holder = locks.read(lock_path(out, shard))
-            if holder is None or process_entries(holder.pid)[1] != str(raylet):
+            worker = worker_of(out, shard)
+            if worker is None or process_entries(worker)[1] != str(raylet):
                 continue
-            if is_under_way(out, shard, holder):
-                stopped.append(holder.pid)
-                os.kill(holder.pid, signal.SIGSTOP)
-                wait_for(lambda pid=holder.pid: process_entries(pid)[0] == "T")
-                if is_under_way(out, shard, holder):
-                    return number, holder.pid
-                os.kill(holder.pid, signal.SIGCONT)
+            if is_under_way(out, shard, worker):
+                stopped.append(worker)
+                os.kill(worker, signal.SIGSTOP)
+                wait_for(lambda pid=worker: process_entries(pid)[0] == "T")
+                if is_under_way(out, shard, worker):
+                    return number, worker
+                os.kill(worker, signal.SIGCONT)
         return None
 
     yield find
@@ -115,7 +125,7 @@ def in_the_middle():
 def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle, plain, tmp_path):
     """Both nodes are in the middle of a shard when a worker is killed, and one when it is lost."""
     cluster, second = two_nodes
-    manifest = planned(tmp_path)
+    manifest = write_plan(tmp_path)
     shards = dict(enumerate(manifest.shards))
     assert len(shards) == 8
     held, happened = {}, []
@@ -126,7 +136,7 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle,
                 held[node] = found
         return len(held) == 2
 
-    def disturb(ended, told):
+    def disturb(ended, statuses):
         if not happened:
             wait_for(both_are_held)
             number, worker = held[cluster.head_node]
@@ -143,17 +153,16 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle,
     def living():
         return len([node for node in ray.nodes() if node["Alive"]])
 
-    with connected(cluster.address) as ray:
+    with connect(cluster.address) as ray:
         assert living() == 2
-        ended = run_on_ray(ray, manifest, tmp_path, Resources(cpus=1.0), disturb)
+        counts = run_on_ray(ray, manifest, tmp_path, Resources(cpus=1.0), disturb)
         wait_for(lambda: living() == 1, poll=0.1)  # Ray gives a silent node some 15 s
     assert [what for what, *_ in happened] == ["killed", "lost"]
     assert 0 < happened[1][2] < 8
-    assert [shard.finished for shard in ended.values()] == [2] * 8
+    assert counts == (16, 0, 0)
     assert finished_runs(tmp_path) == 16
     assert len(plain) == 16 * 4
     assert records(tmp_path) == plain
-    assert not list((tmp_path / "shards").glob("*.lock"))
 
 
 def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain, tmp_path):
@@ -170,8 +179,7 @@ def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain,
     assert "Traceback" not in errors
     done = records(tmp_path)
     assert 0 < len([name for name in done if name.endswith("config.json")]) < 16
-    assert not list((tmp_path / "shards").glob("*.lock"))
-    assert not list((tmp_path / "shards").glob("token-*"))
+    assert '"interrupted"' in (tmp_path / "sweeps.jsonl").read_text()  # Ray interrupted the tasks
     output, errors = sweep("--resume").communicate(timeout=PATIENCE)
     found = int(re.search(r"found finished (\d+);", output)[1])
     assert f"finished {16 - found}, failed 0" in output, errors
@@ -179,18 +187,14 @@ def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain,
     assert "Traceback" not in errors
 
 
-def test_a_folder_that_is_not_shared_is_told_by_node_and_name(tmp_path):
-    manifest = planned(tmp_path)
-
-    def elsewhere(ended, told):
-        for token in (tmp_path / "shards").glob("token-*"):
-            token.unlink()
-
-    with connected(None) as ray:
-        message = rf"{tmp_path} on {os.uname().nodename} is not the folder"
-        with pytest.raises(NotSharedError, match=message) as told:
-            run_on_ray(ray, manifest, tmp_path, Resources(), elsewhere)
-        assert "\n" not in str(told.value)
+def test_a_folder_that_is_not_shared_is_named_with_its_node(tmp_path):
+    manifest = write_plan(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    with connect(None) as ray:
+        message = rf"{tmp_path} on {os.uname().nodename} does not have the manifest"
+        with pytest.raises(NotSharedError, match=message) as error:
+            run_on_ray(ray, manifest, tmp_path, Resources())
+        assert "\n" not in str(error.value)
         assert not list(tmp_path.glob("*/*/*/seed-*"))
 
 

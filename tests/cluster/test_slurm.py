@@ -21,15 +21,15 @@ SWEEP = [
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Programs are compiled once and then read from a folder; `scontrol` notes what it is told."""
+    """Keep compiled programs in a folder; `scontrol` writes its arguments to a file."""
     tools = tmp_path_factory.mktemp("tools")
-    (tools / "scontrol").write_text(f'#!/bin/bash\necho "$@" >> {tools}/told\n')
+    (tools / "scontrol").write_text(f'#!/bin/bash\necho "$@" >> {tools}/calls\n')
     (tools / "scontrol").chmod(0o755)
     return os.environ | {
         **kept_programs(tmp_path_factory.mktemp("programs")),
         "PATH": f"{tools}:{os.environ['PATH']}",
         "SLURM_JOB_ID": "1234",
-        "TOLD": str(tools / "told"),
+        "SCONTROL_CALLS": str(tools / "calls"),
     }
 
 
@@ -64,12 +64,12 @@ def test_a_job_array_stopped_and_requeued_makes_the_records_of_a_plain_sweep(
     assert os.path.isdir(logs)
 
     code, errors = stop(job(environment, script, 1), out, (2, 3), signal.SIGTERM)
-    assert (code, "stopped by SIGTERM" in errors) == (75, True)
-    assert not os.path.exists(environment["TOLD"])
+    assert (code, "winkel: stopped" in errors) == (75, True)
+    assert not os.path.exists(environment["SCONTROL_CALLS"])
     code, errors = stop(job(environment, script, 2), out, (4, 5), signal.SIGUSR1)
-    assert (code, "stopped by SIGUSR1" in errors) == (0, True)
-    with open(environment["TOLD"]) as told:
-        assert told.read() == "requeue 1234\n"
+    assert (code, "winkel: stopped" in errors) == (0, True)
+    with open(environment["SCONTROL_CALLS"]) as calls:
+        assert calls.read() == "requeue 1234\n"
 
     for number in range(3):
         assert "finished 2, failed 0, found ended 0" in finish(job(environment, script, number))

@@ -1,6 +1,7 @@
 """What every entry of `AGENTS` must do."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +10,10 @@ import pytest
 
 from helpers import compilations
 from winkel.agents import AGENTS, VARIANTS, Spec
+from winkel.agents.base import check_number
 from winkel.envs.registry import make
-from winkel.runs.spec import configure
+from winkel.errors import InputError
+from winkel.runs.configure import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock
@@ -23,6 +26,22 @@ SMALL = {
 }  # fmt: skip
 GAMMA = 0.9
 SEA = "deep_sea:size=3"
+
+
+@ALL
+def test_every_hyperparameter_declares_its_range(name):
+    """Defaults lie in it, or are left to the environment; text and infinity never do."""
+    kind = AGENTS[name]
+    for field, default in kind.hyper._field_defaults.items():
+        if not math.isnan(default):
+            assert check_number(kind, field, default) == default
+        for wrong in ("1", True, math.nan, math.inf):
+            with pytest.raises(InputError, match=f"need a finite {field}.*, got {wrong!r}"):
+                check_number(kind, field, wrong)
+    with pytest.raises(InputError, match="need a finite learning_rate > 0, got 0"):
+        check_number(kind, "learning_rate", 0)
+    with pytest.raises(InputError, match=r"need a finite gamma in \[0, 1\], got 1.5"):
+        check_number(kind, "gamma", 1.5)
 
 
 def small_fields(name, **others):

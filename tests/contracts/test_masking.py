@@ -13,7 +13,7 @@ from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.envs.registry import make
 from winkel.exploration import epsilon_greedy
 from winkel.networks import MLP
-from winkel.runs.spec import configure, fields_of
+from winkel.runs.configure import configure, fields_of
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock
@@ -96,8 +96,8 @@ def programs(name):
             weights=jnp.ones(COUNT),
             indices=jnp.arange(COUNT),
         )
-        after, told = fitted.update(learner, batch, start_clock(), hyper, key)
-        return told.priorities, jax.tree.leaves(after)
+        after, result = fitted.update(learner, batch, start_clock(), hyper, key)
+        return result.priorities, jax.tree.leaves(after)
 
     return act, update
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from winkel import envs
-from winkel.envs.base import Dense, OneHot, check_action
+from winkel.envs.base import check_action
 from winkel.errors import InputError
+from winkel.types import Dense, OneHot
 
 
 def roll(task, num_steps, seed=0):

@@ -14,10 +14,10 @@ from bsuite.environments.umbrella_chain import UmbrellaChain
 from bsuite.experiments.cartpole_swingup.cartpole_swingup import CartpoleSwingup
 from bsuite.utils import datasets, wrappers
 
+from winkel.analysis.scores import log_of
 from winkel.envs.bsuite.families import FAMILIES, bsuite_info, family_of
 from winkel.envs.bsuite.sweep import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.experiments.score import log_of
 
 
 class Tap:
@@ -156,9 +156,8 @@ def test_logs_equal_those_of_bsuites_own_environment(experiment):
 
 
 def test_there_are_facts_for_every_family():
-    assert (
-        set(FAMILIES) == {experiment.family for experiment in EXPERIMENTS.values()} == set(REPLAYS)
-    )
+    families = {experiment.family for experiment in EXPERIMENTS.values()}
+    assert set(FAMILIES) == families == set(REPLAYS)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -178,9 +177,8 @@ def test_the_smallest_types_do_not_overflow(experiment):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_missing_facts_are_named(experiment):
-    episodes = {
-        name: np.ones(3) for name in ("return", "length", *FAMILIES[family_of(experiment)].facts)
-    }
+    facts = FAMILIES[family_of(experiment)].facts
+    episodes = {name: np.ones(3) for name in ("return", "length", *facts)}
     for name in episodes:
         rest = {key: value for key, value in episodes.items() if key != name}
         with pytest.raises(InputError, match=f"{experiment} lack {name};"):

@@ -31,8 +31,8 @@ import jax
 
 import winkel
 from winkel.agents import AGENTS, VARIANTS
-from winkel.runs.session import Options
-from winkel.runs.sweep import Sweep, grouped, run_sweep
+from winkel.runs.spec import Options
+from winkel.runs.sweep import Sweep, remaining_groups, run_sweep
 
 HASHES = Path(__file__).with_name("hashes.json")
 TINY: dict[str, Any] = {
@@ -94,8 +94,8 @@ def run_case(name: str, out: Path) -> list[str]:
             envs=PACKED, agents=(agent,), seeds=(0,), episodes=6, packed=True, padded=True,
             fields={k: v for k, v in fields_of(agent).items() if k not in ("z_min", "z_max")},
         )  # fmt: skip
-        groups, ended = grouped(sweep, out, OPTIONS, None, False)
-        run_sweep(groups, ended, out, OPTIONS)
+        groups, ended = remaining_groups(sweep, out, OPTIONS, None, False)
+        run_sweep(groups, ended, out)
         return hash_arrays(out)
     env, agent, fields = SPECIAL.get(name, (where, agent, {}))
     settings: dict[str, Any] = {"seeds": 2, "options": OPTIONS, **ENVIRONMENTS.get(env, {})}

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from winkel.kernels import mlp
-from winkel.kernels.adam import State, Step, adam_step
+from winkel.kernels.adam import State, adam_step, step_scales
 
 LANES, MEMBERS, BATCH, UNITS, OUTPUTS = 2, 2, 16, 40, 24
 EPSILON, COUNT, RATE = 1e-5, 7, 0.01
@@ -86,7 +86,8 @@ def test_a_step_of_adam_as_optax_makes_it(inputs, one_hot):
             obs,
             mlp.hidden(weights, obs, active=True, interpret=True),
             gradient,
-            Step(jnp.asarray(RATE), jnp.asarray(COUNT), due, EPSILON),
+            step_scales(jnp.asarray(RATE), jnp.asarray(COUNT), due),
+            EPSILON,
             interpret=True,
         )
 

@@ -1,4 +1,4 @@
-"""The kernels of laws against the exact functions of distributions, in Pallas' interpreter."""
+"""The kernels of distributions against exact functions, in Pallas' interpreter."""
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,13 @@ def layout_of(size, prior_members=(), swapped=False):
     return Layout(int(swapped), int(not swapped), ACTIONS, size, prior_members)
 
 
+def computed(outputs, layout, prior=None, **options):
+    """Values and distances by the kernel."""
+    support = (LOW, HIGH)
+    given = networks(outputs, prior)
+    return q_values_and_disagreement(given, layout, support, interpret=True, **options)
+
+
 def projections(size):
     return Quantile(num_atoms=size), Categorical(num_atoms=size, z_min=LOW, z_max=HIGH)
 
@@ -55,35 +62,25 @@ def test_means_and_distances(size, swapped):
 
     value, distance = jax.vmap(jax.vmap(expected))(*outputs)
     given = outputs[::-1] if swapped else outputs
-    made = q_values_and_disagreement(
-        networks(given), layout_of(size, swapped=swapped), (LOW, HIGH), interpret=True
-    )
-    np.testing.assert_allclose(made.q_values, value, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(made.disagreement, distance, rtol=1e-4, atol=1e-4)
+    made = computed(given, layout_of(size, swapped=swapped))
+    np.testing.assert_allclose(made[0], value, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(made[1], distance, rtol=1e-4, atol=1e-4)
 
 
 def test_means_alone():
     outputs = random_outputs(0, 7)
-    full = q_values_and_disagreement(networks(outputs), layout_of(7), (LOW, HIGH), interpret=True)
-    alone = q_values_and_disagreement(
-        networks(outputs), layout_of(7), (LOW, HIGH), with_disagreement=False, interpret=True
-    )
-    np.testing.assert_array_equal(alone.q_values, full.q_values)
-    np.testing.assert_array_equal(alone.disagreement, 0.0)
+    full, alone = (computed(outputs, layout_of(7), with_disagreement=w) for w in (True, False))
+    np.testing.assert_array_equal(alone[0], full[0])
+    np.testing.assert_array_equal(alone[1], 0.0)
 
 
 def test_priors_are_added_to_their_members():
     outputs = random_outputs(1, 7)
     prior = jax.random.normal(jax.random.key(2), (1, BATCH, ACTIONS, 7))
-    made = q_values_and_disagreement(
-        networks(outputs, prior), layout_of(7, prior_members=(0,)), (LOW, HIGH), 2.0, interpret=True
-    )
-    with_prior = outputs.at[0].add(2.0 * prior[0])
-    expected = q_values_and_disagreement(
-        networks(with_prior), layout_of(7), (LOW, HIGH), interpret=True
-    )
-    np.testing.assert_allclose(made.q_values, expected.q_values, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(made.disagreement, expected.disagreement, rtol=1e-4, atol=1e-4)
+    found = computed(outputs, layout_of(7, prior_members=(0,)), prior, prior_scale=2.0)
+    expected = computed(outputs.at[0].add(2.0 * prior[0]), layout_of(7))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [2, 7, 16, 33])
@@ -107,7 +104,7 @@ def test_losses_and_gradients(size):
         return *jax.value_and_grad(loss)(own), mass_outside(target, LOW, HIGH)
 
     rows = jnp.arange(BATCH)
-    losses, slopes, clipped = jax.vmap(expected, in_axes=(1, 1, 0, 0))(
+    losses, gradients, clipped = jax.vmap(expected, in_axes=(1, 1, 0, 0))(
         outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount
     )
     made = loss_and_gradient(
@@ -117,7 +114,7 @@ def test_losses_and_gradients(size):
     np.testing.assert_allclose(made.losses, losses, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(made.clipped, clipped, atol=1e-5)
     spread = jnp.zeros((2, BATCH, ACTIONS, size)).at[:, rows, actions[0]].set(
-        jnp.swapaxes(slopes * shares[:, None, None], 0, 1)
+        jnp.swapaxes(gradients * shares[:, None, None], 0, 1)
     )  # fmt: skip
     flat = spread.reshape(2, BATCH, -1)
     np.testing.assert_allclose(made.gradient[:, :, : flat.shape[2]], flat, atol=2e-4)

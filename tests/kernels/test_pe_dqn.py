@@ -80,10 +80,10 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
     with jax.default_matmul_precision("highest"):
         for number in range(5):
             batch = random_batch(spec, config.batch_size, number)
-            expected, told = plain(expected, batch, clock)
+            expected, wanted = plain(expected, batch, clock)
             made, found = kernels(made, batch, clock)
-            np.testing.assert_allclose(found.priorities, told.priorities, rtol=1e-4)
-            for name, metric in told.metrics.items():
+            np.testing.assert_allclose(found.priorities, wanted.priorities, rtol=1e-4)
+            for name, metric in wanted.metrics.items():
                 np.testing.assert_allclose(found.metrics[name], metric, rtol=1e-4, atol=1e-6)
             clock = clock._replace(updates=clock.updates + 1)
         assert jax.tree.structure(made) == jax.tree.structure(expected)

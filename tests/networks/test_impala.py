@@ -144,11 +144,11 @@ def test_six_by_six_is_enlarged_by_repetition():
     np.testing.assert_array_equal(enlarged[0, :, 0, 0], [0, 1, 2, 2, 3, 4, 5, 5])
 
 
-def slow_gradient(pooled, x, slopes):
-    """Each number of `slopes` added where its maximum is; all of `x` differ."""
+def slow_gradient(pooled, x, cotangent):
+    """Each number of `cotangent` added where its maximum is; all of `x` differ."""
     wanted = np.zeros_like(x)
     for value, slope in zip(
-        np.asarray(pooled(jnp.asarray(x))).ravel(), slopes.ravel(), strict=True
+        np.asarray(pooled(jnp.asarray(x))).ravel(), cotangent.ravel(), strict=True
     ):
         wanted += np.where(x == value, slope, 0)
     return wanted
@@ -160,9 +160,9 @@ def test_gradients_of_maxima_go_to_where_they_are(height, width, side):
     x = normal(height + 20 * width, 2, height, width, 2)
     for pooled in (pooling.halve, functools.partial(pooling.resize, side=side)):
         made, pull = jax.vjp(pooled, jnp.asarray(x))
-        slopes = normal(side, *made.shape)
-        (found,) = jax.jit(pull)(jnp.asarray(slopes))
-        np.testing.assert_allclose(found, slow_gradient(pooled, x, slopes), rtol=1e-5, atol=1e-5)
+        cotangent = normal(side, *made.shape)
+        (found,) = jax.jit(pull)(jnp.asarray(cotangent))
+        np.testing.assert_allclose(found, slow_gradient(pooled, x, cotangent), rtol=1e-5, atol=1e-5)
 
 
 def test_of_equal_numbers_one_gets_the_gradient():
@@ -181,9 +181,9 @@ def plain(x, weight):
     return jax.lax.conv_general_dilated(x, weight, (1, 1), "SAME", dimension_numbers=numbers)
 
 
-def with_gradients(convolution, x, weight, slopes):
+def with_gradients(convolution, x, weight, cotangent):
     made, pull = jax.vjp(convolution, x, weight)
-    return made, *pull(slopes)
+    return made, *pull(cotangent)
 
 
 expected = jax.jit(functools.partial(with_gradients, plain))
@@ -232,9 +232,9 @@ def convolutions(jaxpr):
 def test_no_convolution_is_made_of_groups():
     """Neither over a batch nor over lanes, forward or backward."""
     x, weight = jnp.zeros((2, 3, 5, 5, 2)), jnp.zeros((2, 4, 3, 3, 2))
-    slopes = jnp.zeros((2, 3, 5, 5, 4))
+    cotangent = jnp.zeros((2, 3, 5, 5, 4))
     lanes = jax.make_jaxpr(jax.vmap(lambda *of: with_gradients(convolve, *of)))
-    found = list(convolutions(lanes(x, weight, slopes).jaxpr))
+    found = list(convolutions(lanes(x, weight, cotangent).jaxpr))
     assert len(found) >= 2 * 3
     pictures = jax.make_jaxpr(jax.vmap(convolve, in_axes=(0, None)))(x, weight[0]).jaxpr
     assert [e.outvars[0].aval.shape for e in convolutions(pictures)] == [(6, 5, 5, 4)]
@@ -269,7 +269,7 @@ def test_weights_are_hes_uniform():
     assert_he_uniform(second.units.weight[2], 9 * 32)
     leaves = [np.asarray(x).ravel() for group in torso.residual_weights for x in group]
     assert len({x[0] for x in leaves}) == len(leaves)
-    top = MLP.init_head(KEY, 50, (40,), (3, 5))
+    top = MLP.init(KEY, inputs=50, hidden=(40,), outputs=(3, 5), he_slope=0.0)
     for layer, fan_in in zip(top.layers, (50, 40), strict=True):
         assert_he_uniform(layer.weight, fan_in)
     assert not any(np.any(b) for b in (first.conv.bias, *(layer.bias for layer in top.layers)))

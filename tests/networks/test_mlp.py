@@ -38,9 +38,9 @@ def call(network, obs):
 
 @jax.jit
 @jax.grad
-def gradient(network, obs, slopes):
+def gradient(network, obs, cotangent):
     """Of a linear function of the outputs, in all weights and biases."""
-    return jnp.sum(slopes * network(obs))
+    return jnp.sum(cotangent * network(obs))
 
 
 def assert_equal_trees(first, second, **tolerance):
@@ -125,8 +125,8 @@ def test_a_lookup_is_the_product_with_the_one_hot_vector(table, index):
     index = jnp.asarray(index, jnp.int32)
     looked_up, product = Lookup(weight=weight, bias=bias), Linear(weight=weight, bias=bias)
     np.testing.assert_allclose(call(looked_up, index), call(product, dense), rtol=1e-6)
-    slopes = jnp.array([1.0, -2.0, 0.5, 3.0])
-    found, expected = gradient(looked_up, index, slopes), gradient(product, dense, slopes)
+    cotangent = jnp.array([1.0, -2.0, 0.5, 3.0])
+    found, expected = gradient(looked_up, index, cotangent), gradient(product, dense, cotangent)
     np.testing.assert_allclose(found.weight, expected.weight)
     np.testing.assert_allclose(found.bias, expected.bias)
     assert np.any(np.asarray(found.weight) != 0) == (index < 6)
@@ -188,13 +188,15 @@ def test_a_batch_is_a_loop(one_hot, rng):
 def test_an_ensemble_is_its_members_one_by_one(hidden, one_hot, rng):
     ensemble = shaped(Ensemble, 3, one_hot=one_hot, hidden=hidden)
     obs = jnp.asarray(4, jnp.int32) if one_hot else jnp.asarray(rng.normal(size=6), jnp.float32)
-    slopes = jnp.asarray(rng.normal(size=(3, *OUTPUTS)), jnp.float32)
-    outputs, slope = call(ensemble, obs), gradient(ensemble, obs, slopes)
+    cotangent = jnp.asarray(rng.normal(size=(3, *OUTPUTS)), jnp.float32)
+    outputs, slope = call(ensemble, obs), gradient(ensemble, obs, cotangent)
     assert outputs.shape == (3, *OUTPUTS)
     for i in range(3):
         alone = member(ensemble, i)
         np.testing.assert_allclose(outputs[i], call(alone, obs), rtol=1e-5, atol=1e-6)
-        assert_equal_trees(member(slope, i), gradient(alone, obs, slopes[i]), rtol=1e-5, atol=1e-6)
+        assert_equal_trees(
+            member(slope, i), gradient(alone, obs, cotangent[i]), rtol=1e-5, atol=1e-6
+        )
 
 
 def test_members_differ_and_so_do_ensembles_of_other_keys():
@@ -238,11 +240,11 @@ def test_a_prior_gets_no_gradient_and_hides_none(members):
 
     @jax.jit
     @functools.partial(jax.grad, argnums=(0, 1, 2))
-    def slopes(network, prior, outputs):
+    def cotangent(network, prior, outputs):
         theta = add_prior(network(obs) + outputs, prior(obs), 20.0, members)
         return jnp.sum(theta**2)
 
-    to_network, to_prior, to_outputs = slopes(network, prior, jnp.zeros((2, *OUTPUTS)))
+    to_network, to_prior, to_outputs = cotangent(network, prior, jnp.zeros((2, *OUTPUTS)))
     for leaf in jax.tree.leaves(to_prior):
         np.testing.assert_array_equal(leaf, 0.0)
     theta = np.array(call(network, obs))

@@ -66,15 +66,15 @@ def test_fresh_estimates_are_near():
 def test_the_gradient_flows_through_weights_and_not_through_vectors():
     """∇ of Σ C ⊙ W/σ is C/σ − (Σ C ⊙ W)/σ² · u vᵀ, with u and v as they are."""
     shape = (3, 3, 3, 2)
-    weight, slopes = weight_of(shape), weight_of(shape, seed=3)
+    weight, cotangent = weight_of(shape), weight_of(shape, seed=3)
     rng = np.random.default_rng(4)
     spectrum = Spectrum(*(jnp.asarray(rng.normal(size=n), jnp.float32) for n in (3, 18)))
 
     def total(weight, spectrum):
-        return jnp.sum(slopes * spectrum.normalise(weight))
+        return jnp.sum(cotangent * spectrum.normalise(weight))
 
     in_weight, in_spectrum = jax.jit(jax.grad(total, argnums=(0, 1)))(weight, spectrum)
-    dense, c = matrix(weight), matrix(slopes)
+    dense, c = matrix(weight), matrix(cotangent)
     u, v = (np.asarray(x, np.float64) for x in spectrum)
     sigma = u @ dense @ v
     wanted = c / sigma - np.sum(c * dense) / sigma**2 * np.outer(u, v)

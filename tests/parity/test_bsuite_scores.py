@@ -11,18 +11,19 @@ from bsuite.environments.catch import Catch
 from bsuite.logging import csv_load, csv_logging, logging_utils
 from bsuite.utils import wrappers
 
-from winkel.envs.bsuite.info import FACTS
-from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS
-from winkel.experiments import score
-from winkel.experiments.export import export_bsuite
-from winkel.experiments.score import (
+from winkel.analysis import scores as winkel_scores
+from winkel.analysis.export import export_bsuite
+from winkel.analysis.scores import (
     is_logged,
     log_of,
     score_experiment,
     score_runs,
     score_tags,
 )
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.envs.bsuite.families import FAMILIES
+from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS
+from winkel.runs.record import RunRecord, save_run
+from winkel.runs.spec import run_folder
 
 with matplotlib.rc_context():  # its import changes the style of every later figure
     from bsuite.experiments import summary_analysis
@@ -75,7 +76,7 @@ def random_episodes(rng, family, kind, full):
     return {
         "return": returned.get(family, rng.normal(size=num)),
         "length": np.where(good, rng.integers(90, 150, num), 1000),
-        **{fact: facts[fact] for fact in FACTS[family]},
+        **{fact: facts[fact] for fact in FAMILIES[family].facts},
     }
 
 
@@ -181,7 +182,7 @@ def test_suites_stopped_early_equal_the_official_ones(stopped):
 def test_logs_by_another_rule_are_scored_as_bsuite_does(seed, monkeypatch):
     """Random rows, also past the end: mnist then takes differences across runs, as bsuite does."""
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(score, "is_logged", lambda episode: rng.random(episode.size) < 0.01)
+    monkeypatch.setattr(winkel_scores, "is_logged", lambda episode: rng.random(episode.size) < 0.01)
     logs = logs_of(random_suite(seed, "overrun"))
     scores = {name: score_experiment(name, found) for name, found in logs.items()}
     theirs, _ = official_of_logs(logs)
@@ -221,13 +222,13 @@ def test_tags_and_settings_are_bsuites():
 def test_bsuite_reads_exported_runs_and_scores_them_the_same(tmp_path):
     suite = random_suite(4, "partial")
     runs = [
-        Run(config={"env": env_id, "agent": "a", "seed": 7}, episodes=episodes)
+        RunRecord(config={"env": env_id, "agent": "a", "seed": 7}, episodes=episodes)
         for env_id, episodes in suite.items()
     ]
     for run in runs:
         save_run(run_folder(tmp_path / "runs", run.config["env"], "a", 7), run)
-    exported = export_bsuite(tmp_path / "runs", tmp_path / "csv")
-    assert len(exported.written) == len(suite)
+    written, _ = export_bsuite(tmp_path / "runs", tmp_path / "csv")
+    assert len(written) == len(suite)
     frame, _ = csv_load.load_bsuite(str(tmp_path / "csv" / "a" / "seed-7"))
     assert set(frame.bsuite_id) == set(suite)
     theirs, _ = official(frame)
@@ -251,6 +252,6 @@ def test_an_exported_file_is_the_one_that_bsuite_writes(tmp_path):
         "wrong": np.array(rewards) < 0,
     }
     config = {"env": "catch/3", "agent": "a", "seed": 0}
-    save_run(run_folder(tmp_path, "catch/3", "a", 0), Run(config=config, episodes=episodes))
-    (path,) = export_bsuite(tmp_path, tmp_path / "ours").written
+    save_run(run_folder(tmp_path, "catch/3", "a", 0), RunRecord(config=config, episodes=episodes))
+    (path,), _ = export_bsuite(tmp_path, tmp_path / "ours")
     assert path.read_bytes() == (tmp_path / "theirs" / path.name).read_bytes()

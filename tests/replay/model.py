@@ -12,7 +12,7 @@ GO, TERMINATE, TRUNCATE, LOSE = "go", "terminate", "truncate", "lose"
 
 
 class World:
-    """An environment that does what it is told; no two of its frames are alike.
+    """An environment that makes the given events; no two of its frames are alike.
 
     Observations are the last `stack` frames, or without a stack a pytree of the newest.
     """

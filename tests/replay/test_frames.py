@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from winkel.replay.frames import stacked
+from winkel.replay.streams import stack_frames
 
-stack_of = jax.jit(stacked, static_argnums=4)
+stack_of = jax.jit(stack_frames, static_argnums=4)
 
 
 @settings(max_examples=40)
@@ -52,5 +52,5 @@ def test_stacks_are_the_originals_at_every_position(lengths, stack, shift):
 @pytest.mark.parametrize("stack", [1, 6])
 def test_the_first_frame_stands_for_what_was_before_it(stack):
     frames = jnp.arange(8, dtype=jnp.uint8).reshape(1, 8, 1)
-    found = stacked(frames, jnp.zeros(1, int), jnp.asarray([1]), jnp.asarray([2]), stack)
+    found = stack_frames(frames, jnp.zeros(1, int), jnp.asarray([1]), jnp.asarray([2]), stack)
     np.testing.assert_array_equal(found[0, :, 0], [7, 7, 7, 7, 0, 1][6 - stack :])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from winkel.replay.n_step import outcome
+from winkel.replay.streams import n_step_return
 
 
 def reference(rewards, discounts, boundaries, gamma):
@@ -35,7 +35,7 @@ def test_outcomes_are_those_of_a_plain_loop(steps, gamma):
     rewards = np.array([reward for reward, _ in steps], np.float32)
     discounts = np.array([end != "terminate" for _, end in steps], np.float32)
     boundaries = np.array([end != "go" for _, end in steps])
-    found = jax.jit(outcome)(jnp.asarray(rewards), jnp.asarray(discounts), boundaries, gamma)
+    found = jax.jit(n_step_return)(jnp.asarray(rewards), jnp.asarray(discounts), boundaries, gamma)
     reward, discount, decay, last, boundary = reference(rewards, discounts, boundaries, gamma)
     np.testing.assert_allclose(found.reward, reward, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.discount, discount, rtol=1e-6)
@@ -51,7 +51,9 @@ def test_an_end_at_every_offset_and_none(n):
         boundaries = np.arange(n) == at
         boundaries[at + 1 :] = True
         discounts = np.where(np.arange(n) == min(at, n - 1), discount, 7.0).astype(np.float32)
-        found = outcome(jnp.asarray(rewards), jnp.asarray(discounts), jnp.asarray(boundaries), 0.5)
+        found = n_step_return(
+            jnp.asarray(rewards), jnp.asarray(discounts), jnp.asarray(boundaries), 0.5
+        )
         k = min(at + 1, n)
         assert float(found.reward) == k  # 2^i halved i times
         assert float(found.decay) == 0.5 ** (k - 1)
@@ -61,7 +63,7 @@ def test_an_end_at_every_offset_and_none(n):
 
 def test_one_step_is_the_step_to_the_bit():
     rewards, discounts = jnp.asarray([[0.1], [-3.7]]), jnp.asarray([[1.0], [0.0]])
-    found = outcome(rewards, discounts, jnp.asarray([[False], [True]]), 0.99)
+    found = n_step_return(rewards, discounts, jnp.asarray([[False], [True]]), 0.99)
     np.testing.assert_array_equal(found.reward, rewards[:, 0])
     np.testing.assert_array_equal(found.discount, discounts[:, 0])
     np.testing.assert_array_equal(found.decay, [1.0, 1.0])

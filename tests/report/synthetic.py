@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from winkel.envs.bsuite.info import FACTS
+from winkel.envs.bsuite.families import FAMILIES
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.record import RunRecord, save_run
+from winkel.runs.spec import run_folder
 
 EPISODES = 20
 SEEDS = 5
@@ -15,13 +16,13 @@ def save(root, env, agent, seed, episodes, **config):
         "env": env, "agent": agent, "seed": seed, "algorithm": agent, "fingerprint": "f" * 16,
         "versions": {"winkel": "1", "jax": "2"}, "status": "finished", **config,
     }  # fmt: skip
-    save_run(run_folder(root, env, agent, seed), Run(config, episodes))
+    save_run(run_folder(root, env, agent, seed), RunRecord(config, episodes))
 
 
-def sea(root, agent, size, bads, *, seen=0.5, algorithm=None, config=None):
-    """A seed for each number of bad episodes, which come first; `seen`: share or one per seed."""
-    seen = np.broadcast_to(seen, len(bads))
-    for seed, (bad, share) in enumerate(zip(bads, seen, strict=True)):
+def deep_sea(root, agent, size, bads, *, visited=0.5, algorithm=None, config=None):
+    """A seed for each number of bad episodes, which come first; `visited` is a share or several."""
+    visited = np.broadcast_to(visited, len(bads))
+    for seed, (bad, share) in enumerate(zip(bads, visited, strict=True)):
         flags = np.arange(EPISODES) < bad
         episodes = {
             "return": np.where(flags, 0.0, 0.99),
@@ -42,7 +43,7 @@ def official(root, name, index, agent, seed, bad_share=0.0, num=100):
     experiment = EXPERIMENTS[name]
     bad = np.arange(num) < bad_share * num
     episodes = {"return": np.where(bad, 0.0, 1.0), "length": np.full(num, 10)}
-    for fact in FACTS[experiment.family]:
+    for fact in FAMILIES[experiment.family].facts:
         episodes[fact] = bad if fact == "bad" else np.zeros(num)
     setting = dict(experiment.settings[index])
     save(root, f"{name}/{index}", agent, seed, episodes, setting=setting)

@@ -3,7 +3,7 @@
 import pytest
 
 from report.devtools import BROWSERS, Browser, find_browser
-from report.synthetic import sea
+from report.synthetic import deep_sea
 from winkel.report import write_report
 
 pytestmark = pytest.mark.skipif(
@@ -16,7 +16,7 @@ def page(tmp_path_factory):
     root = tmp_path_factory.mktemp("browser")
     for agent, bad in {"pe_dqn": 3, "bdqn": 12, "pe_dqn_ind": 20}.items():
         for size in (5, 12):
-            sea(root / "runs", agent, size, [bad] * 5)
+            deep_sea(root / "runs", agent, size, [bad] * 5)
     path, _ = write_report(root / "runs", root / "out")
     return path
 

@@ -2,73 +2,73 @@
 
 import pytest
 
-from report.synthetic import EPISODES, SEEDS, doom, official, sea
+from report.synthetic import EPISODES, SEEDS, deep_sea, doom, official
+from winkel.analysis.statistics import Interval
 from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.experiments.statistics import Interval
-from winkel.report import judge, load_claims
+from winkel.report import assess, load_claims
 from winkel.runs.results import read_results
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 
 
 def verdict(name, root):
-    return judge(CLAIMS[name], read_results(root))
+    return assess(CLAIMS[name], read_results(root))
 
 
 def test_regret_is_halved(tmp_path):
-    sea(tmp_path, "pe_dqn", 5, [2, 2, 2, 2, 2])
-    sea(tmp_path, "pe_dqn", 6, [4, 4, 4, 4, 4])
+    deep_sea(tmp_path, "pe_dqn", 5, [2, 2, 2, 2, 2])
+    deep_sea(tmp_path, "pe_dqn", 6, [4, 4, 4, 4, 4])
     for other in ("bdqn", "ids", "dltv"):
-        sea(tmp_path, other, 5, [4, 4, 4, 4, 4])
-        sea(tmp_path, other, 6, [8, 8, 8, 8, 8])
+        deep_sea(tmp_path, other, 5, [4, 4, 4, 4, 4])
+        deep_sea(tmp_path, other, 6, [8, 8, 8, 8, 8])
     found = verdict("median-regret", tmp_path)
     assert found.verdict == "reproduced"
-    judged = [part for part in found.found.parts if part.judged]
-    assert [part.label for part in judged] == ["bdqn", "ids", "dltv"]
-    assert all(part.interval == Interval(0.5, 0.5, 0.5) for part in judged)
-    assert {part.seeds for part in judged} == {"5 and 5"}
+    decisive = [part for part in found.measured.comparisons if part.decisive]
+    assert [part.label for part in decisive] == ["bdqn", "ids", "dltv"]
+    assert all(part.interval == Interval(0.5, 0.5, 0.5) for part in decisive)
+    assert {part.seeds for part in decisive} == {"5 and 5"}
     assert found.deviations == (
         "seeds 5 (paper 10)", "episodes 20 (paper 10,000)", "size up to 6 (paper 100)",
     )  # fmt: skip
 
 
 def test_medians_are_summed_over_sizes_by_hand(tmp_path):
-    sea(tmp_path, "pe_dqn", 5, [1, 2, 3, 4, 9])  # median 3
-    sea(tmp_path, "pe_dqn", 6, [6, 6, 6, 6, 6])
-    sea(tmp_path, "pe_dqn_ind", 5, [10, 10, 10, 10, 10])
-    sea(tmp_path, "pe_dqn_ind", 6, [20, 20, 8, 20, 20])  # never found: the whole budget
-    whole, small, large = verdict("propagation", tmp_path).found.parts
+    deep_sea(tmp_path, "pe_dqn", 5, [1, 2, 3, 4, 9])  # median 3
+    deep_sea(tmp_path, "pe_dqn", 6, [6, 6, 6, 6, 6])
+    deep_sea(tmp_path, "pe_dqn_ind", 5, [10, 10, 10, 10, 10])
+    deep_sea(tmp_path, "pe_dqn_ind", 6, [20, 20, 8, 20, 20])  # never found: the whole budget
+    whole, small, large = verdict("propagation", tmp_path).measured.comparisons
     assert whole.interval.estimate == pytest.approx(9 / 30)
     assert small.interval.estimate == pytest.approx(3 / 10)
     assert large.interval.estimate == pytest.approx(6 / EPISODES)
-    assert whole.judged
-    assert not small.judged
-    assert not large.judged
+    assert whole.decisive
+    assert not small.decisive
+    assert not large.decisive
 
 
 def test_a_larger_regret_contradicts(tmp_path):
-    sea(tmp_path, "pe_dqn", 5, [8] * SEEDS)
-    sea(tmp_path, "bdqn", 5, [4] * SEEDS)
+    deep_sea(tmp_path, "pe_dqn", 5, [8] * SEEDS)
+    deep_sea(tmp_path, "bdqn", 5, [4] * SEEDS)
     found = verdict("median-regret", tmp_path)
     assert found.verdict == "not reproduced"  # although others are missing
     assert found.reason == "contradicted"
-    assert found.found.missing == ("deep_sea by ids", "deep_sea by dltv")
+    assert found.measured.missing == ("deep_sea by ids", "deep_sea by dltv")
 
 
 def test_a_wide_interval_is_inconclusive(tmp_path):
-    sea(tmp_path, "pe_dqn", 5, [1, 1, 4, 18, 18])
-    sea(tmp_path, "pe_dqn_ind", 5, [1, 1, 6, 18, 18])
+    deep_sea(tmp_path, "pe_dqn", 5, [1, 1, 4, 18, 18])
+    deep_sea(tmp_path, "pe_dqn_ind", 5, [1, 1, 6, 18, 18])
     found = verdict("propagation", tmp_path)
     assert (found.verdict, found.reason) == ("not reproduced", "inconclusive")
 
 
 def test_few_seeds_and_missing_runs_are_untested(tmp_path):
-    sea(tmp_path, "pe_dqn", 5, [2] * 4)
-    sea(tmp_path, "pe_dqn_ind", 5, [8] * 4)
+    deep_sea(tmp_path, "pe_dqn", 5, [2] * 4)
+    deep_sea(tmp_path, "pe_dqn_ind", 5, [8] * 4)
     found = verdict("propagation", tmp_path)
     assert (found.verdict, found.reason) == ("untested", "needs 5 seeds or more, has 4")
-    sea(tmp_path, "pe_dqn", 5, [2] * 5)
-    sea(tmp_path, "pe_dqn_qr_qr", 5, [8] * 5)
+    deep_sea(tmp_path, "pe_dqn", 5, [2] * 5)
+    deep_sea(tmp_path, "pe_dqn_qr_qr", 5, [8] * 5)
     found = verdict("diverse-projections", tmp_path)
     assert found.verdict == "untested"
     assert found.reason == "needs deep_sea by pe_dqn_c51_c51; holds in 1 of 1 measured"
@@ -77,11 +77,11 @@ def test_few_seeds_and_missing_runs_are_untested(tmp_path):
 
 
 def test_different_sizes_are_not_compared(tmp_path):
-    sea(tmp_path, "pe_dqn", 5, [2] * 5)
-    sea(tmp_path, "pe_dqn_ind", 6, [8] * 5)
+    deep_sea(tmp_path, "pe_dqn", 5, [2] * 5)
+    deep_sea(tmp_path, "pe_dqn_ind", 6, [8] * 5)
     found = verdict("propagation", tmp_path)
     assert found.verdict == "untested"
-    assert not found.found.parts
+    assert not found.measured.comparisons
 
 
 @pytest.mark.parametrize(
@@ -93,37 +93,41 @@ def test_different_sizes_are_not_compared(tmp_path):
 )
 def test_projections(tmp_path, quantile, categorical, differ, same):
     for moment in ("mean", "variance", "skewness", "kurtosis"):
-        sea(tmp_path, f"statistic_quantile_{moment}", 9, [20] * SEEDS, seen=quantile)
-        sea(tmp_path, f"statistic_categorical_{moment}", 9, [20] * SEEDS, seen=categorical)
+        deep_sea(tmp_path, f"statistic_quantile_{moment}", 9, [20] * SEEDS, visited=quantile)
+        deep_sea(tmp_path, f"statistic_categorical_{moment}", 9, [20] * SEEDS, visited=categorical)
     moments = verdict("moments-differ", tmp_path)
     assert moments.verdict == differ
-    assert [part.label for part in moments.found.parts] == ["variance", "skewness", "kurtosis"]
-    for part in moments.found.parts:
+    assert [part.label for part in moments.measured.comparisons] == [
+        "variance",
+        "skewness",
+        "kurtosis",
+    ]
+    for part in moments.measured.comparisons:
         assert part.interval.estimate == pytest.approx(quantile - categorical)
     assert verdict("mean-does-not", tmp_path).verdict == same
 
 
 def test_coverage(tmp_path):
-    sea(tmp_path, "dltv", 9, [20] * SEEDS, seen=[0.5, 0.6, 0.7, 0.8, 0.9])
-    sea(tmp_path, "dltv_no_prior", 9, [20] * SEEDS, seen=0.4)
+    deep_sea(tmp_path, "dltv", 9, [20] * SEEDS, visited=[0.5, 0.6, 0.7, 0.8, 0.9])
+    deep_sea(tmp_path, "dltv_no_prior", 9, [20] * SEEDS, visited=0.4)
     found = verdict("dltv-prior", tmp_path)
     assert found.verdict == "reproduced"
-    assert found.found.parts[0].interval.estimate == pytest.approx(0.3)
-    sea(tmp_path, "ids", 9, [20] * SEEDS, seen=0.4)
-    sea(tmp_path, "ids_clip", 9, [20] * SEEDS, seen=0.6)
+    assert found.measured.comparisons[0].interval.estimate == pytest.approx(0.3)
+    deep_sea(tmp_path, "ids", 9, [20] * SEEDS, visited=0.4)
+    deep_sea(tmp_path, "ids_clip", 9, [20] * SEEDS, visited=0.6)
     assert verdict("ids-clipping", tmp_path).reason == "contradicted"
 
 
 def test_members(tmp_path):
-    sea(tmp_path, "pe_dqn", 5, [4] * SEEDS)
+    deep_sea(tmp_path, "pe_dqn", 5, [4] * SEEDS)
     for members, bad in ((2, 16), (20, 8)):
-        sea(
+        deep_sea(
             tmp_path, f"bdqn_{members}", 5, [bad] * SEEDS, algorithm="bdqn",
             config={"num_members": members},
         )  # fmt: skip
     found = verdict("ensemble-size", tmp_path)
     assert found.verdict == "reproduced"
-    shown = {part.label: part.interval.estimate for part in found.found.parts}
+    shown = {part.label: part.interval.estimate for part in found.measured.comparisons}
     assert shown == {"2 members": 0.25, "20 members": 0.5}
 
 
@@ -142,7 +146,7 @@ def test_scores_need_every_experiment_of_the_tag(tmp_path):
     found = verdict("exploration-score", tmp_path)
     assert found.verdict == "reproduced"
     # Two of three experiments are solved or not; the third scores the same for all.
-    for part in found.found.parts:
+    for part in found.measured.comparisons:
         assert part.interval == Interval(*[pytest.approx(2 / 3)] * 3)
     assert found.deviations == ("settings in full 0 (paper 62)",)  # 100 episodes are too few
     exploring = [e for e in EXPERIMENTS.values() if "exploration" in e.tags]
@@ -158,8 +162,8 @@ def test_vizdoom(tmp_path):
     assert verdict("vizdoom-finds", tmp_path).verdict == "reproduced"
     only = verdict("vizdoom-only", tmp_path)
     assert only.verdict == "untested"
-    assert [part.label for part in only.found.parts] == ["bdqn, sparse", "ids, sparse"]
-    assert only.found.parts[0].interval.estimate == 0.8
+    assert [part.label for part in only.measured.comparisons] == ["bdqn, sparse", "ids, sparse"]
+    assert only.measured.comparisons[0].interval.estimate == 0.8
     for setting in settings:
         doom(tmp_path, "dltv", setting, [1] * SEEDS)
     assert verdict("vizdoom-only", tmp_path).verdict == "not reproduced"

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import tyro
 
-from report.synthetic import sea
+from report.synthetic import deep_sea
 from winkel.agents import AGENTS
 from winkel.commands.report import Report
 from winkel.errors import InputError
 from winkel.report import write_report
-from winkel.report.provenance import changes
+from winkel.report.tables import changes
 from winkel.runs.results import read_results
 
 
 def test_the_command(tmp_path, capsys):
-    sea(tmp_path / "runs", "pe_dqn", 5, [2, 3])
+    deep_sea(tmp_path / "runs", "pe_dqn", 5, [2, 3])
     Report(runs=tmp_path / "runs", out=tmp_path / "out").run()
     said = capsys.readouterr().out
     assert f"wrote {tmp_path / 'out' / 'index.html'}" in said.replace("\n", "")
@@ -30,7 +30,7 @@ def test_the_command_line():
 
 def test_changed_fields(tmp_path):
     config = {"projections": ["quantile", "quantile"], "num_atoms": 101, "double": 3}
-    sea(tmp_path, "mine", 5, [1, 2], algorithm="pe_dqn_qr_qr", config=config)
+    deep_sea(tmp_path, "mine", 5, [1, 2], algorithm="pe_dqn_qr_qr", config=config)
     found = changes(read_results(tmp_path).records)
     assert found["projections"] == ["quantile,quantile"]
     assert ("num_atoms" in found) == (AGENTS["pe_dqn"].config().num_atoms != 101)
@@ -43,14 +43,14 @@ def test_bad_input(tmp_path):
     with pytest.raises(InputError, match="no finished runs"):
         write_report(tmp_path / "empty", tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    sea(tmp_path / "runs", "pe_dqn", 5, [2])
+    deep_sea(tmp_path / "runs", "pe_dqn", 5, [2])
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="got the file"):
         write_report(tmp_path / "runs", tmp_path / "file")
 
 
 def test_a_damaged_run_is_on_the_page(tmp_path):
-    sea(tmp_path / "runs", "pe_dqn", 5, [2, 3])
+    deep_sea(tmp_path / "runs", "pe_dqn", 5, [2, 3])
     config = tmp_path / "runs" / "deep_sea" / "pe_dqn" / "size=5" / "seed-1" / "config.json"
     config.write_text("{")
     path, _ = write_report(tmp_path / "runs", tmp_path / "out")

@@ -7,8 +7,10 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from report.synthetic import SEEDS, official, save, sea
+from report.synthetic import SEEDS, deep_sea, official, save
 from winkel.report import write_report
+from winkel.report.page import number
+from winkel.report.pictures import inline
 
 VOID = {"meta", "link", "wbr", "br"}
 HOSTILE = "<script>alert(1)</script>&\"'"
@@ -50,9 +52,9 @@ class Parsed(HTMLParser):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs") / "some runs"
-    sea(root, "pe_dqn", 5, [2, 3, 3, 4, 20])
-    sea(root, "bdqn", 5, [5] * SEEDS, config={"num_members": 20, "hidden": [7, 7]})
-    sea(root, "pe_dqn_ind", 5, [9] * (SEEDS - 1))
+    deep_sea(root, "pe_dqn", 5, [2, 3, 3, 4, 20])
+    deep_sea(root, "bdqn", 5, [5] * SEEDS, config={"num_members": 20, "hidden": [7, 7]})
+    deep_sea(root, "pe_dqn_ind", 5, [9] * (SEEDS - 1))
     for seed in range(3):
         for index in (0, 1):
             official(root, "deep_sea", index, "pe_dqn", seed, 0.5)
@@ -92,7 +94,7 @@ def test_nothing_is_asked_from_elsewhere(page, parsed):
     assert not {"iframe", "object", "embed", "img", "base"} & set(parsed.names)
     assert "@import" not in page
     assert "//" not in re.sub(r"</?[a-z][^>]*>", "", page).replace("// unknown last", "")
-    assert "default-src &#x27;none&#x27;" in page
+    assert "default-src 'none'" in page
 
 
 def test_links_lead_to_records(runs, parsed):
@@ -113,7 +115,7 @@ def test_problems_come_first(page, parsed):
 
 def test_hostile_text_is_escaped(page):
     assert "<script>alert" not in page
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;&#x27;" in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&amp;&#34;&#39;" in page
     assert page.count("<script>") == 1
 
 
@@ -129,9 +131,9 @@ def test_what_is_there_and_what_is_missing(parsed):
 
 
 def test_numbers_of_the_deep_sea_table(page):
-    row = next(
-        r for r in re.findall(r"<tr>(?:(?!</tr>).)*extension</td></tr>", page) if "PE-DQN<" in r
-    )
+    section = page[page.index('id="deep-sea"') : page.index('id="figures"')]
+    rows = section.split("<tr>")
+    row = next(r for r in rows if "extension</td>" in r and "PE-DQN<" in r)
     cells = [re.sub("<[^>]+>", "", c) for c in re.findall(r"<td[^>]*>(.*?)</td>", row)]
     assert cells[0] == "5"
     assert cells[2] == "4/5 [0.38, 0.96]"  # Wilson, 95 %
@@ -139,6 +141,21 @@ def test_numbers_of_the_deep_sea_table(page):
     assert cells[4] == "3 [3, 4]"
     assert cells[5] == "1"
     assert cells[6] == "20"
+
+
+def test_numbers_and_pictures():
+    assert [number(x) for x in (float("nan"), float("inf"), -0.5)] == ["–", "∞", "−0.50"]
+    assert number(12345.6, 0) == "12,346"
+    svg = (
+        '<?xml version="1.0"?>\n<svg width="72pt" viewBox="0 0 72 72" id="s"><metadata>x</metadata>'
+        '<defs><path id="a"/></defs><use xlink:href="#a" clip-path="url(#a)" '
+        'style="fill: #222222"/></svg>\n'
+    )
+    made = inline(svg, "one", "A <figure>")
+    for part in ('id="one-a"', 'href="#one-a"', "url(#one-a)", "fill: var(--ink)", "natural:96px"):
+        assert part in made
+    assert "A &lt;figure&gt;" in made
+    assert "metadata" not in made
 
 
 def test_figures_are_inline(page, parsed):
@@ -153,7 +170,7 @@ def test_same_runs_same_bytes(runs, page):
 
 
 def test_no_problems(tmp_path):
-    sea(tmp_path / "runs", "pe_dqn", 5, [2])
-    path, judged = write_report(tmp_path / "runs", tmp_path / "out")
+    deep_sea(tmp_path / "runs", "pe_dqn", 5, [2])
+    path, assessments = write_report(tmp_path / "runs", tmp_path / "out")
     assert "None: every run has ended well" in path.read_text()
-    assert {found.verdict for found in judged} == {"untested"}
+    assert {found.verdict for found in assessments} == {"untested"}

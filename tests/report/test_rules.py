@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
-from winkel.experiments.statistics import Interval
 from winkel.report import load_claims
-from winkel.report.claims import in_short, outcome
-from winkel.report.measures.common import compare, mean_gap, median_gap, median_ratio
+from winkel.report.claims import apply_rule, summarize_missing
+from winkel.report.measures import compare, mean_gap, median_gap, median_ratio
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from winkel.report.measures.common import compare, mean_gap, median_gap, median_
     ],
 )
 def test_rules(rule, interval, expected):
-    assert outcome(rule, Interval(*interval)) == expected
+    assert apply_rule(rule, Interval(*interval)) == expected
 
 
 def test_comparisons():
@@ -56,7 +56,7 @@ def test_equal_up_to_rounding_is_equal():
 
 
 def test_missing_runs_in_short():
-    assert in_short(["a by x", "b by x", "a by y", "c"]) == "a by x, y; b by x; c"
+    assert summarize_missing(["a by x", "b by x", "a by y", "c"]) == "a by x, y; b by x; c"
 
 
 def test_the_file_of_claims():

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import signal
@@ -20,7 +21,14 @@ from hypothesis.extra import numpy as hnp
 
 from winkel.errors import InputError
 from winkel.runs import checkpoint
-from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, save_checkpoint, unpack
+from winkel.runs.checkpoint import (
+    FORMAT,
+    has_checkpoint,
+    load_checkpoint,
+    pack,
+    save_checkpoint,
+    unpack,
+)
 
 ARRAYS = {"a": np.arange(5.0), "b[0].w": np.ones((2, 3), jnp.bfloat16), "n": np.array(3)}
 META = {"env_steps": 7, "git": "é", "nested": {"x": [1, None, 0.5]}}
@@ -145,14 +153,11 @@ def test_what_was_packed_stays_when_the_state_is_given_away():
 
 
 @pytest.mark.parametrize("leaf", [jnp.tanh, "text", 2**70, np.array([{}] * 99), np.zeros(1, "V4")])
-def test_leaves_that_are_not_numbers_are_named(tmp_path, leaf):
+def test_leaves_that_are_not_numbers_are_named(leaf):
     for act in (pack, lambda tree: unpack({"net.act": np.zeros(())}, tree)):
         with pytest.raises(InputError, match=r"need numbers .* at net\.act, got") as error:
             act({"net": {"act": leaf}})
         assert "\n" not in str(error.value)
-    with pytest.raises(InputError, match="at net, got"):
-        save_checkpoint(tmp_path, {"net": np.asarray(leaf)}, {})
-    assert names(tmp_path) == []
 
 
 def test_two_leaves_of_one_name_are_refused():
@@ -191,11 +196,9 @@ def test_the_newest_are_kept_in_strictly_increasing_order(tmp_path):
     folder = tmp_path / "a" / "checkpoint"
     assert not has_checkpoint(folder)
     for step in range(12):
-        path = save_checkpoint(folder, ARRAYS, {"step": step}, keep=3)
-        assert load_checkpoint(folder)[1:] == ({"step": step, "format": 1}, path, ())
-    assert names(folder) == [f"0000000000{number}.ckpt" for number in (10, 11, 12)]
-    path = save_checkpoint(folder, ARRAYS, load_checkpoint(folder).meta, keep=1)
-    assert names(folder) == [path.name] == ["000000000013.ckpt"]
+        path = save_checkpoint(folder, ARRAYS, {"step": step})
+        assert load_checkpoint(folder)[1:] == ({"step": step, "format": FORMAT}, path, ())
+    assert names(folder) == [f"0000000000{number}.ckpt" for number in (11, 12)]
     assert has_checkpoint(folder)
 
 
@@ -205,7 +208,7 @@ def test_equal_content_makes_equal_files_which_numpy_can_read(tmp_path):
     turned["n"] = ARRAYS["n"]
     second = save_checkpoint(tmp_path / "2", turned, dict(reversed(META.items())))
     assert first.read_bytes() == second.read_bytes()
-    assert load_checkpoint(tmp_path / "1").meta == {**META, "format": 1}
+    assert load_checkpoint(tmp_path / "1").meta == {**META, "format": FORMAT}
     with np.load(first, allow_pickle=False) as file:
         np.testing.assert_array_equal(file["a"], ARRAYS["a"])
         np.testing.assert_array_equal(file["b[0].w"], ARRAYS["b[0].w"].view(np.uint16))
@@ -230,7 +233,7 @@ def test_no_damage_goes_unnoticed(data):
         path.write_bytes(content)
         loaded = load_checkpoint(folder)
         if loaded.path == path:
-            assert loaded.meta == {**META, "format": 1}
+            assert loaded.meta == {**META, "format": FORMAT}
             assert list(loaded.arrays) == list(ARRAYS)
             assert all(same(loaded.arrays[name], ARRAYS[name]) for name in ARRAYS)
         else:
@@ -244,7 +247,7 @@ def rewrite(path, **members):
             archive.writestr(name.replace("_", "."), content)
 
 
-@pytest.mark.parametrize("meta", ["[1]", "{}", "{", '{"format": 1}'])
+@pytest.mark.parametrize("meta", ["[1]", "{}", "{", json.dumps({"format": FORMAT})])
 def test_files_that_are_no_checkpoints_are_skipped_and_named(tmp_path, meta):
     first = save_checkpoint(tmp_path, ARRAYS, {})
     rewrite(save_checkpoint(tmp_path, ARRAYS, {}), meta_json=meta)
@@ -261,18 +264,21 @@ def test_objects_are_not_loaded(tmp_path):
     path = save_checkpoint(tmp_path, ARRAYS, {})
     np.save(tmp_path / "o.npy", np.array([{"code": 1}]), allow_pickle=True)
     content = (tmp_path / "o.npy").read_bytes()
-    rewrite(path, meta_json='{"format": 1}', dtypes_json='{"o": "object"}', o_npy=content)
+    rewrite(
+        path, meta_json=json.dumps({"format": FORMAT}), dtypes_json='{"o": "object"}', o_npy=content
+    )
     with pytest.raises(InputError, match="OBJECT array"):
         load_checkpoint(tmp_path)
 
 
 def test_another_format_is_not_passed_over(tmp_path, monkeypatch):
     save_checkpoint(tmp_path, ARRAYS, {})
-    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    monkeypatch.setattr(checkpoint, "FORMAT", FORMAT - 1)
     path = save_checkpoint(tmp_path, ARRAYS, {})
     monkeypatch.undo()
-    with pytest.raises(InputError, match=f"need checkpoint format 1, got 2 in {path}"):
+    with pytest.raises(InputError, match=f"{path} was made by another version of winkel") as error:
         load_checkpoint(tmp_path)
+    assert "\n" not in str(error.value)
 
 
 def test_where_there_is_no_checkpoint(tmp_path, monkeypatch):
@@ -292,28 +298,15 @@ def test_where_there_is_no_checkpoint(tmp_path, monkeypatch):
         has_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("meta", "keep", "shown"),
-    [
-        ({"x": object()}, 2, "as JSON"),
-        ({"format": 3}, 2, "'format', or 1, got 3"),
-        ({}, 0, "need keep >= 1.* got 0"),
-    ],
-)
-def test_bad_requests_are_refused_before_anything_is_written(tmp_path, meta, keep, shown):
-    with pytest.raises(InputError, match=shown):
-        save_checkpoint(tmp_path, ARRAYS, meta, keep)
-    assert names(tmp_path) == []
-
-
 def test_a_folder_in_a_files_place_is_named(tmp_path):
     (tmp_path / "000000000001.ckpt").mkdir()
+    save_checkpoint(tmp_path, ARRAYS, {})
     with pytest.raises(InputError, match=r"cannot delete .*0001\.ckpt"):
-        save_checkpoint(tmp_path, ARRAYS, {}, keep=1)
-    (tmp_path / "000000000003.ckpt").mkdir()
+        save_checkpoint(tmp_path, ARRAYS, {})
+    (tmp_path / "000000000004.ckpt").mkdir()
     loaded = load_checkpoint(tmp_path)
-    assert loaded.path.name == "000000000002.ckpt"
-    assert re.match(r"000000000003\.ckpt cannot be read: .*Is a directory", *loaded.skipped)
+    assert loaded.path.name == "000000000003.ckpt"
+    assert re.match(r"000000000004\.ckpt cannot be read: .*Is a directory", *loaded.skipped)
 
 
 def test_a_full_disk_leaves_the_checkpoints_and_nothing_else(tmp_path):

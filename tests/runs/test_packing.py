@@ -7,14 +7,22 @@ import pytest
 
 import winkel
 from winkel.cli import main
-from winkel.envs.bsuite.info import FACTS
-from winkel.envs.registry import longest_episode, make, parse
+from winkel.envs.bsuite.families import FAMILIES
+from winkel.envs.registry import make, parse
 from winkel.errors import InputError
-from winkel.runs.ledger import GroupCost, Outcome
 from winkel.runs.metrics import read_metrics
 from winkel.runs.results import read_results
-from winkel.runs.session import Options
-from winkel.runs.sweep import Sweep, bsuite_envs, grouped, lanes_of, run_sweep, write_log
+from winkel.runs.session import Cost
+from winkel.runs.spec import Options
+from winkel.runs.sweep import (
+    Outcome,
+    Sweep,
+    bsuite_envs,
+    choose_lanes,
+    remaining_groups,
+    run_sweep,
+    write_log,
+)
 from winkel.training import programs
 
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 8, "capacity": 16}
@@ -29,15 +37,15 @@ def packed(**others):
 
 
 def sweep(what, out, resume=False, options=OPTIONS, **others):
-    groups, ended = grouped(what, out, options, None, resume)
-    return run_sweep(groups, ended, out, options, **others)
+    groups, ended = remaining_groups(what, out, options, None, resume)
+    return run_sweep(groups, ended, out, **others)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     out = tmp_path_factory.mktemp("packed")
     outcome = sweep(packed(), out)
-    write_log(out, packed(), outcome)
+    write_log(out, packed(), outcome, "ended")
     return out, outcome
 
 
@@ -48,15 +56,15 @@ def contents(out):
 def test_few_programs_hold_all_of_bsuite(tmp_path, monkeypatch):
     experiments = [name for name in winkel.envs.EXPERIMENTS if not name.startswith("mnist")]
     what = packed(envs=bsuite_envs(experiments), episodes=None)
-    groups, _ = grouped(what, tmp_path, OPTIONS, None, False, write=False)
+    groups, _ = remaining_groups(what, tmp_path, OPTIONS, None, False, write=False)
     assert {group.name.split()[-1]: len(group.runs) for group in groups} == {
         "long": 186, "short": 100, "bandits": 60, "chains": 20, "sea-30": 22, "sea-50": 20,
     }  # fmt: skip
     for group in groups:
-        steps = [run.most_steps for run in group.runs]
+        steps = [run.max_steps for run in group.runs]
         assert steps == sorted(steps, reverse=True)
         for run in group.runs[::17]:
-            assert run.most_steps == run.task.num_episodes * longest_episode(run.task.id)
+            assert run.max_steps == run.task.num_episodes * run.task.longest_episode
 
 
 def test_runs_end_with_the_facts_of_their_own_family(whole):
@@ -65,10 +73,10 @@ def test_runs_end_with_the_facts_of_their_own_family(whole):
     assert not read_results(out).problems
     for env, folder in FOLDERS.items():
         run = winkel.load(out / folder).runs[0]
-        facts = FACTS[parse(env)[0].family]
+        facts = FAMILIES[parse(env)[0].family].facts
         assert set(run.episodes) == {"return", "length", "env_steps", *facts}
         assert len(run.episodes["return"]) == 6
-        assert run.episodes["length"].max() == longest_episode(env)
+        assert run.episodes["length"].max() == make(env).longest_episode
         assert run.evaluations["evaluation"][-1] == 2
 
 
@@ -99,7 +107,7 @@ def test_a_config_tells_the_shape_of_its_pack(whole):
 def test_a_packed_run_is_not_resumed_otherwise(whole):
     out, _ = whole
     before = contents(out)
-    with pytest.raises(InputError, match=r"packed is .*'long'.* there and None here"):
+    with pytest.raises(InputError, match=r"packed is .*'long'.* there and 'missing' here"):
         sweep(packed(packed=False, envs=("memory_len/9",)), out, resume=True)
     assert contents(out) == before
 
@@ -113,10 +121,12 @@ def test_interrupted_it_goes_on_to_the_same_records_in_other_company(whole, tmp_
         if len(calls) == stop:
             raise KeyboardInterrupt
 
-    costs = []
+    logged = []
     with pytest.raises(KeyboardInterrupt):
-        sweep(packed(), tmp_path, progress=interrupt, costs=costs)
-    assert sum(group.spent.total for group in costs) > 0
+        sweep(packed(), tmp_path, progress=interrupt, log=lambda *row: logged.append(row))
+    ((outcome, ending),) = logged
+    assert ending == "interrupted"
+    assert sum(group.total for group in outcome.groups) > 0
     first = ("catch/0", "memory_len/9")
     sweep(packed(envs=first), tmp_path, resume=True)
     sweep(packed(), tmp_path, resume=True)
@@ -143,8 +153,8 @@ def test_a_sweep_tells_what_it_took(whole):
     assert row["updates"] == {env.split("/")[0]: updates[env] for env in row_order(updates)}
     assert sum(group["updates"] for group in row["groups"]) == sum(updates.values())
     for group in outcome.groups:
-        assert 0 < group.spent.device + group.spent.compiling < group.spent.seconds
-        assert group.spent.rate == group.spent.total / group.spent.seconds
+        assert 0 < group.device + group.compiling < group.seconds
+        assert group.rate == group.total / group.seconds
 
 
 def row_order(updates):
@@ -176,16 +186,16 @@ def test_equal_settings_are_different_runs_and_the_first_is_that_of_its_name(tmp
 
 
 def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
-    (group,), _ = grouped(
+    (group,), _ = remaining_groups(
         packed(envs=bsuite_envs(["catch"])), tmp_path, OPTIONS, None, False, write=False
     )
     told = []
-    assert lanes_of(group, None, told.append) == 8  # on a CPU
-    assert lanes_of(group, 300, told.append) == 20
+    assert choose_lanes(group, None, told.append) == 8  # on a CPU
+    assert choose_lanes(group, 300, told.append) == 20
     monkeypatch.setattr("winkel.runs.sweep.lanes_that_fit", lambda need: 5)
-    assert lanes_of(group, None, told.append) == 5
+    assert choose_lanes(group, None, told.append) == 5
     assert not told
-    assert lanes_of(group, 7, told.append) == 7
+    assert choose_lanes(group, 7, told.append) == 7
     assert "7 lanes of about" in told[0]
     assert "5 should" in told[0]
     assert programs.lanes_that_fit(10) is None
@@ -222,10 +232,9 @@ def test_the_command_packs_and_tells(tmp_path, capsys):
 
 
 def test_costs_add_up():
-    from winkel.runs.status import Spent
-
-    spent = Spent(2.0, 1.0, 0.5, 0.1, 3, 8, {"catch/0": 10, "catch/1": 5, "deep_sea:size=3": 20})
-    outcome = Outcome(3, 0, 0, 4.0, (GroupCost("a", 3, spent), GroupCost("b", 3, spent)))
+    updates = {"catch/0": 10, "catch/1": 5, "deep_sea:size=3": 20}
+    cost = Cost("a", 3, 8, 2.0, 1.0, 0.5, 0.1, 3, updates)
+    outcome = Outcome(3, 0, 0, 4.0, (cost, cost))
     assert outcome.updates_by_experiment() == {"deep_sea": 40, "catch": 30}
     assert outcome.row()["programs"] == 6
     assert outcome.row()["groups"][0]["updates_per_second"] == 17.5

@@ -9,15 +9,15 @@ import pytest
 from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.spec import (
-    configure,
-    describe,
-    field_name,
-    fingerprint,
-    parse_overrides,
-)
+from winkel.runs.configure import configure, field_name, parse_fields
+from winkel.runs.spec import Horizon, Options, fingerprint, make_spec
 
 SEA = make("deep_sea:size=4")
+
+
+def describe(configured):
+    config = make_spec(SEA, configured, 0, Horizon(), None, Options()).config
+    return {name: config[name] for name in ("config", "hyper")}
 
 
 def support(task_id, agent="pe_dqn", **fields):
@@ -56,7 +56,7 @@ def support(task_id, agent="pe_dqn", **fields):
     ],
 )
 def test_fields_are_read_from_the_command_line(arguments, found):
-    assert parse_overrides("pe_dqn", arguments) == found
+    assert parse_fields(["pe_dqn"], arguments) == found
     configure("pe_dqn", found, SEA)
 
 
@@ -75,13 +75,13 @@ def test_fields_are_read_from_the_command_line(arguments, found):
 )
 def test_bad_arguments_are_named(arguments, shown):
     with pytest.raises(InputError, match=shown):
-        parse_overrides("pe_dqn", arguments)
+        parse_fields(["pe_dqn"], arguments)
 
 
 @pytest.mark.parametrize("value", ["", ","])
 def test_a_value_may_not_be_empty(value):
     with pytest.raises(InputError, match="beta"):
-        configure("pe_dqn", parse_overrides("pe_dqn", [f"--beta={value}"]), SEA)
+        configure("pe_dqn", parse_fields(["pe_dqn"], [f"--beta={value}"]), SEA)
 
 
 def test_an_unknown_field_lists_what_there_is():

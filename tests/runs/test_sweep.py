@@ -11,14 +11,14 @@ import pytest
 import winkel
 from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
+from winkel.runs.configure import configure
 from winkel.runs.results import read_results
-from winkel.runs.session import Options
-from winkel.runs.spec import configure
+from winkel.runs.spec import Options
 from winkel.runs.sweep import (
     Sweep,
     bsuite_envs,
     deep_sea_envs,
-    grouped,
+    remaining_groups,
     run_sweep,
     write_log,
 )
@@ -42,8 +42,8 @@ def sea(**others):
 
 
 def sweep(what, out, resume=False, **others):
-    groups, ended = grouped(what, out, OPTIONS, None, resume)
-    return run_sweep(groups, ended, out, OPTIONS, lanes=4, **others)
+    groups, ended = remaining_groups(what, out, OPTIONS, None, resume)
+    return run_sweep(groups, ended, out, lanes=4, **others)
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def contents(out):
 
 
 def test_runs_of_one_shape_share_a_program():
-    groups, _ = grouped(sea(), Path("nowhere"), OPTIONS, None, False)
+    groups, _ = remaining_groups(sea(), Path("nowhere"), OPTIONS, None, False)
     assert [len(group.runs) for group in groups] == [2, 2, 2, 2]
     bsuite = Sweep(
         envs=bsuite_envs(["catch", "catch_noise", "deep_sea", "deep_sea_stochastic"]),
         agents=("dqn",), seeds=(0,), padded=True, fields=TINY,
     )  # fmt: skip
-    groups, _ = grouped(bsuite, Path("nowhere"), OPTIONS, None, False)
+    groups, _ = remaining_groups(bsuite, Path("nowhere"), OPTIONS, None, False)
     assert sorted(len(group.runs) for group in groups) == [40, 42]
     sizes = [run.task.setting["size"] for run in groups[-1].runs]
     assert sizes == sorted(sizes, reverse=True)
@@ -134,12 +134,12 @@ def test_a_failed_run_is_counted_and_stops_nothing(tmp_path):
 def test_what_is_there_is_not_touched_without_resume(whole):
     out, _ = whole
     with pytest.raises(InputError, match="--resume"):
-        grouped(sea(), out, OPTIONS, None, False)
+        remaining_groups(sea(), out, OPTIONS, None, False)
 
 
 def test_the_log_tells_what_was_run(whole):
     out, outcome = whole
-    write_log(out, sea(), outcome)
+    write_log(out, sea(), outcome, "ended")
     row = json.loads((out / "sweeps.jsonl").read_text().splitlines()[-1])
     assert row["runs"] == {"finished": 8, "failed": 0, "before": 0}
     assert row["settings"] == 2
@@ -190,13 +190,13 @@ def test_unknown_experiments_are_named():
 )
 def test_impossible_sweeps_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        grouped(sea(**wrong), Path("nowhere"), OPTIONS, None, False)
+        remaining_groups(sea(**wrong), Path("nowhere"), OPTIONS, None, False)
 
 
 def test_failed_runs_stay_failed(tmp_path):
     bad = sea(agents=("dqn",), fields=TINY | {"learning_rate": 1e38})
     sweep(bad, tmp_path)
-    groups, ended = grouped(bad, tmp_path, OPTIONS, None, True)
+    groups, ended = remaining_groups(bad, tmp_path, OPTIONS, None, True)
     assert not groups
     assert ended == {"failed": 4}
 

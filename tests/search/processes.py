@@ -14,11 +14,13 @@ episodes = {EPISODES}
 [spaces.pe_dqn]
 learning_rate = [1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 7e-4, 8e-4, 9e-4]
 """
-WAITING = """
+GATED = """
 import sys, time
 from pathlib import Path
 import winkel.search.population, winkel.report.study
 from winkel.cli import main
+from winkel.search import study
+study.HEARTBEAT_SECONDS, study.GRACE_SECONDS = 1, 8
 gate = Path(sys.argv.pop(1))
 Path(f"{gate}-{__import__('os').getpid()}").touch()
 while not gate.exists():
@@ -31,8 +33,8 @@ def environment(folder):
     return os.environ | kept_programs(folder)
 
 
-def searching(environment, out, gate, *options):
-    """A search that begins when the gate is there."""
+def start_search(environment, out, gate, *options):
+    """Start a search that begins when the file `gate` exists."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "space.toml").write_text(SPACE)
     fields = []
@@ -43,4 +45,4 @@ def searching(environment, out, gate, *options):
         *("search", "--trials", str(TRIALS), "--space", str(out / "space.toml"), *fields),
         *("--chunk-steps", str(CHUNK), "--lanes", "2", "--out", str(out), "--resume", *options),
     ]
-    return start([sys.executable, "-c", WAITING, gate, *arguments], environment)
+    return start([sys.executable, "-c", GATED, gate, *arguments], environment)

@@ -1,4 +1,4 @@
-"""`winkel search`, as one types it: twelve trials, the page, the winner as a preset."""
+"""`winkel search` on the command line: twelve trials, the page, the winner as a preset."""
 
 import re
 
@@ -9,7 +9,7 @@ from terminal_helpers import refused
 from winkel import cli
 from winkel.runs.train import train
 from winkel.search.problem import FIRST_SEED
-from winkel.search.storage import load_study
+from winkel.search.study import load_study
 from winkel.search.summary import summarise
 
 TINY = [
@@ -47,35 +47,35 @@ of_bdqn = pytest.mark.parametrize("study", ["bdqn"], indirect=True)
 
 
 def test_the_best_of_twelve_trials_beats_the_worst_by_the_margin(found):
-    assert found.counted == len(found.complete) + len(found.pruned) == 12
+    assert found.num_trials == len(found.complete) + len(found.pruned) == 12
     best, worst = found.complete[0], found.complete[-1]
     assert best.raw[0] >= MARGIN * worst.raw[0]
     assert best.total == 1.0 > 0.5 > worst.total
-    configurations = [t.values for t in found.complete] + [values for _, values, *_ in found.pruned]
+    configurations = [t.params for t in (*found.complete, *found.pruned)]
     assert all(configurations.count(one) == 1 for one in configurations)
 
 
 @of_bdqn
-def test_what_a_trial_reports_is_what_training_alone_sees(found, monkeypatch):
+def test_a_trial_has_the_scores_of_training_alone(found, monkeypatch):
     """The winner trained by itself, with the tuning seed that `winkel train` refuses."""
-    monkeypatch.setattr("winkel.runs.train.MAX_SEED", FIRST_SEED)
+    monkeypatch.setattr("winkel.runs.spec.MAX_SEED", FIRST_SEED)
     fixed = {"hidden": (16,), "batch_size": 16, "burn_in": 12, "capacity": 256, "num_members": 5}
-    fields = fixed | found.complete[0].values
+    fields = fixed | found.complete[0].params
     alone = train("deep_sea:size=6", "bdqn", seeds=[FIRST_SEED], episodes=60, **fields)
     seen = alone.runs[0].episodes["seen"]
-    looks = found.looks[found.complete[0].number]
-    assert [looks[step] for step in range(1, 6)] == [seen[at - 1] for at in (12, 24, 36, 48, 60)]
+    scores = found.scores[found.complete[0].number]
+    assert [scores[step] for step in range(1, 6)] == [seen[at - 1] for at in (12, 24, 36, 48, 60)]
 
 
-def test_the_page_tells_what_was_found(study, found):
+def test_the_page_shows_the_winner(study, found):
     page = (study / "index.html").read_text()
     best = found.complete[0]
     assert f"Trial {best.number}, final score {best.total:.3f} of at most 1" in page
-    for name, value in best.values.items():
+    for name, value in best.params.items():
         assert f"{name} = {value}" in page
     assert f"{len(found.pruned)} trial" in page
     assert "Every configuration had the same: deep_sea:size=6 for 60 episodes" in page
-    assert {"figure-slices", "figure-looks", "figure-importance"} <= set(
+    assert {"figure-slices", "figure-milestones", "figure-importance"} <= set(
         re.findall(r'id="(figure-[a-z]+)"', page)
     )
     assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
@@ -93,7 +93,7 @@ def test_the_winner_becomes_a_preset_that_training_reads(study, found, tmp_path,
     assert f"--agent {found.agent} --preset mine" in capsys.readouterr().out
     run = train("deep_sea:size=6", found.agent, preset="mine", episodes=3).runs[0]
     settings = {**run.config["config"], **run.config["hyper"]}
-    for name, value in found.complete[0].values.items():
+    for name, value in found.complete[0].params.items():
         assert settings[name] == value
     assert settings["hidden"] == [int(SIZES[found.agent][-1])]
     message = refused(["search", "apply", study, "--name", "mine"], capsys)

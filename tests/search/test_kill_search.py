@@ -1,4 +1,4 @@
-"""A search that is killed in the middle ends with as many trials, none lost and none twice."""
+"""A search that is killed and resumed makes as many trials, none lost and none twice."""
 
 import signal
 
@@ -6,15 +6,15 @@ import pytest
 from optuna.trial import TrialState
 
 from process_helpers import finish, wait_for
-from search.processes import TRIALS, environment, searching
+from search.processes import TRIALS, environment, start_search
 from winkel.errors import InputError
-from winkel.search import claims
-from winkel.search.storage import load_study
+from winkel.search.study import load_study
+from winkel.search.trials import DISCARDED, is_counted
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-def trials_of(out):
+def read_trials(out):
     try:
         return load_study(out).trials()
     except InputError:  # not begun
@@ -25,11 +25,11 @@ def ended(trials):
     return {(t.number, t.datetime_complete) for t in trials if t.state in ENDED}
 
 
-def wait_until_in_the_middle(shared, enough, process):
-    """Some trials have ended, and one has been looked at once and goes on."""
+def wait_until_in_the_middle(study, enough, process):
+    """Wait until some trials have ended, and another has reached its first milestone."""
 
     def is_there():
-        trials = shared.trials()
+        trials = study.trials()
         running = [t for t in trials if t.state == TrialState.RUNNING]
         halfway = any(len(t.intermediate_values) == 1 for t in running)
         return len(ended(trials)) >= enough and halfway
@@ -44,26 +44,26 @@ def test_killed_in_the_middle(tmp_path, kills):
     gate.touch()
     kept, left = set(), set()
     for number in range(kills):
-        process = searching(env, out, gate)
-        wait_for(lambda: trials_of(out), process)
+        process = start_search(env, out, gate)
+        wait_for(lambda: read_trials(out), process)
         wait_until_in_the_middle(load_study(out), 2 * number + 1, process)
         process.kill()
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-        trials = trials_of(out)
+        trials = read_trials(out)
         assert kept <= ended(trials)
         kept = ended(trials)
         assert len(kept) < TRIALS
         left |= {t.number for t in trials if t.state == TrialState.RUNNING}
     assert left
-    output = finish(searching(env, out, gate))
+    output = finish(start_search(env, out, gate))
     assert f"{TRIALS} trials" in output
-    trials = trials_of(out)
-    counted = [t for t in trials if claims.counts(t, trials)]
+    trials = read_trials(out)
+    counted = [t for t in trials if is_counted(t)]
     rates = [t.params["learning_rate"] for t in counted]
     assert len(ended(counted)) == len(counted) == len(set(rates)) == TRIALS
     assert kept <= ended(trials)
-    died = {t.number: claims.configuration(t) for t in trials if t.user_attrs.get(claims.DIED)}
-    assert set(died) == left
-    assert {found["learning_rate"] for found in died.values()} <= set(rates)
+    died = [t for t in trials if not is_counted(t) and DISCARDED not in t.user_attrs]
+    assert {t.number for t in died} == left
+    assert {t.params["learning_rate"] for t in died if t.params} <= set(rates)
     assert all(t.state.is_finished() for t in trials)

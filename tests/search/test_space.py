@@ -7,18 +7,16 @@ import pytest
 
 from search.tiny import problem
 from winkel.errors import InputError
-from winkel.runs.train import MAX_SEED, checked_seeds, train
-from winkel.search.problem import FIRST_SEED, Problem
-from winkel.search.scores import checked_score, score_of
+from winkel.runs.spec import MAX_SEED, check_seeds
+from winkel.runs.train import train
+from winkel.search.problem import FIRST_SEED, Problem, find_score, score_episodes
 from winkel.search.space import (
     PAPER_SPACES,
-    Range,
-    environment,
     load_space,
-    paper_text,
+    parse_environment,
+    read_paper_space,
     space_from,
 )
-from winkel.search.suggest import distributions, size_of
 
 FILE = """
 [[environments]]
@@ -48,7 +46,7 @@ def written(tmp_path, text):
 @pytest.mark.parametrize(("name", "agent"), SIZES)
 def test_the_papers_spaces(name, agent):
     space = load_space(name, agent)
-    assert size_of(distributions(space.parameters)) == SIZES[name, agent]
+    assert space.size() == SIZES[name, agent]
     assert space_from(space.describe()) == space
 
 
@@ -60,7 +58,7 @@ def test_the_papers_environments():
         ("mountain_car/19", 100, "interactions"),
     ]
     assert space.prune
-    assert space.environments[0].looks() == [100, 200, 300, 400, 500]
+    assert space.environments[0].milestones() == [100, 200, 300, 400, 500]
     doom = load_space("vizdoom", "pe_dqn")
     assert (doom.environments[0].id, doom.environments[0].steps) == (
         "doom:my-way-home/sparse",
@@ -73,10 +71,11 @@ def test_what_the_paper_found_is_in_its_spaces():
     """The defaults are the paper's settings for bsuite."""
     for agent in ("pe_dqn", "bdqn", "dltv", "ids"):
         of = problem_of(agent)
-        configured = of.configured(0, {})
+        configured = of.configure(0, {})
         settings = {**vars(configured.agent.config), **configured.hyper._asdict()}
         for name, part in of.space.parameters.items():
-            assert settings[name] in part.values
+            values = [tuple(v) if isinstance(v, list) else v for v in part]
+            assert settings[name] in values
 
 
 def problem_of(agent):
@@ -89,23 +88,22 @@ def test_a_variant_has_its_agents_space():
 
 @pytest.mark.parametrize("name", PAPER_SPACES)
 def test_a_printed_space_can_be_read_again(name, tmp_path):
-    path = written(tmp_path, paper_text(name))
+    path = written(tmp_path, read_paper_space(name))
     assert load_space(path, "bdqn") == load_space(name, "bdqn")
 
 
 def test_ranges(tmp_path):
     text = FILE + "num_atoms = { low = 5, high = 25, step = 10 }\n"
     space = load_space(written(tmp_path, text), "pe_dqn")
-    part = space.parameters["num_atoms"]
-    assert part == Range(low=5, high=25, log=False, step=10, whole=True)
-    assert size_of(distributions(space.parameters)) == 2 * 3
+    assert space.parameters["num_atoms"] == {"low": 5, "high": 25, "log": False, "step": 10}
+    assert space.size() == 2 * 3
     assert space.fields({"learning_rate": 1e-3, "num_atoms": 15}) == {
         "learning_rate": 1e-3,
         "num_atoms": 15,
     }
     text = FILE + "beta = { low = 0.5, high = 50, log = true }\n"
     space = load_space(written(tmp_path, text), "pe_dqn")
-    assert size_of(distributions(space.parameters)) == math.inf
+    assert space.size() == math.inf
     assert space_from(space.describe()) == space
 
 
@@ -113,17 +111,16 @@ def test_ranges(tmp_path):
     ("text", "shown"),
     [
         (FILE + "learning_rat = [1.0]\n", "pe_dqn has no field 'learning_rat'; did you mean"),
-        (FILE + "beta = { low = 5, high = 0.5 }\n", "need low < high for .*beta, got 5 and 0.5"),
-        (FILE + "beta = { low = 0, high = 5, log = true }\n", "low > 0 for .*beta with log"),
+        (FILE + "beta = { low = 5, high = 0.5 }\n", "beta: `low <= high` must hold"),
+        (FILE + "beta = { low = 0, high = 5, log = true }\n", "beta: `low > 0` must hold"),
         (FILE + "beta = { low = 1, high = 5, steps = 1 }\n", "unknown 'steps'; need low, high"),
-        (FILE + "beta = { low = 1 }\n", "need a finite number for .*beta.high, got None"),
+        (FILE + "beta = { low = 1 }\n", "need a list, or low and high, for .*beta"),
         (FILE + "beta = 5\n", "need a list, or low and high, for .*beta, got 5"),
         (FILE + "beta = [5.0, 5.0]\n", "need different values for .*beta"),
         (FILE + "num_atoms = { low = 5, high = 7.5 }\n", "whole numbers for .*num_atoms"),
         (FILE + "backup = { low = 1, high = 2 }\n", "need a list of values for .*backup"),
         (FILE.replace("episodes = 10", "episodes = 3"), "need episodes of .* >= 5"),
         (FILE.replace("episodes = 10", ""), "need episodes or steps for deep_sea:size=5"),
-        (FILE.replace("episodes = 10", 'score = "seen"\nepisodes = 10'), "a score from visited"),
         (FILE.replace("pe_dqn", "bdqn"), "has spaces for bdqn, not for pe_dqn"),
         (FILE + "[other]\n", "unknown 'other'; need environments, spaces, prune, preset"),
         ("prune = ", "is not TOML"),
@@ -146,8 +143,8 @@ def test_no_such_space():
 @pytest.mark.parametrize("text", ["deep_sea/0", "deep_sea/0@", "@9", "a@b", "a@9@b@c", "a@-9"])
 def test_environments_of_the_command_line(text):
     with pytest.raises(InputError, match="need ID@EPISODES"):
-        environment(text)
-    assert environment("mountain_car/0@20@interactions").score == "interactions"
+        parse_environment(text)
+    assert parse_environment("mountain_car/0@20@interactions").score == "interactions"
 
 
 def test_impossible_values_are_refused_before_the_search():
@@ -155,6 +152,8 @@ def test_impossible_values_are_refused_before_the_search():
         problem(learning_rate=(1e-3, 0.0))
     with pytest.raises(InputError, match="whole number for each of hidden, got 'wide'"):
         problem(hidden=((8,), "wide"))
+    with pytest.raises(InputError, match="need a score from visited"):
+        problem("deep_sea:size=5@10@seen")
 
 
 def test_uncounted_observations_cannot_be_scored_by_visits():
@@ -174,29 +173,29 @@ def test_scores_by_hand(tmp_path, monkeypatch):
         "length": np.array([7, 9, 2]),
         "seen": np.array([3, 5, 5]),
     }
-    assert score_of("visited")(episodes) == 5
-    assert score_of("interactions")(episodes) == -18
-    assert score_of("final_return")(episodes) == 4
-    assert score_of("mean_return")(episodes) == pytest.approx(5 / 3)
+    assert find_score("visited")(episodes) == 5
+    assert find_score("interactions")(episodes) == -18
+    assert find_score("final_return")(episodes) == 4
+    assert find_score("mean_return")(episodes) == pytest.approx(5 / 3)
     (tmp_path / "own_scores.py").write_text(
         "def longest(episodes):\n    return max(episodes['length'])\ndef bad(e):\n    return 'x'\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    assert checked_score("own", score_of("own_scores:longest"), episodes) == 9
-    with pytest.raises(InputError, match="need a number from the score own, got 'x'"):
-        checked_score("own", score_of("own_scores:bad"), episodes)
+    assert score_episodes("own_scores:longest", episodes) == 9
+    with pytest.raises(InputError, match="need a number from the score own_scores:bad, got 'x'"):
+        score_episodes("own_scores:bad", episodes)
     with pytest.raises(InputError, match="cannot find the score own_scores:shortest"):
-        score_of("own_scores:shortest")
+        find_score("own_scores:shortest")
 
 
 def test_no_seed_is_both_tuned_and_reported():
     """The first tuning seed is the first that training refuses."""
-    seeds = {plan.seed for plan in problem(seeds=3).plans(0, problem().configured(0, {}))}
+    seeds = {plan.seed for plan in problem(seeds=3).plans(0, problem().configure(0, {}))}
     assert seeds == {FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2}
-    assert checked_seeds([MAX_SEED]) == [FIRST_SEED - 1]
+    assert check_seeds([MAX_SEED]) == [FIRST_SEED - 1]
     for seed in seeds:
         with pytest.raises(InputError, match="for tuning"):
-            checked_seeds([seed])
+            check_seeds([seed])
     with pytest.raises(InputError, match="for tuning"):
         train("deep_sea:size=5", seeds=[FIRST_SEED], episodes=5)

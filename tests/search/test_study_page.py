@@ -1,4 +1,4 @@
-"""The page of a study that was made by hand: its numbers, and how a browser takes it."""
+"""The page of a study made by hand: its numbers, and what a browser makes of it."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,9 @@ from optuna.trial import TrialState
 from report.devtools import BROWSERS, Browser, find_browser
 from search.tiny import problem
 from winkel.report.study import write_study_page
-from winkel.search import claims
-from winkel.search.pruning import step_of
-from winkel.search.storage import open_study
-from winkel.search.suggest import distributions
-from winkel.search.summary import look_name, summarise
+from winkel.search.study import open_study
+from winkel.search.summary import name_step, summarise
+from winkel.search.trials import REASON, step_of
 
 OF = problem(
     "deep_sea:size=5@10",
@@ -26,30 +24,29 @@ SCORES = {(1e-4, 0.5): (4.0, -100.0), (1e-3, 0.5): (2.0, -300.0), (1e-4, 5.0): (
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
-    shared = open_study(folder, None, "by-hand", OF.identity(), resume=False)
-    space = distributions(OF.space.parameters)
+    study = open_study(folder, None, "by-hand", OF, resume=False)
 
-    def trial(rate, beta):
-        shared.enqueue({"learning_rate": rate, "beta": beta})
-        made = shared.claim(shared.trials()[-1], space)
-        made.set_user_attr(claims.PROCESS, "[]")
-        made.set_user_attr("updates", 100)
-        return made
+    def begin(rate, beta):
+        study.queue({"learning_rate": rate, "beta": beta}, OF.space)
+        trial = study.begin_trials(OF.space, 1, 6, seed=0)[0]
+        trial.set_user_attr("updates", 100)
+        return trial
 
     for (rate, beta), scores in SCORES.items():
-        made = trial(rate, beta)
+        trial = begin(rate, beta)
         for environment, score in enumerate(scores):
-            for look in range(1, 6):
-                made.report(score, step_of(environment, look))
-        shared.end(made.number, TrialState.COMPLETE, 1.0)
-    pruned = trial(1e-3, 5.0)
+            for milestone in range(1, 6):
+                trial.report(score, step_of(environment, milestone))
+        study.end(trial, TrialState.COMPLETE, 1.0)
+    pruned = begin(1e-3, 5.0)
     for step in range(1, 8):
         pruned.report(-9.0, step)
-    shared.end(pruned.number, TrialState.PRUNED)
-    failed = trial(1e-4, 50.0)
-    failed.set_user_attr(claims.REASON, "the loss was <nan>")
-    shared.end(failed.number, TrialState.FAIL)
-    return summarise(shared), write_study_page(summarise(shared), folder / "page", folder)
+    study.end(pruned, TrialState.PRUNED)
+    failed = begin(1e-4, 50.0)
+    failed.set_user_attr(REASON, "the loss was <nan>")
+    study.end(failed, TrialState.FAIL)
+    summary = summarise(study)
+    return summary, write_study_page(summary, folder / "page", folder)
 
 
 def test_final_scores_by_hand(study):
@@ -57,14 +54,14 @@ def test_final_scores_by_hand(study):
     assert [one.number for one in summary.complete] == [0, 1, 2]
     np.testing.assert_allclose([one.total for one in summary.complete], [2.0, 0.75, 0.75])
     np.testing.assert_allclose(summary.complete[1].calibrated, [0.5, 0.25])
-    assert (summary.counted, len(summary.pruned), len(summary.failed)) == (5, 1, 1)
+    assert (summary.num_trials, len(summary.pruned), len(summary.failed)) == (5, 1, 1)
     assert summary.updates == 500
 
 
 def test_where_a_trial_was_stopped(study):
     summary, page = study
-    assert look_name(summary.environments, 7) == "mountain_car/0 at 2T/5"
-    assert look_name(summary.environments, 5) == "deep_sea:size=5 at T"
+    assert name_step(summary.space, 7) == "mountain_car/0 at 2T/5"
+    assert name_step(summary.space, 5) == "deep_sea:size=5 at T"
     text = page.read_text()
     assert "mountain_car/0 at 2T/5" in text
     assert "the loss was &lt;nan&gt;" in text
@@ -72,9 +69,9 @@ def test_where_a_trial_was_stopped(study):
 
 
 def test_a_study_without_a_complete_trial_has_a_page(tmp_path):
-    shared = open_study(tmp_path, None, "empty", OF.identity(), resume=False)
-    page = write_study_page(summarise(shared), tmp_path, tmp_path)
-    assert "None yet: no trial has been through all environments." in page.read_text()
+    study = open_study(tmp_path, None, "empty", OF, resume=False)
+    page = write_study_page(summarise(study), tmp_path, tmp_path)
+    assert "None yet: no trial has trained in all environments." in page.read_text()
 
 
 @pytest.mark.skipif(find_browser() is None, reason=f"needs a browser: {' or '.join(BROWSERS)}")

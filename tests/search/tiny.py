@@ -2,8 +2,8 @@
 
 from winkel.search.population import Population
 from winkel.search.problem import Problem
-from winkel.search.space import Choice, Space, environment
-from winkel.search.storage import open_study
+from winkel.search.space import Space, parse_environment
+from winkel.search.study import open_study
 
 FIELDS = {"hidden": (8,), "num_atoms": 5, "batch_size": 8, "burn_in": 8, "capacity": 64}
 RATES = (1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 7e-4, 8e-4)
@@ -11,27 +11,23 @@ CHUNK, EPISODES, LENGTH = 10, 10, 5
 SEA = f"deep_sea:size={LENGTH}@{EPISODES}"
 
 
-def space(*envs, prune=True, **parameters):
+def problem(*envs, seeds=1, agent="pe_dqn", prune=True, **parameters):
     chosen = parameters or {"learning_rate": RATES}
-    return Space(
-        parameters={name: Choice(tuple(values)) for name, values in chosen.items()},
-        environments=tuple(environment(env) for env in envs or (SEA,)),
+    fields = {k: v for k, v in FIELDS.items() if k not in chosen}
+    if agent == "bdqn":
+        fields = {k: v for k, v in fields.items() if k != "num_atoms"} | {"num_members": 2}
+    space = Space(
+        parameters={name: list(values) for name, values in chosen.items()},
+        environments=tuple(parse_environment(env) for env in envs or (SEA,)),
         prune=prune,
         preset=None,
     )
+    return Problem(agent=agent, space=space, seeds=seeds, fields=fields)
 
 
-def problem(*envs, seeds=1, agent="pe_dqn", prune=True, **parameters):
-    fields = {k: v for k, v in FIELDS.items() if k not in parameters}
-    if agent == "bdqn":
-        fields = {k: v for k, v in fields.items() if k != "num_atoms"} | {"num_members": 2}
-    found = space(*envs, prune=prune, **parameters)
-    return Problem(agent=agent, space=found, seeds=seeds, fields=fields)
-
-
-def population(folder, wanted, of=None, resume=False, url=None, lanes=2, **options):
+def population(folder, wanted, of=None, resume=False, lanes=2, **options):
     of = of or problem()
-    shared = open_study(folder, url, "tiny", of.identity(), resume)
+    study = open_study(folder, None, "tiny", of, resume)
     return Population(
-        problem=of, shared=shared, wanted=wanted, lanes=lanes, chunk_steps=CHUNK, **options
+        problem=of, study=study, wanted=wanted, lanes=lanes, chunk_steps=CHUNK, **options
     )

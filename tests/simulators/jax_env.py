@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from winkel.envs.registry import make as make_task
-from winkel.simulators import Layout, Moved
+from winkel.simulators import Layout, Step
 
 
 class JaxSimulator:
@@ -41,7 +41,7 @@ class JaxSimulator:
         self._time += 1
         self._state, step = self._step(key, self._state, action, self._task.params)
         self._begun = self._dense(step.obs)
-        return Moved(
+        return Step(
             obs=np.asarray(self._dense(step.next_obs)),
             reward=float(step.reward),
             discount=float(step.discount),

@@ -14,7 +14,7 @@ SEEDS = [5, 0, 7, 5, 2**31]
 
 
 def rolled(maker, seeds, actions):
-    """What a plain loop sees: first observations, and per step all fields of `Moves`."""
+    """What a plain loop sees: first observations, and per step all fields of `StepBatch`."""
     simulators = [maker() for _ in seeds]
     first = np.stack([s.reset(seed) for s, seed in zip(simulators, seeds, strict=True)])
     steps = []

@@ -146,6 +146,16 @@ def test_every_way_to_go(how, named):
     ]
 
 
+def test_a_simulator_that_dies_in_this_process_is_made_again():
+    notices = []
+    maker = FunctionMaker("simulators.worlds:Fails", {"how": "mute"})
+    with Pool(maker, [1], 0, notice=notices.append) as pool:
+        pool.reset()
+        lost = [bool(pool.step(np.array([2])).lost[0]) for _ in range(4)]
+    assert lost == [False, False, True, False]
+    assert notices[0].startswith("this process lost a simulator, the engine is gone")
+
+
 def test_a_worker_is_not_replaced_without_end():
     notices = []
     pool = fails("leaves", restarts=2, notice=notices.append)

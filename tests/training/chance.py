@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from winkel.envs.registry import make
-from winkel.runs.spec import configure
+from winkel.runs.configure import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Arrays, Lanes, Plan, Report
 from winkel.training.steps import Horizon

@@ -11,7 +11,7 @@ import numpy as np
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.spec import configure
+from winkel.runs.configure import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon

@@ -8,7 +8,7 @@ import pytest
 
 from helpers import compilations
 from winkel.envs.registry import make
-from winkel.runs.spec import configure
+from winkel.runs.configure import configure
 from winkel.training import programs
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan

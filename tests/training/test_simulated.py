@@ -12,11 +12,11 @@ import pytest
 
 import winkel
 from winkel.agents import AGENTS
-from winkel.envs.host import Rewards, make_host
+from winkel.envs.simulator_task import Rewards, make_simulator_task
 from winkel.errors import InputError
+from winkel.runs.configure import configure
 from winkel.runs.metrics import read_metrics
-from winkel.runs.session import Options
-from winkel.runs.spec import configure
+from winkel.runs.spec import Options
 from winkel.simulators import StepBatch
 from winkel.training import simulated
 from winkel.training.lanes import Lanes, Plan
@@ -163,7 +163,7 @@ def command(pid):
 @pytest.mark.parametrize("n_step", [1, 2])
 def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
     """Three environments: one is truncated, one goes on, one is lost."""
-    task = make_host("simulators.worlds:Walk", num_envs=3, workers=0)
+    task = make_simulator_task("simulators.worlds:Walk", num_envs=3, workers=0)
     _, agent, hyper = configure("dqn", TINY | {"hidden": (4,), "n_step": n_step}, task)
     jobs = Job(
         params=(),
@@ -223,16 +223,16 @@ def test_evaluations_are_greedy_episodes_of_their_own():
 
 
 def test_the_support_comes_from_rewards_and_gamma():
-    task = make_host(CART)
+    task = make_simulator_task(CART)
     assert task.rewards == Rewards(running=(0.0, 1.0), final=(0.0, 1.0))
-    low, high = task.rewards.support(0.99)
+    low, high = task.rewards.return_range(0.99)
     assert low == 0.0
     assert high == pytest.approx(1.1 * 101)
-    assert Rewards((-1.0, 0.0), (0.0, 0.0)).support(0.9) == pytest.approx((-11.0, 0.0))
-    assert Rewards((0.0, 0.0), (-2.0, 1.0)).support(0.9) == pytest.approx((-2.3, 1.3))
-    assert Rewards((0.0, 0.0), (0.0, 0.0)).support(0.9) == (-1.0, 1.0)
+    assert Rewards((-1.0, 0.0), (0.0, 0.0)).return_range(0.9) == pytest.approx((-11.0, 0.0))
+    assert Rewards((0.0, 0.0), (-2.0, 1.0)).return_range(0.9) == pytest.approx((-2.3, 1.3))
+    assert Rewards((0.0, 0.0), (0.0, 0.0)).return_range(0.9) == (-1.0, 1.0)
     with pytest.raises(InputError, match="need gamma < 1"):
-        task.rewards.support(1.0)
+        task.rewards.return_range(1.0)
 
 
 def test_returns_outside_of_the_support_are_noticed_with_their_range():
@@ -264,7 +264,7 @@ def test_bad_input_is_one_line(env, settings, message):
 
 
 def two_environments(saved=None, chunk_steps=3):
-    task = make_host(CART, num_envs=2, workers=0)
+    task = make_simulator_task(CART, num_envs=2, workers=0)
     _, agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
     plan = Plan((), hyper, Horizon(steps=10_000), seed=4, saved=saved)
     world = SimulatorWorld(lambda seeds: task.pool(seeds, print), num_envs=2)

@@ -3,7 +3,7 @@
 import pytest
 
 import winkel
-from winkel.runs.session import Options
+from winkel.runs.spec import Options
 
 SETTINGS = {
     "steps": 160_000, "num_envs": 8, "workers": 0, "hidden": (128, 128), "num_atoms": 51,

@@ -87,18 +87,15 @@ class BDQN:
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step of every member on the transitions of its mask."""
-        return models.td_update(
-            learner,
-            batch,
-            clock,
-            self.config,
-            hyper,
-            masks=batch.transitions.extras,
-            prior_scale=hyper.prior_scale,
-            double=self.config.double,
-            huber_width=self.config.huber_width,
+        config, masks, rate = self.config, batch.transitions.extras, hyper.learning_rate
+        inputs = learning.encode(learner.shared, batch.transitions, online_next=config.double)
+        gradients = models.td_gradient(
+            learner, inputs, batch.weights, masks, gamma=hyper.gamma,
+            prior_scale=hyper.prior_scale, double=config.double, huber_width=config.huber_width,
             available=self.spec.available,
-        )
+        )  # fmt: skip
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
+        return learner, Update(priorities=gradients.losses, metrics={"loss": gradients.loss})
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """Members are point masses; their disagreement is the standard deviation."""

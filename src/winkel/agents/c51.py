@@ -67,18 +67,15 @@ class C51(base.GreedyAgent):
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on the KL divergence of eq. 12."""
-        learner, update = models.distributional_update(
-            self._projection(hyper),
-            learner,
-            batch,
-            clock,
-            self.config,
-            hyper,
-            double=self.config.double,
+        double, gamma, rate = self.config.double, hyper.gamma, hyper.learning_rate
+        inputs = learning.encode(learner.shared, batch.transitions, online_next=double)
+        gradients, metrics = models.distributional_gradient(
+            self._projection(hyper), learner, inputs, batch.weights, gamma=gamma, double=double,
             available=self.spec.available,
-        )
-        metrics = {**update.metrics, "epsilon": epsilon_schedule(clock, hyper)}
-        return learner, update._replace(metrics=metrics)
+        )  # fmt: skip
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
+        metrics["epsilon"] = epsilon_schedule(clock, hyper)
+        return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model."""

@@ -79,18 +79,15 @@ class DLTV(base.GreedyAgent):
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step of quantile regression; the target's action is greedy by the mean."""
-        learner, update = models.distributional_update(
-            self._projection(),
-            learner,
-            batch,
-            clock,
-            self.config,
-            hyper,
-            prior_scale=hyper.prior_scale,
-            available=self.spec.available,
-        )
-        metrics = {**update.metrics, "beta": _beta(clock, hyper)}
-        return learner, update._replace(metrics=metrics)
+        inputs = learning.encode(learner.shared, batch.transitions)
+        gradients, metrics = models.distributional_gradient(
+            self._projection(), learner, inputs, batch.weights, gamma=hyper.gamma,
+            prior_scale=hyper.prior_scale, available=self.spec.available,
+        )  # fmt: skip
+        rate = hyper.learning_rate
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
+        metrics["beta"] = _beta(clock, hyper)
+        return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and the bonus sqrt(σ²_+)."""

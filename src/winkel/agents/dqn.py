@@ -64,19 +64,16 @@ class DQN(base.GreedyAgent):
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on the squared TD error."""
-        learner, update = models.td_update(
-            learner,
-            batch,
-            clock,
-            self.config,
-            hyper,
-            masks=jnp.ones((len(batch.weights), 1), bool),
-            double=self.config.double,
-            huber_width=self.config.huber_width,
-            available=self.spec.available,
-        )
-        metrics = {**update.metrics, "epsilon": epsilon_schedule(clock, hyper)}
-        return learner, update._replace(metrics=metrics)
+        config, masks = self.config, jnp.ones((len(batch.weights), 1), bool)
+        inputs = learning.encode(learner.shared, batch.transitions, online_next=config.double)
+        gradients = models.td_gradient(
+            learner, inputs, batch.weights, masks, gamma=hyper.gamma, double=config.double,
+            huber_width=config.huber_width, available=self.spec.available,
+        )  # fmt: skip
+        rate = hyper.learning_rate
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
+        metrics = {"loss": gradients.loss, "epsilon": epsilon_schedule(clock, hyper)}
+        return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """A point mass for each action, without disagreement."""

@@ -206,12 +206,13 @@ class IDS:
         config, available = self.config, self.spec.available
         inputs = learning.encode(learner.shared, batch.transitions)
         of_values = models.td_gradient(
-            learner.ensemble, inputs, batch.weights, batch.transitions.extras, hyper.gamma,
-            hyper.prior_scale, config.double, config.huber_width, available,
+            learner.ensemble, inputs, batch.weights, batch.transitions.extras, gamma=hyper.gamma,
+            prior_scale=hyper.prior_scale, double=config.double, huber_width=config.huber_width,
+            available=available,
         )  # fmt: skip
         of_c51, metrics = models.distributional_gradient(
-            self._projection(hyper), learner.c51, inputs, batch.weights, hyper.gamma,
-            hyper.c51_prior_scale, double=True, available=available,
+            self._projection(hyper), learner.c51, inputs, batch.weights, gamma=hyper.gamma,
+            prior_scale=hyper.c51_prior_scale, available=available,
         )  # fmt: skip
         in_ensemble, in_c51, in_torso = clip_by_global_norm(
             (of_values.params, of_c51.params, learning.torso_gradient(inputs, of_values, of_c51)),

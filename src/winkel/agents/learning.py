@@ -86,8 +86,8 @@ def init_network(
     """Create a network from observations, or from features of images, to [A, columns]."""
     outputs = (spec.num_actions, columns)
     if isinstance(spec.observation, Image):
-        inputs = num_features(settings.channels)
-        return MLP.init_head(key, inputs, hidden, outputs, settings.he_slope)
+        inputs, slope = num_features(settings.channels), settings.he_slope
+        return MLP.init(key, inputs=inputs, hidden=hidden, outputs=outputs, he_slope=slope)
     return MLP.init(
         key,
         inputs=spec.inputs,

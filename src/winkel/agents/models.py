@@ -1,27 +1,18 @@
 """What networks' outputs mean: return distributions of one model, values of an ensemble."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.agents.base import Number, Settings
-from winkel.agents.learning import (
-    Gradients,
-    Inputs,
-    Learner,
-    encode,
-    loss_and_gradient,
-    optimizer_step,
-)
+from winkel.agents.base import Number
+from winkel.agents.learning import Gradients, Inputs, Learner, loss_and_gradient
 from winkel.distributions import bootstrap, mean
 from winkel.exploration import mask_unavailable
 from winkel.networks import MLP, Ensemble, batched
 from winkel.networks.mlp import add_prior
 from winkel.projections import Categorical, Projection
-from winkel.types import Atoms, Batch, Clock, Estimates, Transition, Update
+from winkel.types import Atoms, Estimates, Transition
 
 # Return distributions of one network
 
@@ -67,44 +58,22 @@ def mass_outside(target: Atoms, z_min: Number, z_max: Number) -> Float[Array, ""
     return jnp.sum(jnp.where(outside, target.probs, 0.0))
 
 
-def distributional_update(
-    projection: Projection,
-    learner: Learner,
-    batch: Batch,
-    clock: Clock,
-    settings: Settings,
-    hyper: Any,
-    *,
-    prior_scale: Number = 0.0,
-    double: bool = True,
-    available: Int[Array, ""] | None,
-) -> tuple[Learner, Update]:
-    """One step of Adam on the projection's loss, as in C51 and QR-DQN.
-
-    The target is the distribution of r + γ Z, with Z of the target network at the action whose
-    mean is highest in s': by the online network if `double`, else by the target network.
-    """
-    inputs = encode(learner.shared, batch.transitions, online_next=double)
-    gradients, metrics = distributional_gradient(
-        projection, learner, inputs, batch.weights, hyper.gamma, prior_scale, double, available
-    )
-    learner = optimizer_step(learner, inputs, gradients, clock, settings, hyper.learning_rate)
-    return learner, Update(priorities=gradients.losses, metrics=metrics)
-
-
 def distributional_gradient(
     projection: Projection,
     learner: Learner,
     inputs: Inputs,
     weights: Float[Array, " B"],
+    *,
     gamma: Number,
-    prior_scale: Number,
-    double: bool,
+    prior_scale: Number = 0.0,
+    double: bool = True,
     available: Int[Array, ""] | None,
 ) -> tuple[Gradients, dict[str, Float[Array, ""]]]:
-    """The gradient of `distributional_update`, and metrics.
+    """Differentiate the projection's loss, as in C51 and QR-DQN, averaged over a batch.
 
-    'clipped' is the mass of targets outside of the support of a categorical projection.
+    The target is the distribution of r + γ Z, with Z of the target network at the action whose
+    mean is highest in s': by the online network if `double`, else by the target network. Returns
+    metrics as well; 'clipped' is the mass of targets outside of a categorical support.
     """
     prior = learner.prior
 
@@ -172,48 +141,23 @@ def draw_mask(key: PRNGKeyArray, count: int, probability: Number) -> Bool[Array,
     return jax.random.bernoulli(key, probability, (count,))
 
 
-def td_update(
-    learner: Learner,
-    batch: Batch,
-    clock: Clock,
-    settings: Settings,
-    hyper: Any,
-    *,
-    masks: Bool[Array, "B M"],
-    prior_scale: Number = 0.0,
-    double: bool,
-    huber_width: float,
-    available: Int[Array, ""] | None,
-) -> tuple[Learner, Update]:
-    """One step of Adam on the TD errors of all members, as in DQN and bootstrapped DQN.
-
-    The target of member m is r + γ Q̃_m(s', a'_m), with Q̃_m its target network and a'_m greedy by
-    its online network if `double`, else by Q̃_m.
-    """
-    inputs = encode(learner.shared, batch.transitions, online_next=double)
-    gradients = td_gradient(
-        learner, inputs, batch.weights, masks, hyper.gamma, prior_scale, double, huber_width,
-        available,
-    )  # fmt: skip
-    learner = optimizer_step(learner, inputs, gradients, clock, settings, hyper.learning_rate)
-    return learner, Update(priorities=gradients.losses, metrics={"loss": gradients.loss})
-
-
 def td_gradient(
     learner: Learner,
     inputs: Inputs,
     weights: Float[Array, " B"],
     masks: Bool[Array, "B M"],
+    *,
     gamma: Number,
-    prior_scale: Number,
+    prior_scale: Number = 0.0,
     double: bool,
     huber_width: float,
     available: Int[Array, ""] | None,
 ) -> Gradients:
-    """The gradient of the sum of all members' losses, ½ δ² or Huber's, averaged over a batch.
+    """Differentiate the sum of all members' TD losses, ½ δ² or Huber's, averaged over a batch.
 
-    Being a sum, it gives every member the gradient that it would have alone. A member learns only
-    from the transitions of its mask.
+    The target of member m is r + γ Q̃_m(s', a'_m), with Q̃_m its target network and a'_m greedy by
+    its online network if `double`, else by Q̃_m. A member learns only from the transitions of its
+    mask. Being a sum, the loss gives every member the gradient that it would have alone.
     """
     params, prior, transitions = learner.params, learner.prior, inputs.transitions
     successor = batch_values(learner.target_params, prior, inputs.target_next_obs, prior_scale)

@@ -1,12 +1,14 @@
-"""Adam as an `optax.GradientTransformation` that also takes the gradient of a table by its rows.
+"""Adam as an `optax.GradientTransformation`, for two measured reasons not `optax.adam`.
 
-`optax.adam` needs a dense gradient. A batch touches at most 128 rows of a deep-sea table, which may
-have 5,050; added into Adam's moments row by row, an update of BDQN+P takes 5.8 ms instead of 8.5 ms
-on a CPU (2,500 rows, docs/performance.md). On dense gradients this is `optax.adam` up to rounding,
-which tests check; the bias corrections are reciprocals that multiply, where optax divides.
+- The gradient of a table may be given by its rows. A batch touches at most 128 rows of a deep-sea
+  table, which may have 5,050. Added into Adam's moments row by row, an update of BDQN+P takes 5.8
+  instead of 8.5 ms on a CPU (2,500 rows, docs/performance.md).
+- Bias corrections are reciprocals that multiply, where optax divides every moment. An update of
+  PE-DQN on deep sea takes 27 instead of 38 ms (size 50) and 13.8 instead of 14.8 ms (size 10), on
+  two busy CPU cores with jax 0.10.2.
+
+Up to rounding it is equal to `optax.adam`, which tests check.
 """
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,29 +73,15 @@ def _average(moment: Array, gradient: Array, order: int) -> Array:
 
 
 def clip_by_global_norm(gradients: PyTree, max_norm: float) -> PyTree:
-    """Scale gradients together so that their global norm is at most `max_norm`; 0 for any norm.
+    """Scale gradients together so that their global norm is at most `max_norm`; 0 for no clipping.
 
-    As `optax.clip_by_global_norm`, for gradients of tables by rows as well.
+    Gradients of tables by rows become dense.
     """
     if not max_norm:
         return gradients
-
-    def vector(gradient: Array | RowGradient) -> Array:
-        if not isinstance(gradient, RowGradient):
-            return gradient.ravel()
-        merged = gradient.merge()
-        there = (merged.rows < merged.height)[None, :, None]
-        return jnp.where(there, merged.values, 0.0).ravel()
-
-    def scale(gradient: Array | RowGradient) -> Array | RowGradient:
-        if isinstance(gradient, RowGradient):
-            return gradient.map(lambda values: factor * values)
-        return factor * gradient
-
-    def is_rows(x: Any) -> bool:
-        return isinstance(x, RowGradient)
-
-    vectors = jax.tree.leaves(jax.tree.map(vector, gradients, is_leaf=is_rows))
-    norm = jnp.linalg.norm(jnp.concatenate(vectors))
-    factor = jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-12))
-    return jax.tree.map(scale, gradients, is_leaf=is_rows)
+    gradients = jax.tree.map(
+        lambda gradient: gradient.dense() if isinstance(gradient, RowGradient) else gradient,
+        gradients,
+        is_leaf=lambda x: isinstance(x, RowGradient),
+    )
+    return optax.clip_by_global_norm(max_norm).update(gradients, optax.EmptyState())[0]

@@ -261,8 +261,8 @@ class PEDQN:
         if config.backup == "mixture":
             chosen = [at_action(mixture(successors), greedy)] * len(successors)
         else:  # "independent": each member's own distribution at its own greedy action
-            means = jax.vmap(jax.vmap(mean))(online.members)
-            own = jnp.argmax(mask_unavailable(means, available), axis=-1)
+            means = [jax.vmap(mean)(Atoms(*member)) for member in zip(*online.members, strict=True)]
+            own = [jnp.argmax(mask_unavailable(m, available)) for m in means]
             chosen = [at_action(z, action) for z, action in zip(successors, own, strict=True)]
         discount = hyper.gamma * transition.discount
         value_targets = [bootstrap(transition.reward, discount, z) for z in chosen]

@@ -95,19 +95,17 @@ class Statistic(base.GreedyAgent):
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on the projection's loss; the target's action is greedy by the mean."""
+        transitions = batch.transitions
         if self.config.reward_free:
-            nothing = jnp.zeros_like(batch.transitions.reward)
-            batch = batch._replace(transitions=batch.transitions._replace(reward=nothing))
-        return models.distributional_update(
-            self._projection(hyper),
-            learner,
-            batch,
-            clock,
-            self.config,
-            hyper,
-            prior_scale=hyper.prior_scale,
-            available=self.spec.available,
-        )
+            transitions = transitions._replace(reward=jnp.zeros_like(transitions.reward))
+        inputs = learning.encode(learner.shared, transitions)
+        gradients, metrics = models.distributional_gradient(
+            self._projection(hyper), learner, inputs, batch.weights, gamma=hyper.gamma,
+            prior_scale=hyper.prior_scale, available=self.spec.available,
+        )  # fmt: skip
+        rate = hyper.learning_rate
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
+        return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and as its bonus the statistic, NaN for a point mass that has none."""

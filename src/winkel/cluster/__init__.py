@@ -1,1 +1,1 @@
-"""Sweeps beyond one process: a manifest of shards, which any scheduler may run anywhere."""
+"""Run a sweep in shards: by hand, on a Ray cluster, or as a job array of SLURM."""

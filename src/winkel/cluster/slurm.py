@@ -1,15 +1,15 @@
-"""A manifest as a job array of SLURM: a script that a person can read and edit."""
+"""Write a manifest as a job array of SLURM: a script to read and edit."""
 
 import shlex
 from pathlib import Path
 
-from winkel.cluster.manifest import Manifest
-from winkel.cluster.progress import SHARDS
-from winkel.cluster.shard import STOPPED
+from winkel.cluster.shards import SHARDS, Manifest
 from winkel.errors import InputError
 
+STOPPED = 75
+"""Exit status (EX_TEMPFAIL) of a shard that was stopped by a signal and can continue."""
 WARNING = 120
-"""Seconds before the time limit that SLURM's signal comes; a chunk and checkpoints must fit."""
+"""Seconds between SLURM's signal and the time limit, enough for a chunk and checkpoints."""
 
 _SCRIPT = """\
 #!/bin/bash
@@ -20,7 +20,7 @@ _SCRIPT = """\
 #SBATCH --time=24:00:00
 #SBATCH --cpus-per-task={cpus}
 {gpus}\
-# After preemption or the loss of a node SLURM starts the shard again, and it goes on.
+# After preemption or the loss of a node SLURM starts the shard again, from its checkpoints.
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output={logs}
@@ -33,8 +33,8 @@ winkel=({python} -m winkel)
 "${{winkel[@]}}" shard "$manifest" "$SLURM_ARRAY_TASK_ID" &
 shard=$!
 
-# Either signal has the shard write checkpoints and end with status {stopped}. Only the warning asks
-# for another turn here: after TERM SLURM knows whether the job was preempted or cancelled.
+# On either signal the shard writes checkpoints and ends with status {stopped}. Only after USR1 does
+# this script requeue the job: after TERM, SLURM itself knows whether it was preempted or cancelled.
 warned=no
 trap 'warned=yes; kill -USR1 "$shard" 2>/dev/null' USR1
 trap 'kill -TERM "$shard" 2>/dev/null' TERM
@@ -46,7 +46,7 @@ while kill -0 "$shard" 2>/dev/null; do wait "$shard"; status=$?; done
 if [ "$status" -ne 0 ] && [ "$warned" = yes ]; then
   scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
-# 0: all its runs have ended; {stopped}: stopped, can go on; 2: the last line of the log says why.
+# 0: all runs have ended; {stopped}: stopped, can continue; 2: the log's last line says why.
 exit "$status"
 """
 
@@ -54,7 +54,7 @@ exit "$status"
 def write_script(
     script: Path, manifest: Manifest, path: Path, python: str, cpus: float, gpus: float
 ) -> None:
-    """Write the job array of a manifest at a path; shards log beside it."""
+    """Write the job array for the manifest at `path`; shards write their logs beside it."""
     for name, count in (("--cpus-per-shard", cpus), ("--gpus-per-shard", gpus)):
         if count != int(count):
             raise InputError(f"need {name} to be a whole number for SLURM, got {count:g}")
@@ -73,7 +73,7 @@ def write_script(
         stopped=STOPPED,
     )
     try:
-        (out / SHARDS).mkdir(parents=True, exist_ok=True)  # SLURM makes no folder for logs
+        (out / SHARDS).mkdir(parents=True, exist_ok=True)  # SLURM does not create it
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(text)
         script.chmod(0o755)

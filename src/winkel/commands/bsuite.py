@@ -7,10 +7,10 @@ from typing import Literal
 
 import tyro
 
+from winkel.analysis.export import export_bsuite
+from winkel.analysis.scores import score_runs, score_tags, shortfalls
 from winkel.commands.terminal import say
-from winkel.experiments.export import export_bsuite
-from winkel.experiments.score import score_runs, score_tags, shortfalls
-from winkel.runs.folder import find_runs, load_run
+from winkel.runs.record import find_runs, load_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Export:
 
     def run(self) -> None:
         """Write the files and count them."""
-        exported = export_bsuite(self.runs, self.out, overwrite=self.overwrite)
-        say(f"wrote {len(exported.written)} files to {self.out}")
-        for folder in exported.skipped:
+        written, skipped = export_bsuite(self.runs, self.out, overwrite=self.overwrite)
+        say(f"wrote {len(written)} files to {self.out}")
+        for folder in skipped:
             say(f"skipped {folder}: not one of bsuite's 468 settings, or no episode ended")

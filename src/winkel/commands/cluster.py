@@ -1,70 +1,39 @@
-"""`winkel sweep` beyond this process: plans, Ray, SLURM."""
+"""`winkel sweep` with --plan-only or --cluster: write a manifest, run it on Ray or SLURM."""
 
 import dataclasses
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
-from winkel.cluster import manifest as manifests
-from winkel.cluster.manifest import MANIFEST, Manifest, planned
-from winkel.cluster.on_ray import Ended, Resources, connected, run_on_ray
-from winkel.cluster.shard import sweeping
+from winkel.cluster.ray import Resources, connect, run_on_ray
+from winkel.cluster.shards import MANIFEST, SHARDS, Manifest, hold_lock, lock_folder
 from winkel.cluster.slurm import write_script
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
 from winkel.errors import InputError
-from winkel.runs.session import Options, Status
-from winkel.runs.sweep import Sweep, grouped
+from winkel.files import write_text
+from winkel.runs.recorder import Status
+from winkel.runs.sweep import remaining_groups
 
 
-class Wanted(NamedTuple):
-    """A sweep to be cut into shards, as the command line has it."""
-
-    sweep: Sweep
-    options: Options
-    out: Path
-    resume: bool
-    lanes: int | None
-    shard_runs: int | None
-    most: int | None
-    deterministic: bool
-    mnist_dir: Path | None
-
-
-def plan(wanted: Wanted) -> Manifest:
-    """Write the manifest into the results folder, unless another sweep works there."""
-    manifest = _planned(wanted)
-    with sweeping(wanted.out, manifest):
-        _write(manifest, wanted)
-    return manifest
-
-
-def _planned(wanted: Wanted) -> Manifest:
-    return planned(
-        wanted.sweep,
-        wanted.options,
-        wanted.lanes,
-        wanted.shard_runs,
-        wanted.deterministic,
-        wanted.mnist_dir,
-        wanted.most,
-    )
-
-
-def _write(manifest: Manifest, wanted: Wanted) -> None:
-    path = wanted.out / MANIFEST
-    if path.exists() and not wanted.resume and manifests.read(path).id != manifest.id:
+def write_manifest(manifest: Manifest, out: Path, resume: bool) -> None:
+    """Write the manifest into the results folder, and print what it holds."""
+    path, text = out / MANIFEST, manifest.to_json()
+    is_new = not path.exists() or path.read_text() != text
+    if is_new and path.exists() and not resume:
         raise InputError(
             f"{path} is of another sweep; replace it with --resume, or choose another --out"
         )
-    _, ended = grouped(
-        wanted.sweep, wanted.out, wanted.options, wanted.mnist_dir, wanted.resume, write=False
-    )
-    manifest.write(path)
+    sweep, options, mnist_dir = manifest.sweep, manifest.options, manifest.mnist_dir
+    folder = None if mnist_dir is None else Path(mnist_dir)
+    _, ended = remaining_groups(sweep, out, options, folder, resume, write=False)
+    if is_new:
+        with lock_folder(out):
+            write_text(path, text)
     sizes = [len(shard.runs) for shard in manifest.shards]
     lanes = sorted({shard.lanes for shard in manifest.shards})
     say(
@@ -75,77 +44,69 @@ def _write(manifest: Manifest, wanted: Wanted) -> None:
     say(f"manifest: {path}")
 
 
-def submit_by_slurm(manifest: Manifest, out: Path, script: Path, cpus: float, gpus: float) -> None:
-    """Write the job array, and say how to submit it."""
+def write_job_array(manifest: Manifest, out: Path, script: Path, cpus: float, gpus: float) -> None:
+    """Write the job array for SLURM, and print how to submit it."""
     write_script(script, manifest, out / MANIFEST, sys.executable, cpus, gpus)
     say(f"script: {script}; read it, then: sbatch {script}")
 
 
 def run_with_ray(
-    wanted: Callable[[float], Wanted],
+    plan: Callable[[float], Manifest],
+    out: Path,
+    resume: bool,
     address: str | None,
     gpus: float | None,
     resources: Resources,
 ) -> None:
-    """Run all shards on a cluster, and show how they stand."""
+    """Run all shards on a Ray cluster with a display.
+
+    Args:
+        plan: returns the manifest for a number of GPUs of a shard.
+        out: the results folder.
+        resume: whether the folder may have runs.
+        address: of the cluster; None to start one on this machine.
+        gpus: of a shard; None for 1 where the cluster has any, else 0.
+        resources: the other resources of a shard.
+    """
     if gpus is not None:
         resources = dataclasses.replace(resources, gpus=gpus)
-    with connected(address) as ray:
+    with connect(address) as ray:
         if gpus is None and ray.cluster_resources().get("GPU"):
             resources = dataclasses.replace(resources, gpus=1.0)
-        _check_room(ray, resources)
-        jax.config.update("jax_platforms", "cpu")  # GPUs are for workers
-        chosen = wanted(resources.gpus)
-        manifest = _planned(chosen)
-        with sweeping(chosen.out, manifest):
-            _write(manifest, chosen)
-            begin = time.perf_counter()
-            with _Board(manifest) as board:
-                show, tell = board.update, board.display.say
-                ended = run_on_ray(ray, manifest, chosen.out, resources, show, tell)
-    counts = [sum(column) for column in zip(*(shard[:3] for shard in ended.values()), strict=True)]
+        _check_fits(ray, resources)
+        jax.config.update("jax_platforms", "cpu")  # GPUs are for the workers
+        manifest = plan(resources.gpus)
+        write_manifest(manifest, out, resume)
+        begin = time.perf_counter()
+        with (
+            hold_lock(out / SHARDS / "driver.lock", "winkel sweep --cluster ray"),
+            Display(f"{manifest.num_runs} runs") as display,
+        ):
+
+            def show(ended: set[int], by_shard: dict[int, list[Status]]) -> None:
+                done = float(sum(len(manifest.shards[number].runs) for number in ended))
+                for number in by_shard.keys() - ended:
+                    done += sum(status.progress for status in by_shard[number])
+                statuses = [status for found in by_shard.values() for status in found]
+                statuses.sort(key=lambda status: status.state != "running")
+                title = f"{len(ended)}/{len(manifest.shards)} shards"
+                display.show(title, min(done / manifest.num_runs, 1.0), statuses)
+
+            counts = run_on_ray(ray, manifest, out, resources, show, display.say)
     say(
         f"finished {counts[0]}, failed {counts[1]}, found finished {counts[2]}; "
         f"{time.perf_counter() - begin:,.0f} s"
     )
-    say(f"runs: {chosen.out}")
+    say(f"runs: {out}")
 
 
-def _check_room(ray: Any, resources: Resources) -> None:
-    """Raise where no node has what a shard takes: it would wait for ever."""
+def _check_fits(ray: Any, resources: Resources) -> None:
+    """Raise if no node has the resources of a shard: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(
-        node.get("CPU", 0) >= resources.cpus and node.get("GPU", 0) >= resources.gpus
-        for node in nodes
-    ):
-        most = max((node.get("CPU", 0), node.get("GPU", 0)) for node in nodes)
+    sizes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
+    if not any(cpus >= resources.cpus and gpus >= resources.gpus for cpus, gpus in sizes):
+        cpus, gpus = max(sizes)
         raise InputError(
             f"need a node with {resources.cpus:g} CPUs and {resources.gpus:g} GPUs for a shard; "
-            f"the largest has {most[0]:g} and {most[1]:g}"
+            f"the largest has {cpus:g} and {gpus:g}"
         )
-
-
-class _Board:
-    """One bar over all shards, with the runs that are under way below."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self.manifest = manifest
-        self.display = Display(f"{manifest.num_runs} runs")
-        self.updates: dict[int, list[Status]] = {}
-
-    def __enter__(self) -> "_Board":
-        self.display.__enter__()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.display.__exit__(*exception)
-
-    def update(self, ended: dict[int, Ended], told: dict[int, list[Status]]) -> None:
-        """Show how far the sweep is, by runs."""
-        self.updates |= {number: statuses for number, statuses in told.items() if statuses}
-        done = float(sum(len(self.manifest.shards[number].runs) for number in ended))
-        done += sum(status.progress for statuses in told.values() for status in statuses)
-        seen = [status for statuses in self.updates.values() for status in statuses]
-        seen.sort(key=lambda status: status.state != "running")
-        title = f"{len(ended)}/{len(self.manifest.shards)} shards"
-        self.display.show(title, min(done / self.manifest.num_runs, 1.0), seen)

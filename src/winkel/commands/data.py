@@ -7,8 +7,7 @@ from typing import Literal
 import tyro
 
 from winkel.commands.terminal import say
-from winkel.envs.bsuite.mnist_data import mnist_directory
-from winkel.envs.bsuite.mnist_fetch import fetch_mnist
+from winkel.envs.bsuite.mnist_data import fetch_mnist, mnist_directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,5 +22,5 @@ class Data:
     def run(self) -> None:
         """Fetch, verify, and print the folder."""
         directory = mnist_directory(self.mnist_dir)
-        source = fetch_mnist(directory, progress=say)
-        say(f"MNIST is in {directory} ({source})")
+        fetch_mnist(directory, progress=say)
+        say(f"MNIST is in {directory}")

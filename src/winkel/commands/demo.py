@@ -1,16 +1,17 @@
-"""`winkel demo`: the main job, small enough to watch."""
+"""`winkel demo`: train PE-DQN on a small deep sea, and draw what it learned."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from winkel.commands.inspect import distribution_arrays, draw, heatmap_arrays, observation_at
+from winkel.commands.inspect import draw
 from winkel.commands.terminal import console, say
-from winkel.commands.train import Display, summarise
-from winkel.envs.registry import make
+from winkel.commands.train import Display, print_summary
+from winkel.figures.heatmaps import snapshot_arrays
 from winkel.files import ensure_folder
-from winkel.runs.session import Options
+from winkel.play.inspection import inspection_arrays
+from winkel.runs.spec import Options
 from winkel.runs.train import train
 
 ENV = "deep_sea/0"
@@ -18,21 +19,21 @@ ENV = "deep_sea/0"
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """PE-DQN finds the treasure of deep sea 10, live: one way of 2¹⁰, and no hint of it."""
+    """Train PE-DQN on deep sea of size 10, where one path of 2¹⁰ reaches the goal."""
 
     out: Path = Path("demo")
-    """Folder for everything that is written; runs of an earlier demo there are gone on with."""
+    """Folder for runs and pictures; runs of an earlier demo there are continued."""
     seeds: int = 2
-    """Runs side by side."""
+    """Number of runs."""
     episodes: int = 600
-    """Episodes of each; the bonus fades over all of them."""
+    """Episodes of each run; β decays over all of them."""
 
     def run(self) -> None:
-        """Train, draw what the first run believed over time, say what came out."""
+        """Train, draw the estimates of one run over time, print the results."""
         ensure_folder(self.out)
         console.rule("[bold]winkel[/] demo: PE-DQN explores deep sea", align="left")
-        say("A diver falls ten rows; only ten right moves in a row reach the treasure, and each")
-        say("costs a little. Two models that disagree wherever they have not been lead the way.")
+        say("Only ten right moves in a row reach the goal of deep sea, and each costs a little.")
+        say("PE-DQN explores where the return distributions of its two models differ.")
         with Display(f"pe_dqn in {ENV}") as display:
             training = train(
                 ENV,
@@ -45,19 +46,16 @@ class Demo:
                 notice=display.say,
                 beta_decay=1.0,
             )
-        summarise(training)
+        print_summary(training)
         found = [run.episodes["treasure"].any() for run in training.runs]
         solved = [run.episodes["treasure"][-50:].mean() >= 0.9 for run in training.runs]
-        say(f"goal found: {sum(found)} of {len(found)} seeds")
+        say(f"goal reached: {sum(found)} of {len(found)} seeds")
         say(f"solved (9 of 10 of the last 50 episodes): {sum(solved)} of {len(solved)} seeds")
         best = training.runs[int(np.argmax(found))]
-        task = make(ENV)
-        obs = observation_at(task, "start")
+        grids = snapshot_arrays(ENV, best.snapshots)
         pictures = (
-            draw("heatmaps", heatmap_arrays(best, task), self.out, ("png", "pdf")),
-            draw(
-                "inspect", distribution_arrays(best, best.estimates(obs), obs), self.out, ("png",)
-            ),
+            draw("heatmaps", grids, self.out, ("png", "pdf")),
+            draw("inspect", inspection_arrays(best, np.array(0)), self.out, ("png",)),
         )
         for files in pictures:
             say(f"picture: {files[1]}")

@@ -1,71 +1,25 @@
-"""`winkel figure`: compute or collect from runs, save and draw."""
+"""`winkel figure`: compute arrays or collect them from runs, save and draw."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import tyro
-from rich.progress import Progress
 
 from winkel.commands.terminal import progress_bar, say
 from winkel.errors import InputError
-from winkel.experiments.collect import COLLECTORS
-from winkel.experiments.iteration import IterationConfig, iteration
-from winkel.experiments.operator import operator
-from winkel.experiments.toy import ToyConfig, toy
-from winkel.figures import FIGURES, RUN_FIGURES, style
-from winkel.files import ensure_folder, load_all, load_arrays, save_arrays
+from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
+from winkel.files import ensure_folder, load_all, save_arrays
 from winkel.runs.results import read_results
 
 Format = Literal["png", "pdf", "svg"]
-ComputedName = Literal["toy", "operator", "iteration"]
-CollectedName = Literal[
-    "radar",
-    "scores",
-    "learning-curves",
-    "regret",
-    "statistics",
-    "coverage",
-    "ensemble-size",
-    "heatmaps",
-    "vizdoom",
-]
-FigureName = ComputedName | CollectedName
+if TYPE_CHECKING:
+    FigureName = str
+else:
+    FigureName = Literal[tuple(FIGURES)]
 CURVES = ("learning-curves", "vizdoom")
-"""Figures over time, in which a run that goes on has a place."""
-
-
-def _compute_toy(progress: Progress) -> dict[str, np.ndarray]:
-    tasks = {
-        name: progress.add_task(f"fit the {name} model", total=None)
-        for name in ("categorical", "quantile")
-    }
-    return toy(
-        ToyConfig(),
-        lambda name, done, total: progress.update(tasks[name], completed=done, total=total),
-    )
-
-
-def _compute_operator(progress: Progress) -> dict[str, np.ndarray]:
-    task = progress.add_task("apply the operator", total=1)
-    results = operator()
-    progress.update(task, completed=1)
-    return results
-
-
-def _compute_iteration(progress: Progress) -> dict[str, np.ndarray]:
-    config = IterationConfig()
-    task = progress.add_task("value and bonus iteration", total=config.iterations)
-    return iteration(
-        config,
-        lambda k, distance: progress.update(
-            task, completed=k, description=f"value iteration, last step {distance:.1e}"
-        ),
-    )
-
-
-COMPUTE = {"toy": _compute_toy, "operator": _compute_operator, "iteration": _compute_iteration}
+"""Figures over time, which can show a run that has not ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +45,24 @@ class Figure:
 
     def run(self) -> None:
         """Write the files and name them."""
+        self._check()
+        ensure_folder(self.out)
+        written = []
+        if self.data is not None:
+            arrays = load_all(self.data)
+        else:
+            arrays = self._make_arrays()
+            written.append(self.out / f"{self.name}.npz")
+            save_arrays(written[0], arrays)
+        for note in arrays.get("notes", ()):
+            say(f"note: {note}")
+        with style.paper_style():
+            figure = FIGURES[self.name].draw(arrays)
+            written += style.save(figure, self.out / self.name, self.formats)
+        for path in written:
+            say(f"wrote {path}")
+
+    def _check(self) -> None:
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
         if self.unfinished and self.name not in CURVES:
@@ -100,55 +72,28 @@ class Figure:
             )
         if self.unfinished and self.runs is None:
             raise InputError(f"need a folder of runs for --unfinished, got none for {self.name}")
-        written = make_figure(
-            self.name, self.out, self.data, self.formats, self.runs, unfinished=self.unfinished
-        )
-        for path in written:
-            say(f"wrote {path}")
+        if self.runs is not None and self.data is not None:
+            raise InputError(
+                f"need a folder of runs or --data, got both, {self.runs} and {self.data}"
+            )
+        if self.runs is not None and self.name in COMPUTED:
+            raise InputError(f"{self.name} is computed and needs no runs, got {self.runs}")
+        if self.runs is None and self.data is None and self.name in COLLECTED:
+            raise InputError(f"need a folder of runs: winkel figure {self.name} RUNS")
 
+    def _make_arrays(self) -> dict[str, np.ndarray]:
+        if self.runs is not None:
+            results = read_results(self.runs, unfinished=self.unfinished)
+            try:
+                return FIGURES[self.name].collect(results)
+            except InputError as error:
+                raise InputError(f"{error} in {self.runs}") from error
+        with progress_bar() as bar:
+            tasks: dict[str, int] = {}
 
-def make_figure(
-    name: FigureName,
-    out: Path,
-    data: Path | None,
-    formats: tuple[Format, ...],
-    runs: Path | None = None,
-    *,
-    unfinished: bool = False,
-) -> list[Path]:
-    """Compute, collect or load, then save and draw one figure; the files written."""
-    figure = FIGURES.get(name) or RUN_FIGURES[name]
-    _check_source(name, data, runs)
-    ensure_folder(out)
-    written = []
-    if data is None:
-        results = _results(name, runs, unfinished)
-        written.append(out / f"{name}.npz")
-        save_arrays(written[0], results)
-    else:
-        results = load_all(data) | load_arrays(data, figure.NEEDS)
-    for note in results.get("notes", ()):
-        say(f"note: {note}")
-    with style.paper_style():
-        return written + style.save(figure.draw(results), out / name, formats)
+            def progress(description: str, done: int, total: int) -> None:
+                if description not in tasks:
+                    tasks[description] = bar.add_task(description, total=total)
+                bar.update(tasks[description], completed=done)  # type: ignore[arg-type]
 
-
-def _check_source(name: str, data: Path | None, runs: Path | None) -> None:
-    """Where a figure's data come from is one thing, and one that it has."""
-    if runs is not None and data is not None:
-        raise InputError(f"need a folder of runs or --data, got both, {runs} and {data}")
-    if runs is not None and name in COMPUTE:
-        raise InputError(f"{name} is computed and needs no runs, got {runs}")
-    if runs is None and data is None and name in COLLECTORS:
-        raise InputError(f"need a folder of runs: winkel figure {name} RUNS")
-
-
-def _results(name: str, runs: Path | None, unfinished: bool) -> dict[str, np.ndarray]:
-    if runs is None:
-        with progress_bar() as progress:
-            return COMPUTE[name](progress)
-    found = read_results(runs, unfinished=unfinished)
-    try:
-        return COLLECTORS[name](found)
-    except InputError as error:
-        raise InputError(f"{error} in {runs}") from error
+            return FIGURES[self.name].compute(progress)

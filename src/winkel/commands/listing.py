@@ -1,4 +1,4 @@
-"""`winkel list`: what can be named."""
+"""`winkel list`: names that commands take."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ SIMULATORS = {
 
 @dataclass(frozen=True, kw_only=True)
 class List:
-    """List what can be named on the command line."""
+    """List the names that commands take."""
 
     what: tyro.conf.Positional[Literal["envs", "agents", "presets", "projections", "figures"]]
     """Which table."""
@@ -46,7 +46,7 @@ class List:
             return
         entries = PROJECTIONS if self.what == "projections" else FIGURES
         for name, entry in entries.items():
-            say(f"{name:12} {_summary(entry)}")
+            say(f"{name:15} {_summary(entry)}")
 
 
 def _list_agents() -> None:

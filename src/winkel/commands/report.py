@@ -1,4 +1,4 @@
-"""`winkel report`: one page about runs, for readers who doubt them."""
+"""`winkel report`: write a page that checks the paper's claims against runs."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Report:
     """Folder for the page, index.html; one that is there is replaced."""
 
     def run(self) -> None:
-        """Write the page and say where it is, and how the claims stand."""
-        page, judged = write_report(self.runs, self.out)
+        """Write the page; print where it is and the verdicts on the claims."""
+        page, assessments = write_report(self.runs, self.out)
         say(f"wrote {page}")
-        counts = Counter(found.verdict for found in judged)
+        counts = Counter(found.verdict for found in assessments)
         say("claims: " + ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())))

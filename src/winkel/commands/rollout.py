@@ -1,22 +1,17 @@
-"""`winkel rollout`: any policy on any environment."""
+"""`winkel rollout`: run a fixed policy in an environment."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import jax
-import numpy as np
 import tyro
 
 from winkel.commands.terminal import progress_bar, say
 from winkel.envs import make, make_batch
-from winkel.envs.registry import TaskBatch
-from winkel.errors import InputError
+from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
-from winkel.runs.folder import Run, run_folder, save_run
+from winkel.runs.record import RunRecord, save_run
 from winkel.runs.rollout import frames, make_policy, rollout
-from winkel.version import __version__
+from winkel.runs.spec import run_folder, versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +25,16 @@ class Rollout:
     episodes: int = 100
     """Episodes of each setting."""
     seed: int = 0
-    """Seed of the policy and of what the environment draws."""
+    """Seed of the policy and of the environment."""
     out: Path | None = None
-    """Keep the runs in this folder, for `winkel score` and `winkel export bsuite`."""
+    """Folder to keep the runs in, for `winkel score` and `winkel export bsuite`."""
     show: bool = False
     """Print one episode as text instead."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files; else WINKEL_MNIST, else the cache of `winkel data mnist`."""
 
     def run(self) -> None:
-        """Roll out, summarise, save."""
+        """Run the policy, print a line for each setting, save the episodes."""
         if self.show:
             task = make(self.env, self.mnist_dir)
             for caption, picture in frames(task, make_policy(self.policy, task.env), self.seed):
@@ -47,37 +42,44 @@ class Rollout:
             return
         batch = make_batch(self.env, self.mnist_dir)
         policy = make_policy(self.policy, batch.env)
-        if self.episodes < 1:
-            raise InputError(f"need --episodes of at least 1, got {self.episodes}")
-        folders = self._folders(batch)
+        require_integer("--episodes", self.episodes, at_least=1)
+        folders = self._folders(batch.ids)
         with progress_bar() as bar:
             shown = bar.add_task(f"{self.env}, {self.policy}", total=self.episodes)
-            records = rollout(
+            tables = rollout(
                 batch,
                 policy,
                 self.episodes,
                 self.seed,
                 lambda done: bar.update(shown, completed=done),
             )
-        for task_id, episodes in zip(batch.ids, records, strict=True):
+        for task_id, episodes in zip(batch.ids, tables, strict=True):
             returns, lengths = episodes["return"], episodes["length"]
             say(
                 f"{task_id:32} return {returns.mean():9.3f} ± {returns.std():.3f}   "
                 f"length {lengths.mean():8.1f}"
             )
         for folder, task_id, setting, episodes in zip(
-            folders, batch.ids, batch.settings, records, strict=False
+            folders, batch.ids, batch.settings, tables, strict=False
         ):
-            save_run(folder, Run(config=self._config(task_id, setting), episodes=episodes))
+            config = {
+                "env": task_id,
+                "agent": self._agent,
+                "seed": self.seed,
+                "setting": dict(setting),
+                "episodes": self.episodes,
+                "versions": versions(),
+            }
+            save_run(folder, RunRecord(config, episodes))
         if folders:
             say(f"kept {len(folders)} runs in {self.out}")
 
-    def _folders(self, batch: TaskBatch) -> list[Path]:
-        """Where to keep the runs; refuses to replace any, before the work and not after."""
+    def _folders(self, ids: tuple[str, ...]) -> list[Path]:
+        """Where to keep the runs; raises if one is there already."""
         if self.out is None:
             return []
         ensure_folder(self.out)
-        folders = [run_folder(self.out, task_id, self._agent, self.seed) for task_id in batch.ids]
+        folders = [run_folder(self.out, task_id, self._agent, self.seed) for task_id in ids]
         for folder in folders:
             if folder.exists():
                 raise InputError(f"{folder} exists; choose another --out or --seed")
@@ -86,13 +88,3 @@ class Rollout:
     @property
     def _agent(self) -> str:
         return self.policy.replace(":", "-")
-
-    def _config(self, task_id: str, setting: Mapping[str, int | float]) -> dict[str, Any]:
-        return {
-            "env": task_id,
-            "agent": self._agent,
-            "seed": self.seed,
-            "setting": dict(setting),
-            "episodes": self.episodes,
-            "versions": {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__},
-        }

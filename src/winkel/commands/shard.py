@@ -1,52 +1,71 @@
-"""`winkel shard`: one shard of a sweep, wherever this is."""
+"""`winkel shard`: run one shard of a sweep."""
 
+import contextlib
+import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
-from winkel.cluster import manifest as manifests
-from winkel.cluster.shard import STOPPED, Stopped, run_shard, stopping_at_signals
-from winkel.commands.backend import make_deterministic
+from winkel.cluster.shards import read_manifest, run_shard
+from winkel.cluster.slurm import STOPPED
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
-from winkel.runs.session import Status
-from winkel.runs.sweep import Group
+from winkel.runs.deterministic import make_deterministic
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCommand:
-    """Run one shard of a sweep, into the folder of its manifest; again to go on with it.
+    """Run one shard of a sweep into the folder of its manifest; run it again to continue it.
 
-    SIGTERM and SIGUSR1 have it write checkpoints and end with status 75.
+    On SIGTERM, SIGUSR1 or Ctrl-C, write checkpoints and exit with status 75.
     """
 
     manifest: tyro.conf.Positional[Path]
-    """What `winkel sweep … --plan-only` has written."""
+    """Manifest that `winkel sweep … --plan-only` has written."""
     number: tyro.conf.Positional[int]
-    """Of the shard, from 0 on."""
+    """Number of the shard, from 0."""
 
     def run(self) -> None:
-        """Run what is left of it, and count."""
-        manifest = manifests.read(self.manifest)
+        """Run what is left of the shard."""
+        manifest = read_manifest(self.manifest)
         shard = manifest.shard(self.number)
         if manifest.deterministic:
             make_deterministic()
         say(f"shard {self.number}: {len(shard.runs)} runs, {shard.group}, {shard.lanes} lanes")
         try:
-            with stopping_at_signals(), Display(f"shard {self.number}") as display:
-
-                def show(_: Group, statuses: list[Status]) -> None:
-                    display.update(statuses)
-
-                outcome = run_shard(manifest, self.number, self.manifest.parent, show, display.say)
-        except Stopped as stopped:
-            print(  # noqa: T201
-                f"winkel: stopped by {stopped}; run the shard again to go on", file=sys.stderr
-            )
+            with stop_at_signals(), Display(f"shard {self.number}") as display:
+                outcome = run_shard(
+                    manifest, self.number, self.manifest.parent, display.update, display.say
+                )
+        except KeyboardInterrupt:
+            print("winkel: stopped; run the shard again to continue", file=sys.stderr)  # noqa: T201
             raise SystemExit(STOPPED) from None
         say(
             f"finished {outcome.finished}, failed {outcome.failed}, found ended {outcome.found}; "
             f"{outcome.seconds:,.0f} s"
         )
+
+
+@contextlib.contextmanager
+def stop_at_signals() -> Iterator[None]:
+    """Make the first SIGTERM or SIGUSR1 act like Ctrl-C, which stops after a chunk of steps.
+
+    A shell starts background jobs with SIGINT ignored; here it is handled again.
+    """
+
+    def stop(*_: Any) -> None:
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+        signal.raise_signal(signal.SIGINT)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,32 +1,36 @@
-"""`winkel sweep`: an experiment of the paper, all its settings, agents and seeds."""
+"""`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
-import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import jax
 import tyro
+from rich.table import Table
 
 from winkel.agents import VARIANTS
-from winkel.cluster.on_ray import Resources
-from winkel.cluster.shard import sweeping
-from winkel.commands.backend import make_deterministic
-from winkel.commands.cluster import Wanted, plan, run_with_ray, submit_by_slurm
-from winkel.commands.sweep_display import Board, estimate, print_costs
-from winkel.commands.terminal import say
+from winkel.cluster.ray import Resources
+from winkel.cluster.shards import Manifest, lock_folder, plan_manifest
+from winkel.commands.cluster import run_with_ray, write_job_array, write_manifest
+from winkel.commands.terminal import console, say
+from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
-from winkel.runs.ledger import GroupCost, Outcome
-from winkel.runs.session import Options
-from winkel.runs.spec import parse_shared_overrides
+from winkel.runs.configure import parse_fields
+from winkel.runs.deterministic import make_deterministic
+from winkel.runs.recorder import Status
+from winkel.runs.spec import Options
 from winkel.runs.sweep import (
-    MOST_LANES,
+    MAX_LANES,
     Group,
+    Outcome,
     Sweep,
     bsuite_envs,
+    choose_lanes,
     deep_sea_envs,
-    grouped,
+    measure_speed,
+    remaining_groups,
     run_sweep,
     write_log,
 )
@@ -47,11 +51,11 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 """Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
 LANE_UNIT = 8
-"""Lanes that a program shrinks by on an accelerator; fewer than that are hardly faster."""
+"""On an accelerator, lanes shrink to a multiple of this number."""
 CHUNK_ON_ACCELERATOR = 200
-"""Steps between two looks at the lanes, during which the accelerator has nothing to do."""
+"""Steps between two reports to the host, during which the accelerator waits."""
 CHUNKS_LOGGED = 5
-"""On an accelerator, chunks of a run for each line of its metrics."""
+"""On an accelerator, chunks of a run between two lines of its metrics."""
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -61,60 +65,57 @@ class SweepCommand:
     """Run an experiment of the paper. Any field of the agents is an option: --hidden 64."""
 
     kind: tyro.conf.Positional[Literal["bsuite", "deep-sea", "statistics"]]
-    """bsuite: its settings; deep-sea: sizes; statistics: section 5.1, the moments on deep sea."""
+    """bsuite: its settings; deep-sea: several sizes; statistics: the moments of section 5.1."""
     agents: tuple[str, ...] = ()
     """Names from `winkel list agents`; pe_dqn by default, all moments for statistics."""
     seeds: int | None = None
-    """How many, from FIRST_SEED on; 1 by default."""
+    """Number of seeds, from FIRST_SEED on; 1 by default."""
     first_seed: int = 0
     """The lowest seed."""
     experiments: tuple[str, ...] = ()
     """For bsuite: only these of its 23 experiments."""
     sizes: tuple[int, ...] = ()
-    """For deep-sea and statistics: sizes of the sea; 10 by default."""
+    """For deep-sea and statistics: sizes of deep sea; 10 by default."""
     episodes: int | None = None
     """Horizon of every run; bsuite's own by default."""
     until: int | None = None
-    """Stop every run after so many episodes, although schedules go by the horizon."""
+    """Stop every run after so many episodes; schedules still use the full horizon."""
     paper: bool = False
-    """The paper's agents, sizes, seeds and episodes, where not given."""
+    """Use the paper's agents, sizes, seeds and episodes if they are not given."""
     out: Path = Path("runs")
     """Folder for the runs."""
     resume: bool = False
-    """Go on: finished runs are not repeated, begun ones are continued."""
+    """Continue: finished runs are not repeated, begun ones are continued."""
     dry_run: bool = False
-    """Run nothing; say how many runs, programs and updates there are, and how long it may take."""
+    """Run nothing; print the numbers of runs, programs and updates, and an estimate of the time."""
     lanes: int | None = None
-    """Runs side by side; by default on an accelerator 256 or as many as there is memory for, on a
-    CPU 8."""
+    """Runs side by side; by default 8 on a CPU, elsewhere 256 or as many as fit into memory."""
     pack: Flag = False
-    """For bsuite: settings of different experiments share a program, padded; the default on an
-    accelerator."""
+    """For bsuite: pad settings of different experiments to one shape, so that they share a
+    program; the default on an accelerator."""
     no_pack: Flag = False
-    """Only settings of one experiment share a program; the default on a CPU."""
+    """Let only settings of one experiment share a program; the default on a CPU."""
     shrink: Flag = False
-    """When enough lanes are idle, go on in a program of fewer; the default on an accelerator, but
-    for --deterministic."""
+    """Continue in fewer lanes if enough are idle; the default on an accelerator, except with
+    --deterministic."""
     no_shrink: Flag = False
-    """Leave idle lanes as they are; the default on a CPU, where runs are then the same bit by bit
-    alone and in company."""
+    """Keep idle lanes; the default on a CPU."""
     rest: Flag = False
-    """When β has fallen to 0 in all lanes, stop learning the bonus, which then changes nothing but
-    what `winkel inspect` shows; with PE-DQN's kernels. The default for bsuite on an accelerator,
-    but for --deterministic."""
+    """Stop learning PE-DQN's bonus once β is 0, which changes only what `winkel inspect` shows of
+    it; with PE-DQN's kernels. The default for bsuite on an accelerator, except with
+    --deterministic."""
     no_rest: Flag = False
     """Learn the bonus to the end; the default for everything else."""
     deterministic: bool = False
-    """Have a GPU give the same bits each time, more slowly; a CPU does so anyway."""
+    """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
     evaluate_every: int | None = None
     """Episodes between greedy evaluations; none by default, 200 with --paper."""
     checkpoint_seconds: float = 300.0
-    """Time between checkpoints of unfinished runs."""
+    """Least time between checkpoints."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
     devices: int | None = None
-    """Devices of this machine that lanes are spread over; all by default, those of a shard with
-    --cluster."""
+    """Number of local devices; all by default, those of a shard with --cluster."""
     plan_only: bool = False
     """Run nothing; write OUT/manifest.json, the shards of which `winkel shard` runs anywhere."""
     cluster: Literal["ray", "slurm"] | None = None
@@ -124,36 +125,36 @@ class SweepCommand:
     script: Path | None = None
     """File for SLURM's job array."""
     shard_runs: int | None = None
-    """Most runs of a shard; as many as it has lanes by default. Fewer are lanes too, if those are
-    not given."""
+    """Most runs of a shard; as many as it has lanes by default. It also limits the lanes."""
     cpus_per_shard: float = 1.0
     """CPUs that a shard takes."""
     gpus_per_shard: float | None = None
-    """GPUs that a shard takes, or a part of one; by default 1 where there are any, else 0."""
+    """GPUs that a shard takes, or a part of one; by default 1 if there are any, else 0."""
     retries: int = 10
     """How often Ray tries a shard again whose worker or node is lost."""
     fields: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self) -> None:
-        """Run what is not there yet, and count."""
-        self._check_where()
-        if self.lanes is not None:
-            require_integer("lanes", self.lanes, at_least=1)
+        """Run here or on a cluster, or plan it."""
+        self._check_options()
         if self.cluster == "ray":
             resources = Resources(cpus=self.cpus_per_shard, retries=self.retries)
-            run_with_ray(self._wanted, self.address, self.gpus_per_shard, resources)
+            run_with_ray(
+                self._plan, self.out, self.resume, self.address, self.gpus_per_shard, resources
+            )
         elif self.cluster == "slurm" or self.plan_only:
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
-            manifest = plan(self._wanted(gpus))
+            manifest = self._plan(gpus)
+            write_manifest(manifest, self.out, self.resume)
             if self.script is not None:
-                submit_by_slurm(manifest, self.out, self.script, self.cpus_per_shard, gpus)
+                write_job_array(manifest, self.out, self.script, self.cpus_per_shard, gpus)
         else:
             self._run_here()
 
-    def _check_where(self) -> None:
-        """Raise where options do not go together."""
+    def _check_options(self) -> None:
+        """Raise if options exclude each other."""
         here = self.cluster is None and not self.plan_only
         if (self.cluster == "slurm") != (self.script is not None):
             raise InputError("need --cluster slurm and --script FILE together, got one of them")
@@ -169,100 +170,76 @@ class SweepCommand:
             raise InputError("need --dry-run without --cluster and --plan-only, got both")
         if self.plan_only and self.cluster == "ray":
             raise InputError("need --plan-only without --cluster ray, got both")
+        if self.lanes is not None:
+            require_integer("lanes", self.lanes, at_least=1)
 
     def _run_here(self) -> None:
         if self.deterministic:
             make_deterministic()
-        accelerated = jax.default_backend() != "cpu"
         devices = jax.local_device_count() if self.devices is None else self.devices
-        make_mesh(devices)  # raises where there are not so many
-        sweep, options = self._settled(accelerated, devices)
+        make_mesh(devices)  # raises if there are fewer
+        sweep, options = self._choose(jax.default_backend() != "cpu", devices)
         if self.dry_run:
-            self._count(sweep, options, dry=True)
+            groups, _ = self._remaining(sweep, options)
+            _print_estimate(groups, self.lanes)
             return
-        with sweeping(self.out):
-            self._sweep_here(sweep, options)
+        with lock_folder(self.out):
+            groups, ended = self._remaining(sweep, options)
+            if groups:
+                with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
+                    show, log = partial(_show, display, groups), partial(write_log, self.out, sweep)
+                    outcome = run_sweep(groups, ended, self.out, self.lanes, show, display.say, log)
+                _print_costs(outcome)
         say(f"runs: {self.out}")
 
-    def _count(
-        self, sweep: Sweep, options: Options, dry: bool
-    ) -> tuple[list[Group], Counter[str], int]:
-        groups, ended = grouped(
-            sweep, self.out, options, self.mnist_dir, self.resume, write=not dry
+    def _remaining(self, sweep: Sweep, options: Options) -> tuple[list[Group], Counter[str]]:
+        groups, ended = remaining_groups(
+            sweep, self.out, options, self.mnist_dir, self.resume, write=not self.dry_run
         )
-        todo = sum(len(group.runs) for group in groups)
-        say(f"{todo + ended.total()} runs in {len(groups)} programs")
+        count = sum(len(group.runs) for group in groups) + ended.total()
+        say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
-        if dry:
-            estimate(groups, self.lanes, options)
-        return groups, ended, todo
+        return groups, ended
 
-    def _sweep_here(self, sweep: Sweep, options: Options) -> None:
-        groups, ended, todo = self._count(sweep, options, dry=False)
-        if not groups:
-            return
-        with Board(groups, todo) as board:
-            begin, costs = time.perf_counter(), list[GroupCost]()
-            show, tell = board.update, board.display.say
-            try:
-                outcome = run_sweep(groups, ended, self.out, options, self.lanes, show, tell, costs)
-            except BaseException:
-                seconds = time.perf_counter() - begin
-                spent = Outcome(0, 0, ended.total(), seconds, tuple(costs))
-                write_log(self.out, sweep, spent, status="interrupted")
-                raise
-        write_log(self.out, sweep, outcome)
-        print_costs(outcome)
-        say(
-            f"finished {outcome.finished}, failed {outcome.failed}, found finished "
-            f"{outcome.found}; {outcome.seconds:,.0f} s"
-        )
-
-    def _settled(self, accelerated: bool, devices: int) -> tuple[Sweep, Options]:
-        """What to run and how, where it will be: on accelerators or not."""
-        packed = _chosen("pack", self.pack, self.no_pack, accelerated and self.kind == "bsuite")
-        shrinks = _chosen(
-            "shrink", self.shrink, self.no_shrink, accelerated and not self.deterministic
-        )
-        rests = _chosen("rest", self.rest, self.no_rest, shrinks and self.kind == "bsuite")
-        if packed and self.kind != "bsuite":
+    def _choose(self, accelerated: bool, devices: int) -> tuple[Sweep, Options]:
+        """What to run and how, by whether there is an accelerator."""
+        fast, bsuite = accelerated and not self.deterministic, self.kind == "bsuite"
+        packed = _choose_flag("pack", self.pack, self.no_pack, accelerated and bsuite)
+        shrinks = _choose_flag("shrink", self.shrink, self.no_shrink, fast)
+        freezes = _choose_flag("rest", self.rest, self.no_rest, shrinks and bsuite)
+        if packed and not bsuite:
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
+        every = 200 if self.paper and self.evaluate_every is None else self.evaluate_every
         options = Options(
-            evaluate_every=self._evaluate_every,
+            evaluate_every=every,
             checkpoint_seconds=self.checkpoint_seconds,
             chunk_steps=CHUNK_ON_ACCELERATOR if accelerated else 100,
             log_every=CHUNKS_LOGGED if accelerated else 1,
             shrink=LANE_UNIT if shrinks else None,
-            rest=rests,
-            ahead=accelerated,
+            freeze_bonus=freezes,
+            compile_in_background=accelerated,
             devices=devices,
         )
         return self._sweep(packed), options
 
-    def _wanted(self, gpus: float) -> Wanted:
-        """The same as shards, each with so many GPUs."""
+    def _plan(self, gpus: float) -> Manifest:
+        """Split the sweep into shards with so many GPUs each."""
         devices = max(int(gpus), 1) if self.devices is None else self.devices
-        sweep, options = self._settled(gpus > 0, devices)
-        return Wanted(
-            sweep=sweep,
-            options=options,
-            out=self.out,
-            resume=self.resume,
+        sweep, options = self._choose(gpus > 0, devices)
+        return plan_manifest(
+            sweep,
+            options,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
-            most=MOST_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
             deterministic=self.deterministic,
             mnist_dir=self.mnist_dir,
+            max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
         )
-
-    @property
-    def _evaluate_every(self) -> int | None:
-        return 200 if self.paper and self.evaluate_every is None else self.evaluate_every
 
     def _sweep(self, packed: bool) -> Sweep:
         preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
-        agents = self.agents or preset.get("agents", default_agents)
+        agents = tuple(self.agents or preset.get("agents", default_agents))
         wanted = preset.get("seeds", 1) if self.seeds is None else self.seeds
         seeds = require_integer("seeds", wanted, at_least=1)
         first = require_integer("first_seed", self.first_seed, at_least=0)
@@ -278,17 +255,64 @@ class SweepCommand:
             envs = deep_sea_envs(self.sizes or preset.get("sizes", (10,)))
         return Sweep(
             envs=envs,
-            agents=tuple(agents),
+            agents=agents,
             seeds=tuple(range(first, first + seeds)),
             episodes=self.episodes or preset.get("episodes"),
             until=self.until,
             padded=self.kind == "bsuite",
             packed=packed,
-            fields=parse_shared_overrides(tuple(agents), list(self.fields)),
+            fields=parse_fields(agents, self.fields),
         )
 
 
-def _chosen(name: str, yes: bool, no: bool, default: bool) -> bool:
+def _choose_flag(name: str, yes: bool, no: bool, default: bool) -> bool:
     if yes and no:
         raise InputError(f"need one of --{name} and --no-{name}, got both")
     return yes or (default and not no)
+
+
+def _show(display: Display, groups: list[Group], number: int, statuses: list[Status]) -> None:
+    """Show the share of all runs that is done, and the running runs of one group."""
+    sizes = [len(group.runs) for group in groups]
+    share = (sum(sizes[:number]) + sum(status.progress for status in statuses)) / sum(sizes)
+    running = [status for status in statuses if status.state == "running"]
+    title = f"{groups[number].name}: {len(statuses) - len(running)}/{len(statuses)}"
+    display.show(title, share, running or statuses)
+
+
+def _print_costs(outcome: Outcome) -> None:
+    """Print where the time went, by group and by experiment."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("group")
+    for name in ("runs", "lanes", "updates", "seconds", "updates/s", "compiled", "s compiling",
+                 "s on device", "s saving"):  # fmt: skip
+        table.add_column(name, justify="right")
+    for group in outcome.groups:
+        numbers = (
+            *(group.runs, group.lanes, group.total, group.seconds, group.rate),
+            *(group.programs, group.compiling, group.device, group.saving),
+        )
+        table.add_row(group.name, *(f"{number:,.0f}" for number in numbers))
+    console.print(table)
+    updates = outcome.updates_by_experiment()
+    say("updates: " + ", ".join(f"{name} {count:,}" for name, count in updates.items()))
+    row = outcome.row()
+    say(f"compiled {row['programs']} programs in {row['compiling']:,.0f} s")
+    say(
+        f"finished {outcome.finished}, failed {outcome.failed}, found finished "
+        f"{outcome.found}; {outcome.seconds:,.0f} s"
+    )
+
+
+def _print_estimate(groups: list[Group], lanes: int | None) -> None:
+    """Print the size of a sweep, and its time from a chunk of the largest group."""
+    if not groups:
+        return
+    largest = max(groups, key=lambda group: len(group.runs))
+    rate, compiling = measure_speed(largest, lanes)
+    runs = [run for group in groups for run in group.runs]
+    episodes, most = sum(int(r.end.episodes) for r in runs), sum(r.max_steps or 0 for r in runs)
+    say(f"{episodes:,} episodes, at most {most:,} updates")
+    count = choose_lanes(largest, lanes)
+    say(f"{largest.name}: {rate:,.0f} updates/s with {count} lanes, {compiling:.0f} s to compile")
+    say(f"at that rate at most {(most / rate + compiling * len(groups)) / 3600:.1f} hours")

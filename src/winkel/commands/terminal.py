@@ -1,4 +1,4 @@
-"""What all commands print with."""
+"""The terminal that all commands print to."""
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -7,12 +7,12 @@ console = Console()
 
 
 def say(text: str) -> None:
-    """A line as it is: no colours, no wrapping."""
+    """Print a line without colours and wrapping."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def progress_bar() -> Progress:
-    """A bar with counts and the time left."""
+    """Make a progress bar with counts and the time left."""
     return Progress(
         TextColumn("{task.description:38}"),
         BarColumn(),

@@ -1,7 +1,7 @@
-"""`winkel train`: an agent in an environment, live."""
+"""`winkel train`: train an agent and show its progress."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,23 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from winkel.commands.backend import make_deterministic
 from winkel.commands.terminal import console, say
-from winkel.errors import InputError
-from winkel.runs.folder import run_folder
+from winkel.errors import InputError, require_integer
+from winkel.runs.configure import parse_fields
+from winkel.runs.deterministic import make_deterministic
 from winkel.runs.metrics import Mirror, tensorboard, wandb
-from winkel.runs.session import Options, Status
-from winkel.runs.spec import parse_overrides
-from winkel.runs.train import train
-from winkel.runs.trained import Training
+from winkel.runs.recorder import RECENT, Status
+from winkel.runs.spec import Options
+from winkel.runs.train import Training, train
 
-MOST_ROWS = 12
+MAX_ROWS = 12
 REFRESH = 0.25
-"""Seconds between two pictures; drawing more of them would keep the accelerator waiting."""
+"""Seconds between two drawings of the display, during which the accelerator would wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train an agent. Any field of it is an option: --num-atoms 51 --learning-rate 1e-3."""
+    """Train an agent. Any field of the agent is an option: --num-atoms 51 --learning-rate 1e-3."""
 
     env: tyro.conf.Positional[str]
     """An id: deep_sea/0, deep_sea:size=30, catch_noise/3; or a simulator: gym:CartPole-v1,
@@ -37,7 +36,7 @@ class Train:
     agent: str = "pe_dqn"
     """A name from `winkel list agents`."""
     seeds: int = 1
-    """How many runs, with seeds FIRST_SEED, FIRST_SEED + 1, …"""
+    """Number of runs, with seeds FIRST_SEED, FIRST_SEED + 1, …"""
     first_seed: int = 0
     """The lowest seed."""
     episodes: int | None = None
@@ -45,22 +44,22 @@ class Train:
     steps: int | None = None
     """Horizon in steps."""
     frames: int | None = None
-    """The same, as one says of pictures."""
+    """Same as --steps."""
     num_envs: int | None = None
-    """Environments of each run, for simulators; 1, or 32 in VizDoom, by default."""
+    """Environments of each run, for simulators; 1 by default, 32 in VizDoom."""
     workers: int | None = None
-    """Processes that simulators run in; by the number of CPUs by default, 0: none."""
+    """Processes that simulators run in; by the number of CPUs by default, 0 for none."""
     preset: str | None = None
     """Settings by name: vizdoom, vizdoom-official (the default in VizDoom), or one that `winkel
     search apply` wrote."""
     until: int | None = None
-    """Stop after so many episodes, although schedules (such as of β) go by the horizon."""
+    """Stop after so many episodes; schedules still use the full horizon."""
     out: Path = Path("runs")
     """Folder for the runs."""
     label: str | None = None
-    """What the agent is called there, if not by its name."""
+    """The agent's name in that folder, if not its own."""
     resume: bool = False
-    """Go on with what is there."""
+    """Continue the runs that are there."""
     lanes: int | None = None
     """Runs side by side; the others wait."""
     evaluate_every: int | None = None
@@ -68,11 +67,11 @@ class Train:
     evaluation_episodes: int = 1
     """Greedy episodes of an evaluation."""
     checkpoint_seconds: float = 60.0
-    """Time between checkpoints."""
+    """Least time between checkpoints."""
     chunk_steps: int = 100
-    """Steps between two looks at the lanes."""
+    """Steps between two reports to the host."""
     deterministic: bool = False
-    """Have a GPU give the same bits each time, more slowly; a CPU does so anyway."""
+    """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
     tensorboard: bool = False
     """Also write TensorBoard's files, into each run's folder."""
     wandb: str | None = None
@@ -82,16 +81,14 @@ class Train:
     fields: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self) -> None:
-        """Train, show it, sum it up."""
-        if self.seeds < 1 or self.first_seed < 0:
-            raise InputError(
-                f"need --seeds >= 1 from >= 0, got {self.seeds} from {self.first_seed}"
-            )
-        if self.deterministic:
-            make_deterministic()
+        """Train, show progress, print a summary."""
+        require_integer("--seeds", self.seeds, at_least=1)
+        require_integer("--first-seed", self.first_seed, at_least=0)
         if self.steps is not None and self.frames is not None:
             raise InputError(f"need --steps or --frames, got {self.steps} and {self.frames}")
-        overrides = parse_overrides(self.agent, list(self.fields))
+        if self.deterministic:
+            make_deterministic()
+        fields = parse_fields([self.agent], self.fields)
         with Display(f"{self.agent} in {self.env}") as display:
             training = train(
                 self.env,
@@ -114,17 +111,16 @@ class Train:
                     checkpoint_seconds=self.checkpoint_seconds,
                     chunk_steps=self.chunk_steps,
                 ),
-                mirrors=self._mirrors,
+                mirrors=self._make_mirrors,
                 progress=display.update,
                 notice=display.say,
-                **overrides,
+                **fields,
             )
-        summarise(training)
-        for trained in training.runs:
-            config = trained.config
-            say(f"run: {run_folder(self.out, config['env'], config['agent'], config['seed'])}")
+        print_summary(training)
+        for run in training.runs:
+            say(f"run: {run.folder}")
 
-    def _mirrors(self, config: dict[str, Any], folder: Path) -> tuple[Mirror, ...]:
+    def _make_mirrors(self, config: dict[str, Any], folder: Path) -> tuple[Mirror, ...]:
         made: list[Mirror] = []
         if self.tensorboard:
             made.append(tensorboard(folder / "tensorboard"))
@@ -134,18 +130,11 @@ class Train:
         return tuple(made)
 
 
-@dataclass
 class Display:
-    """A live table of runs under one bar for all of them."""
+    """A live table of runs under one progress bar for all of them."""
 
-    title: str
-    _bar: Progress = field(init=False)
-    _live: Live = field(init=False)
-    _begin: float = field(init=False, default=0.0)
-    _updates: int = field(init=False, default=0)
-    _shown: float = field(init=False, default=-1.0)
-
-    def __enter__(self) -> "Display":
+    def __init__(self, title: str) -> None:
+        self.title = title
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -154,8 +143,12 @@ class Display:
             TextColumn("{task.fields[speed]}"),
             console=console,
         )
-        self._task = self._bar.add_task(f"{self.title}: compiling", total=1.0, speed="")
+        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
         self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
+        self._start: tuple[float, int] | None = None
+        self._drawn = -REFRESH
+
+    def __enter__(self) -> "Display":
         self._live.__enter__()
         return self
 
@@ -163,76 +156,64 @@ class Display:
         self._live.__exit__(*exception)
 
     def say(self, text: str) -> None:
-        """A line above the display."""
+        """Print a line above the display."""
         self._live.console.print(text, highlight=False, markup=False)
 
     def update(self, statuses: list[Status]) -> None:
-        """Show how the runs stand."""
+        """Show the status of all runs."""
         share = float(np.mean([status.progress for status in statuses]))
         self.show(self.title, share, statuses)
 
     def show(self, title: str, share: float, statuses: list[Status]) -> None:
-        """Show a title, what share is done, and some runs."""
-        if share < 1.0 and time.monotonic() - self._shown < REFRESH:
+        """Show a title, the share that is done, and some runs."""
+        now = time.monotonic()
+        if share < 1.0 and now - self._drawn < REFRESH:
             return
-        self._shown = time.monotonic()
+        self._drawn = now
         updates = sum(status.updates for status in statuses)
-        if not self._begin:
-            self._begin, self._updates = time.monotonic(), updates
-        elapsed = time.monotonic() - self._begin
-        speed = f"{(updates - self._updates) / elapsed:,.0f} updates/s" if elapsed > 1 else ""
+        begin, before = self._start = self._start or (now, updates)
+        speed = f"{(updates - before) / (now - begin):,.0f} updates/s" if now - begin > 1 else ""
         self._bar.update(self._task, completed=share, description=title, speed=speed)
-        self._live.update(Group(self._bar, _table(statuses)))
+        self._live.update(Group(self._bar, _status_table(statuses)))
 
 
-def _table(statuses: list[Status]) -> Table:
+def _status_table(statuses: list[Status]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("seed", "episodes", "steps", "return (last 50)"):
-        table.add_column(name, justify="right")
-    countable = any(status.seen is not None for status in statuses)
+    columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
+    countable = any(status.visited is not None for status in statuses)
     if countable:
-        table.add_column("state-actions seen", justify="right")
-        table.add_column("goal first found", justify="right")
+        columns += ["state-actions visited", "goal first reached"]
+    for name in columns:
+        table.add_column(name, justify="right")
     table.add_column("")
-    for status in statuses[:MOST_ROWS]:
-        cells = [
-            str(status.seed),
-            f"{status.num_episodes:,}",
-            f"{status.env_steps:,}",
-            f"{status.recent_return:.3f}",
-        ]
+    for status in statuses[:MAX_ROWS]:
+        counts = (str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}")
+        cells = [*counts, f"{status.recent_return:.3f}"]
         if countable:
-            cells.append("" if status.seen is None else f"{status.seen:.0%}")
-            cells.append("" if status.found is None else f"episode {status.found}")
+            cells.append("" if status.visited is None else f"{status.visited:.0%}")
+            cells.append("" if status.goal_episode is None else f"episode {status.goal_episode}")
         table.add_row(*cells, "" if status.state == "running" else status.state)
-    if len(statuses) > MOST_ROWS:
-        table.add_row(f"and {len(statuses) - MOST_ROWS} more")
+    if len(statuses) > MAX_ROWS:
+        table.add_row(f"and {len(statuses) - MAX_ROWS} more")
     return table
 
 
-def summarise(training: Training) -> None:
-    """A table of what the runs ended with."""
+def print_summary(training: Training) -> None:
+    """Print a table of the runs' results."""
     table = Table(title="Summary", title_justify="left")
-    for name in ("seed", "episodes", "steps", "mean return", "return (last 50)"):
-        table.add_column(name, justify="right")
+    columns = ["seed", "episodes", "steps", "mean return", f"return (last {RECENT})"]
     countable = "treasure" in training.runs[0].episodes
-    if countable:
-        table.add_column("goal first found", justify="right")
-        table.add_column("bad episodes", justify="right")
+    for name in columns + ["goal first reached", "bad episodes"] * countable:
+        table.add_column(name, justify="right")
     table.add_column("status")
     for run in training.runs:
-        rows = run.episodes
-        returns = rows.get("return", np.zeros(0))
-        cells = [
-            str(run.config["seed"]),
-            f"{len(returns):,}",
-            f"{int(rows['length'].sum()) if len(returns) else 0:,}",
-            f"{returns.mean():.3f}" if len(returns) else "",
-            f"{returns[-50:].mean():.3f}" if len(returns) else "",
-        ]
+        returns = run.episodes.get("return", np.zeros(0))
+        means = [f"{part.mean():.3f}" if len(part) else "" for part in (returns, returns[-RECENT:])]
+        steps = int(np.sum(run.episodes.get("length", 0)))
+        cells = [str(run.config["seed"]), f"{len(returns):,}", f"{steps:,}", *means]
         if countable:
-            found = np.flatnonzero(rows["treasure"])
-            cells.append(f"episode {found[0] + 1}" if len(found) else "not found")
-            cells.append(f"{int(rows['bad'].sum()):,}")
+            goals = np.flatnonzero(run.episodes["treasure"])
+            cells.append(f"episode {goals[0] + 1}" if len(goals) else "never")
+            cells.append(f"{int(run.episodes['bad'].sum()):,}")
         table.add_row(*cells, run.config.get("status", "unfinished"))
     console.print(table)

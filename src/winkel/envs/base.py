@@ -16,22 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError
-from winkel.types import Dense, EnvStep, Observation, OneHot
-
-__all__ = [
-    "Dense",
-    "EnvState",
-    "Environment",
-    "Observation",
-    "OneHot",
-    "Outcome",
-    "check_action",
-    "countdown_table",
-    "draw_track",
-    "outcome",
-    "time_table",
-]
-
+from winkel.types import EnvStep, Observation
 
 _SHADES = " .:-=+*#%@"
 
@@ -72,7 +57,7 @@ class Environment(eqx.Module):
     @property
     @abstractmethod
     def observation(self) -> Observation:
-        """What observations look like."""
+        """Form of observations."""
 
     @property
     @abstractmethod

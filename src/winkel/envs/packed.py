@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.envs.base import Dense, Environment, Outcome
+from winkel.envs.base import Environment, Outcome
 from winkel.errors import InputError
-from winkel.types import AnyArray
+from winkel.types import AnyArray, Dense
 
 
 class PackedParams(NamedTuple):

@@ -153,12 +153,6 @@ def _task(
     )
 
 
-def longest_episode(task_id: str) -> int:
-    """Return `CompiledTask.longest_episode` by id."""
-    experiment, setting = parse(task_id)
-    return FAMILIES[experiment.family].longest_episode(setting)
-
-
 def _parse_official(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     experiment, setting = parse(task_id)
     if task_id not in experiment.ids:

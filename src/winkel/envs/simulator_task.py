@@ -37,7 +37,7 @@ class Rewards(NamedTuple):
     final: tuple[float, float]
 
     def return_range(self, gamma: float) -> tuple[float, float]:
-        """Return the range of returns if rewards within an episode came at every step.
+        """Return the range of returns as if rewards within an episode were paid at every step.
 
         `UNKNOWN` if all rewards were 0.
         """
@@ -51,10 +51,6 @@ class Rewards(NamedTuple):
             return UNKNOWN
         margin = MARGIN * (high - low)
         return low - margin * (low < 0.0), high + margin * (high > 0.0)
-
-    def support(self, gamma: float) -> tuple[float, float]:
-        """Old name of `return_range`."""
-        return self.return_range(gamma)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,11 +100,6 @@ class SimulatorTask(Task):
                 f"need z_min and z_max, the range of returns in {self.id}, got neither"
             )
         return self.rewards.return_range(gamma)
-
-    @property
-    def shows(self) -> tuple[tuple[int, ...], str]:
-        """Old name of the first two of `layout`."""
-        return self.layout[:2]
 
     def pool(self, seeds: list[int], notice: Callable[[str], None]) -> Pool:
         """Start an environment for each seed."""

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.envs.base import Environment, Observation, Outcome
-from winkel.types import AnyArray
+from winkel.envs.base import Environment, Outcome
+from winkel.types import AnyArray, Observation
 
 
 class PerturbedParams(NamedTuple):

@@ -1,15 +1,19 @@
-"""Figures: one file each. A figure reads named arrays and knows nothing of how they came about."""
+"""Figures, one file each: what it needs, how its arrays are made, how it is drawn, its title.
+
+A module has `SHAPES` (names of arrays and of their axes), `draw(arrays)`, and either `compute` or
+`collect(results)`, which makes the arrays from runs, with seeds as the unit, and says in `notes`
+what is missing, censored or unequal. `collect` raises `InputError` if there is nothing to show.
+"""
+
+from types import ModuleType
 
 from winkel.figures import (
     coverage,
-    doom_map,
     ensemble_size,
     heatmaps,
-    inspect,
     iteration,
     learning_curves,
     operator,
-    places,
     radar,
     regret,
     scores,
@@ -18,12 +22,10 @@ from winkel.figures import (
     vizdoom,
 )
 
-FIGURES = {"toy": toy, "operator": operator, "iteration": iteration}
-"""Figures whose arrays `winkel figure` computes."""
-
-RUN_FIGURES = {
-    "inspect": inspect,
-    "heatmaps": heatmaps,
+FIGURES: dict[str, ModuleType] = {
+    "toy": toy,
+    "operator": operator,
+    "iteration": iteration,
     "radar": radar,
     "scores": scores,
     "learning-curves": learning_curves,
@@ -31,11 +33,15 @@ RUN_FIGURES = {
     "statistics": statistics_study,
     "coverage": coverage,
     "ensemble-size": ensemble_size,
+    "heatmaps": heatmaps,
     "vizdoom": vizdoom,
 }
-"""Figures of arrays that a trained agent or its run has left, or that are collected from runs."""
+"""Figures of `winkel figure`."""
 
-MAPS = {"map": doom_map, "places": places}
-"""Figures of where the environments of a run have been, with walls or without."""
+COMPUTED = tuple(name for name, figure in FIGURES.items() if hasattr(figure, "compute"))
+"""Figures that need no runs."""
 
-__all__ = ["FIGURES", "MAPS", "RUN_FIGURES"]
+COLLECTED = tuple(name for name in FIGURES if name not in COMPUTED)
+"""Figures made from runs; each has a `TITLE` for the report."""
+
+__all__ = ["COLLECTED", "COMPUTED", "FIGURES"]

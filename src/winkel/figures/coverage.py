@@ -1,10 +1,14 @@
-"""App. B.3: state-actions of deep sea seen over episodes, high is better."""
+"""App. B.3: state-actions of deep sea visited over episodes; high is better."""
 
+import numpy as np
 from matplotlib.figure import Figure
 
-from winkel.figures import lines, shapes, style
+from winkel.analysis.statistics import median_iqr
+from winkel.figures import common, style
 from winkel.files import Arrays
+from winkel.runs.results import Results
 
+TITLE = "Deep sea: state-actions visited (Fig. 7b)"
 SHAPES = {
     "agents": "agents",
     "episodes": "episodes",
@@ -14,37 +18,57 @@ SHAPES = {
     "num_seeds": "agents",
     "size": "",
     "budget": "",
+    "notes": "notes",
 }
-NEEDS = shapes.needs(SHAPES)
+POINTS = 200
+"""Episodes at which coverage is shown, at most."""
 
 _BASELINES = ("dltv", "ids")
 
 
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """Median and quartiles of the share of state-actions visited, [agents, episodes]."""
+    selection = common.deep_sea_runs(
+        results, having=("seen",), agent=lambda name: not name.startswith("statistic")
+    )
+    size, budget = common.keep_one_size(selection)
+    agents = selection.agents()
+    episodes = np.unique(np.linspace(1, budget, min(budget, POINTS)).round().astype(int))
+    shares = common.seed_table(
+        selection.records,
+        agents,
+        common.agent_of,
+        lambda r: common.visited_shares(r)[episodes - 1],
+    )  # [agents, seeds, episodes]
+    return {
+        "agents": common.text(agents),
+        "episodes": episodes,
+        **common.over_seeds(shares.swapaxes(1, 2), median_iqr)._asdict(),
+        "num_seeds": (~np.isnan(shares[..., 0])).sum(axis=-1),
+        "size": np.asarray(size),
+        "budget": np.asarray(budget),
+        "notes": selection.all_notes(),
+    }
+
+
 def draw(results: Arrays) -> Figure:
-    """Medians and quartiles: DLTV and IDS with their variants on the left, all others right."""
-    shapes.check(results, SHAPES)
+    """Draw medians and quartiles: DLTV and IDS with their variants left, all others right."""
+    common.check(results, SHAPES)
     agents = [str(name) for name in results["agents"]]
     order = style.in_order(agents)
     baselines = [i for i in order if agents[i].startswith(_BASELINES)]
-    sides = {
-        "DLTV and IDS": baselines,
-        "other agents": [i for i in order if i not in baselines],
-    }
-    sides = {title: shown for title, shown in sides.items() if shown}
-    figure = style.new_figure(height=2.2, width=style.TEXT_WIDTH if len(sides) > 1 else 3.3)
-    panels = figure.subplots(1, len(sides), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, letter, (title, shown) in zip(panels, "ab", sides.items(), strict=False):
+    sides = {"DLTV and IDS": baselines, "other agents": [i for i in order if i not in baselines]}
+    figure, panels = style.split_panels(sides)
+    for axes, shown in panels:
         for agent in shown:
-            spread = [100 * values for values in lines.spread_of(results, agent)]
-            lines.draw_band(axes, results["episodes"], spread, agents[agent], len(shown))
-        if len(sides) > 1:
-            style.label_panel(axes, letter, title)
+            spread = [100 * values for values in style.spread_at(results, agent)]
+            style.draw_band(axes, results["episodes"], spread, agents[agent], len(shown))
         axes.set_xlabel("episodes")
         axes.set_ylim(0, 102)
-        lines.count_axis(axes)
+        style.count_axis(axes)
         axes.set_xlim(0, float(results["budget"]))
-    panels[0].set_ylabel("state-actions seen [%]")
-    lines.legend_above(figure, [agents[i] for i in order])
+    panels[0][0].set_ylabel("state-actions visited [%]")
+    style.legend_above(figure, [agents[i] for i in order])
     style.write_below(
         figure,
         f"Deep sea of size {int(results['size'])}: medians and interquartile ranges of "

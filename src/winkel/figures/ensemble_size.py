@@ -1,41 +1,90 @@
-"""App. B.3: BDQN+P with different numbers of members beside PE-DQN, low is better."""
+"""App. B.3: BDQN+P with different numbers of members beside PE-DQN; low is better."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.figures import lines, shapes, style
+from winkel.analysis.statistics import median_iqr
+from winkel.errors import InputError
+from winkel.figures import common, style
+from winkel.figures.common import num_episodes, size_of
 from winkel.files import Arrays
+from winkel.runs.results import Results, RunRecord
 
+TITLE = "Deep sea: members of the ensemble (compare Fig. 7a)"
+QUANTITIES = ("first", "regret")
+"""The first episode with treasure, and the number of episodes without it."""
 SHAPES = {
     "quantities": "quantities",
-    "members": "members",
-    "estimate": "quantities members",
-    "low": "quantities members",
-    "high": "quantities members",
-    "seed_values": "quantities members seeds",
-    "reference_estimate": "quantities",
-    "reference_low": "quantities",
-    "reference_high": "quantities",
-    "reference_seed_values": "quantities seeds",
+    "members": "columns",
+    "estimate": "quantities columns",
+    "low": "quantities columns",
+    "high": "quantities columns",
+    "seed_values": "quantities columns seeds",
     "size": "",
     "budget": "",
+    "notes": "notes",
 }
-NEEDS = shapes.needs(SHAPES)
 
-_LOGARITHMIC = 50
-"""The axis is, where the budget is more than so many times the least value."""
-
+_LOGARITHMIC = 50  # a logarithmic axis if the budget exceeds the least value so many times
 _TITLES = {"first": "first episode with treasure", "regret": "episodes without treasure"}
 
 
-def draw(results: Arrays) -> Figure:
-    """Medians and quartiles against the number of members, seeds as small markers; PE-DQN beside.
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """First treasure and regret of BDQN+P by its number of members, and of PE-DQN, in one deep sea.
 
-    What is infinite, as a run that it depends on never found the treasure, stands at the budget
-    with an open marker.
+    Arrays are [quantities, columns]; PE-DQN is the column with 0 members. Infinite as in `regret`.
     """
-    shapes.check(results, SHAPES)
+    selection = common.deep_sea_runs(results, having=("bad",))
+    selection.records = [
+        r for r in selection.records if _members(r) or r.config.get("algorithm") == "pe_dqn"
+    ]
+    found: dict[int, set[int]] = {}
+    for record in selection.records:
+        found.setdefault(size_of(record), set()).add(_members(record))
+    if not any(map(_members, selection.records)):
+        raise InputError("no deep_sea runs of bdqn")
+    # The largest of the sizes with most numbers of members.
+    size = max(found, key=lambda n: (len(found[n] - {0}), n))
+    others = ", ".join(str(n) for n in sorted(found) if n != size)
+    selection.keep(lambda r: size_of(r) == size, f"of size {others}")
+    budget = selection.keep_most(num_episodes, common.describe_budget)
+    selection.keep_first(lambda r: (_members(r), r.config["seed"]), "number of members and seed")
+    columns = sorted(set(map(_members, selection.records)))
+    values = common.seed_table(
+        selection.records,
+        columns,
+        _members,
+        lambda r: (common.first_treasure(r), common.regret_of(r)),
+    )
+    values = np.moveaxis(values, -1, 0)  # [quantities, columns, seeds]
+    names = [f"bdqn with {n} members" if n else "pe_dqn" for n in columns]
+    selection.notes += common.note_unsolved(names, values[1])
+    return {
+        "quantities": common.text(QUANTITIES),
+        "members": np.array(columns),
+        "seed_values": values,
+        **common.over_seeds(values, median_iqr)._asdict(),
+        "size": np.asarray(size),
+        "budget": np.asarray(budget),
+        "notes": selection.all_notes(),
+    }
+
+
+def _members(record: RunRecord) -> int:
+    """The number of members of BDQN+P; 0 for any other agent."""
+    if record.config.get("algorithm") != "bdqn":
+        return 0
+    return int(record.config.get("config", {}).get("num_members", 0))
+
+
+def draw(results: Arrays) -> Figure:
+    """Draw medians and quartiles against the number of members, with PE-DQN beside them.
+
+    Small markers are seeds. What is infinite, because of runs that never found the treasure, is
+    drawn at the budget with an open marker.
+    """
+    common.check(results, SHAPES)
     names = [str(name) for name in results["quantities"]]
     figure = style.new_figure(height=2.05)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
@@ -44,11 +93,9 @@ def draw(results: Arrays) -> Figure:
         style.label_panel(axes, "abcdef"[index], _TITLES.get(name, name))
         axes.set_xlabel("members of BDQN+P")
     panels[0].set_ylabel("episodes")
-    reference = not np.isnan(results["reference_estimate"]).all()
-    shown = ["bdqn", "pe_dqn"] if reference else ["bdqn"]
-    lines.legend_above(figure, shown, markers=True)
-    values = results["seed_values"], results["reference_seed_values"][:, None]
-    seeds = (~np.isnan(np.concatenate(values, axis=1))).sum(axis=-1)
+    shown = ["bdqn", "pe_dqn"] if 0 in results["members"] else ["bdqn"]
+    style.legend_above(figure, shown, markers=True)
+    seeds = (~np.isnan(results["seed_values"])).sum(axis=-1)
     style.write_below(
         figure,
         f"Deep sea of size {int(results['size'])}: medians and interquartile ranges of "
@@ -61,43 +108,28 @@ def draw(results: Arrays) -> Figure:
 
 def _draw_panel(axes: Axes, results: Arrays, index: int) -> None:
     budget, members = float(results["budget"]), results["members"]
-    x = np.arange(len(members), dtype=float)
+    spread, seeds = style.spread_at(results, index), results["seed_values"][index]
+    at_most = [np.minimum(values, budget) for values in spread]
     axes.axhline(budget, color=style.FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
-    at_most = [np.minimum(values, budget) for values in lines.spread_of(results, index)]
-    lines.draw_band(axes, x, at_most, "bdqn")
-    _draw_seeds(axes, x, results["estimate"][index], results["seed_values"][index], budget, "bdqn")
-    labels = [f"{n}" for n in members]
-    estimate, low, high = (
-        results[f"reference_{key}"][index : index + 1] for key in ("estimate", "low", "high")
-    )
-    if not np.isnan(estimate[0]):
-        place, look = np.array([len(members) + 0.2]), style.agent_style("pe_dqn")
-        level = min(float(estimate[0]), budget)
-        axes.axhline(level, color=look.colour, linewidth=0.9, zorder=1)
-        axes.vlines(place, low, np.minimum(high, budget), color=look.colour, linewidth=5, alpha=0.2)
-        seeds = results["reference_seed_values"][index : index + 1]
-        _draw_seeds(axes, place, estimate, seeds, budget, "pe_dqn")
-        x, labels = np.append(x, place), [*labels, look.label]
-    axes.set_xticks(x, labels)
-    axes.set_xlim(-0.5, x[-1] + 0.5)
-    values = np.append(results["seed_values"][index], results["reference_seed_values"][index])
-    least = float(np.nanmin(values))
+    bdqn, pe_dqn = members > 0, members == 0
+    x = np.where(bdqn, np.cumsum(bdqn) - 1.0, bdqn.sum() + 0.2)
+    style.draw_band(axes, x[bdqn], [values[bdqn] for values in at_most], "bdqn")
+    if pe_dqn.any():
+        colour = style.agent_style("pe_dqn").colour
+        axes.axhline(at_most[0][pe_dqn][0], color=colour, linewidth=0.9, zorder=1)
+        low, high = (values[pe_dqn] for values in at_most[1:])
+        axes.vlines(x[pe_dqn], low, high, color=colour, linewidth=5, alpha=0.2)
+    for agent, columns in (("bdqn", bdqn), ("pe_dqn", pe_dqn)):
+        beside = x[columns, None] + np.linspace(0.14, 0.34, seeds.shape[1])
+        small = 1.8 if seeds.shape[1] <= 10 else 1.2
+        style.draw_markers(axes, beside, seeds[columns], budget, agent, size=small)
+        style.draw_markers(axes, x[columns], spread[0][columns], budget, agent, size=4.2)
+    order = np.argsort(x)
+    axes.set_xticks(x[order], [str(n) if n else "PE-DQN" for n in members[order].tolist()])
+    axes.set_xlim(-0.5, x.max() + 0.5)
+    least = float(np.nanmin(seeds))
     if least > 0 and budget / least > _LOGARITHMIC:
         axes.set_yscale("log")
         axes.set_ylim(0.7 * least, 1.3 * budget)
     else:
         axes.set_ylim(0, 1.06 * budget)
-
-
-def _draw_seeds(
-    axes: Axes,
-    x: np.ndarray,
-    estimate: np.ndarray,
-    seeds: np.ndarray,
-    budget: float,
-    agent: str,
-) -> None:
-    """Medians [members], and beside them all seeds [members, seeds]."""
-    places = x[:, None] + np.linspace(0.14, 0.34, seeds.shape[1])
-    lines.draw_open(axes, places, seeds, budget, agent, size=1.8 if seeds.shape[1] <= 10 else 1.2)
-    lines.draw_open(axes, x, estimate, budget, agent, size=4.2)

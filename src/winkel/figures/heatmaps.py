@@ -1,5 +1,6 @@
-"""Deep sea over time: where an agent has been, where its members disagree, where its bonus is."""
+"""Fig. 9: deep sea over time: visits, the disagreement of members, and the bonus, cell by cell."""
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,28 +11,69 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
+from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.figures import style
+from winkel.figures import common, style
 from winkel.files import Arrays
+from winkel.runs.results import Results
 
-NEEDS = {"episode": 1, "visits": 4, "disagreement": 4, "bonus": 4, "size": 0, "right": 2}
+TITLE = "Deep sea: visits, disagreement and bonus (Fig. 9)"
+SHAPES = {
+    "episode": "times",
+    "visits": "times rows columns actions",
+    "disagreement": "times rows columns actions",
+    "bonus": "times rows columns actions",
+    "right": "rows columns",
+    "size": "",
+}
 
 MOST_COLUMNS = 6
-"""Of more snapshots than this, evenly spaced ones are shown, the first and the last among them."""
+"""Snapshots shown at most: evenly spaced ones, with the first and the last."""
 
 LARGEST_SPLIT = 20
-"""Seas up to this size show both actions in each cell; larger ones the higher of the two."""
+"""Largest size at which a cell shows both actions; beyond it, the higher value of the two."""
 
-_BAR_LABEL = 26  # points between a colour bar and its label: one distance for all rows
+_BAR_LABEL = 26  # points between a colour bar and its label
+
+
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """The snapshots of PE-DQN's first run with any, else of any agent's first run, as grids."""
+    records = [r for r in results.records if r.experiment in ("deep_sea", "deep_sea_stochastic")]
+    if not records:
+        raise InputError("no deep_sea runs")
+    records.sort(key=lambda r: r.config["agent"] != "pe_dqn")
+    found = ((r, r.snapshots) for r in records)
+    record, snapshots = next((pair for pair in found if pair[1]), (None, {}))
+    if record is None:
+        raise InputError("no deep_sea runs with snapshots")
+    where = "{agent} in {env}, seed {seed}".format(**record.config)
+    notes = common.text([f"shown: {where}"])
+    return snapshot_arrays(record.config["env"], snapshots) | {"notes": notes}
+
+
+def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
+    """Return the snapshots of a run in deep sea as grids, as `draw` needs them."""
+    task = make(env)
+    right = np.asarray(task.params.right)
+    side = math.isqrt(snapshots["visits"].shape[1])  # a sweep pads to its largest size
+    grids = {
+        name: snapshots[name].reshape(-1, side, side, 2)[:, : len(right), : len(right)]
+        for name in ("visits", "disagreement", "bonus")
+    }
+    return grids | {
+        "episode": snapshots["episodes"],
+        "size": np.asarray(task.setting["size"]),
+        "right": right,
+    }
 
 
 def draw(results: Arrays) -> Figure:
-    """Inverse counts 1 / (1 + visits), disagreement and bonus (rows) over time (columns).
+    """Draw 1 / (1 + visits), disagreement and bonus (rows) over time (columns).
 
     A quantity that is NaN everywhere, such as the bonus of an agent without one, has no row. Only
-    cells that can be reached are drawn: the column is at most the row, and both below `size`. In a
-    cell the left half is the action that moves left, whatever its number is there. A row has one
-    scale at all times; its colours follow the square root, as its ticks show.
+    reachable cells are drawn: the column is at most the row, and both are below `size`. The left
+    half of a cell is the action that moves left, whatever its number. Each row has one scale at all
+    times; colours follow the square root, as the ticks show.
     """
     size = _check(results)
     shown = _snapshots(len(results["episode"]))
@@ -70,38 +112,18 @@ def draw(results: Arrays) -> Figure:
 
 
 def _check(results: Arrays) -> int:
-    """The size of the sea; raises unless the arrays fit together."""
-    visits = results["visits"]
-    if visits.ndim != 4 or visits.shape[1] != visits.shape[2] or visits.shape[3] != 2:
-        raise InputError(f"need visits of [times, N, N, 2 actions], got {list(visits.shape)}")
-    times, side = visits.shape[:2]
-    shapes = {
-        "episode": (times,), "disagreement": visits.shape, "bonus": visits.shape,
-        "size": (), "right": (side, side),
-    }  # fmt: skip
-    for name, shape in shapes.items():
-        if results[name].shape != shape:
-            raise InputError(
-                f"need shape {list(shape)} for {name}, as visits are {list(visits.shape)}, "
-                f"got {list(results[name].shape)}"
-            )
-    if times == 0 or float(results["size"]) not in range(1, side + 1):
+    """Return the size of deep sea; raise unless the arrays fit together."""
+    common.check(results, SHAPES)
+    visits, size = results["visits"], float(results["size"])
+    side = visits.shape[1]
+    if visits.shape[2:] != (side, 2) or size not in range(1, side + 1):
         raise InputError(
-            f"need a snapshot or more and a size from 1 to {side}, got {times} and "
-            f"{results['size']}"
+            f"need visits of [times, N, N, 2 actions] and a size from 1 to N, got "
+            f"{list(visits.shape)} and {size:g}"
         )
-    size = int(results["size"])
-    allowed = {
-        "visits": (np.isfinite(visits) & (visits >= 0), ">= 0"),
-        "disagreement": (~np.isinf(results["disagreement"]), "finite or NaN"),
-        "bonus": (~np.isinf(results["bonus"]), "finite or NaN"),
-        "right": (np.isin(results["right"], (0, 1))[None], "0 or 1"),
-    }
-    for name, (good, rule) in allowed.items():
-        bad = np.argwhere(~good[:, :size, :size])
-        if bad.size:
-            raise InputError(f"need {name} {rule} in all cells, not so in {bad[0, 1:3].tolist()}")
-    return size
+    if (visits < 0).any() or not np.isin(results["right"], (0, 1)).all():
+        raise InputError("need visits >= 0, and 0 or 1 in right, got others")
+    return int(size)
 
 
 def _snapshots(times: int) -> np.ndarray:
@@ -109,8 +131,10 @@ def _snapshots(times: int) -> np.ndarray:
 
 
 def _picture(cells: np.ndarray, right: np.ndarray, size: int, *, split: bool) -> np.ndarray:
-    """One number for each cell [N, N], or left and right side by side [N, 2N]; NaN out of reach."""
-    cells = np.where(np.tri(size, dtype=bool)[..., None], cells[:size, :size], np.nan)
+    """Arrange cells as [N, N], or [N, 2N] with left and right side by side; NaN if unreachable."""
+    cells = cells[:size, :size]
+    shown = np.tri(size, dtype=bool)[..., None] & np.isfinite(cells)
+    cells = np.where(shown, cells, np.nan)
     if not split:
         return np.fmax(cells[..., 0], cells[..., 1])
     rightward = right[:size, :size, None].astype(int)
@@ -121,8 +145,8 @@ def _picture(cells: np.ndarray, right: np.ndarray, size: int, *, split: bool) ->
 def _draw_row(
     line: Iterable[Axes], pictures: list[np.ndarray], size: int, *, grid: bool
 ) -> AxesImage:
-    """One quantity at all times, on one scale; the last image stands for all."""
-    # A square root, for an untrained agent is far above all that follow.
+    """Draw one quantity at all times on one scale; return the last image, for a colour bar."""
+    # A square root, because an untrained agent's values are far above all later ones.
     low, high = min(0.0, float(np.nanmin(pictures))), float(np.nanmax(pictures))
     scale = PowerNorm(0.5, low, high if high > low else low + 1.0)
     edges = np.arange(size + 1) - 0.5
@@ -145,7 +169,7 @@ def _draw_row(
 
 
 def _ticks(image: AxesImage) -> list[float]:
-    """Round numbers, with one more near zero, where a square root has most of its colours."""
+    """Round numbers, with one more near zero, where the square root has most of its colours."""
     low, high = image.get_clim()
     ticks = np.asarray(MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(low, high))
     ticks = np.union1d(ticks, ticks[ticks > 0][:1] / 5)

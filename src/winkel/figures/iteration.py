@@ -1,20 +1,147 @@
-"""Value iteration converges; the bonus sees errors that the one-step error does not."""
+"""Value iteration converges; the bonus shows errors that the one-step error does not."""
+
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.figures import style
+from winkel import bounds, operators
+from winkel.figures import common, style
 from winkel.files import Arrays
+from winkel.mdps import (
+    FiniteMDP,
+    Policy,
+    deep_sea,
+    deep_sea_cell,
+    oscillator,
+    reward_cycle,
+    uniform_policy,
+)
+from winkel.projections import Categorical, Projection, Quantile
+from winkel.types import Atoms
 
-NEEDS = {
-    "steps": 1, "to_truth": 1, "residual_bound": 0, "oscillation": 1,
-    "visited": 2, "local_error": 2, "bonus": 2, "true_error": 2,
-}  # fmt: skip
+SHAPES = {
+    "steps": "iterations",
+    "to_truth": "iterations",
+    "residual_bound": "",
+    "oscillation": "oscillations",
+    "visited": "size size",
+    "local_error": "size size",
+    "bonus": "size size",
+    "true_error": "size size",
+}
+NUM_ATOMS = 61
+"""Of a quantile and of a categorical model."""
+ITERATIONS = 60
+
+
+def compute(progress: Callable[[str, int, int], None] = lambda *_: None) -> dict[str, np.ndarray]:
+    """Run both iterations of section 4; `progress` gets a description, the steps done and all."""
+    return {**convergence(progress), **propagation()}
+
+
+def convergence(
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> dict[str, np.ndarray]:
+    """Iterate η_{E,k+1} = Ω_M T^π η_{E,k} on a cycle, where it converges, and on an oscillator."""
+    mdp = reward_cycle()
+    policy = uniform_policy(mdp)
+    ensemble = bounds.categorical_quantile_ensemble(mdp, NUM_ATOMS)
+    truth = operators.return_distribution(mdp, policy, accuracy=0.01)
+    steps, to_truth = [], []
+    eta = operators.point_masses(np.zeros((mdp.num_states, mdp.num_actions)))
+    for k in range(1, ITERATIONS + 1):
+        found = operators.value_iteration(mdp, policy, ensemble, initial=eta, max_iterations=1)
+        eta = found.mixture
+        steps.append(found.trace[0])
+        to_truth.append(operators.distances(eta, truth).max())
+        progress("value iteration", k, ITERATIONS)
+    residual = bounds.fixed_point_error_without_modulus(mdp, policy, ensemble, eta, truth)
+    other = oscillator()
+    oscillation = operators.value_iteration(
+        other,
+        uniform_policy(other),
+        bounds.categorical_quantile_ensemble(other, 2),
+        max_iterations=ITERATIONS,
+    )
+    return {
+        "steps": np.asarray(steps),
+        "to_truth": np.asarray(to_truth),
+        "residual_bound": np.asarray(residual.right.max()),
+        "oscillation": oscillation.trace,
+    }
+
+
+def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndarray]:
+    """Compare one-step error, bonus and true error of an estimate that knows part of deep sea.
+
+    The estimate η̂ solves its own Bellman equation where the column is at most half the row, and is
+    a random guess elsewhere. Its one-step error is then zero at every visited state, including the
+    start, although its values there are wrong; the propagated bonus is positive there.
+    """
+    mdp = deep_sea(size)
+    policy = uniform_policy(mdp)
+    ensemble = (
+        Quantile(num_atoms=num_atoms),
+        Categorical(num_atoms=num_atoms, z_min=-1.0, z_max=1.0),
+    )
+    fixed_point = operators.value_iteration(mdp, policy, ensemble).mixture
+    visited = _visited(size)
+    estimate = _partial_estimate(mdp, policy, ensemble, visited)
+    error = operators.local_error(mdp, policy, ensemble, estimate)
+    maps = {
+        "visited": visited.astype(float),
+        "local_error": error,
+        "bonus": operators.bonus_iteration(mdp, policy, error).bonus,
+        "true_error": operators.distances(estimate, fixed_point),
+    }
+    return {name: _as_grid(values, size) for name, values in maps.items()}
+
+
+def _visited(size: int) -> np.ndarray:
+    """[S, A]: both actions of every cell whose column is at most half its row, and the end."""
+    known = [column <= row / 2 for row in range(size) for column in range(row + 1)]
+    return np.repeat(np.asarray([*known, True])[:, None], 2, axis=1)
+
+
+def _partial_estimate(
+    mdp: FiniteMDP,
+    policy: Policy,
+    ensemble: tuple[Projection, ...],
+    visited: np.ndarray,
+) -> Atoms:
+    """Iterate where visited, starting from a random guess that stays elsewhere."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(0.3, 0.2, visited.shape)
+    values[-1] = 0.0  # the end is known to pay nothing
+    guess = operators.project_mixture(ensemble, operators.point_masses(values))
+    estimate, change = guess, np.inf
+    while change > 1e-9:
+        backup = operators.project_mixture(ensemble, operators.bellman(mdp, policy, estimate))
+        following = Atoms(
+            *(
+                np.where(visited[..., None], new, old)
+                for new, old in zip(backup, guess, strict=True)
+            )
+        )
+        change = operators.distances(estimate, following).max()
+        estimate = following
+    return estimate
+
+
+def _as_grid(values: np.ndarray, size: int) -> np.ndarray:
+    """Arrange the larger value of both actions as [size, size], NaN above the diagonal."""
+    grid = np.full((size, size), np.nan)
+    for row in range(size):
+        for column in range(row + 1):
+            grid[row, column] = values[deep_sea_cell(row, column)].max()
+    return grid
 
 
 def draw(results: Arrays) -> Figure:
-    """Convergence trace on the left, three maps of deep sea on the right."""
+    """Draw distances of the iterates on the left, three maps of deep sea on the right."""
+    common.check(results, SHAPES)
     figure = style.new_figure(height=1.85)
     panels = figure.subplots(1, 4, gridspec_kw={"width_ratios": [1.5, 1, 1, 1]})
     _draw_convergence(panels[0], results)
@@ -58,7 +185,7 @@ def _draw_convergence(axes: Axes, results: Arrays) -> None:
 
 
 def _outline(axes: Axes, visited: np.ndarray) -> None:
-    """A line between visited cells and the others."""
+    """Draw a line between visited cells and the others."""
     size = len(visited)
     for row in range(size):
         for column in range(size):

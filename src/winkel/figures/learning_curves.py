@@ -1,14 +1,30 @@
 """Returns over episodes, a panel for each experiment of bsuite (App. B.4)."""
 
 import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from winkel.figures import lines, shapes, style
+from winkel.analysis.statistics import student_interval
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.errors import InputError
+from winkel.figures import common, style
+from winkel.figures.common import Selection, agent_of, num_episodes
 from winkel.files import Arrays
+from winkel.runs.results import Results, RunRecord
 
+Curve = tuple[np.ndarray, np.ndarray]
+"""Numbers of episodes or steps, which rise, and returns after them."""
+
+TITLE = "Learning curves (Fig. 10)"
+POINTS = 50
+"""Points of a curve, at most."""
+LEVEL = 0.9
+"""Confidence of the intervals over seeds."""
 SHAPES = {
     "experiments": "experiments",
     "agents": "agents",
@@ -19,15 +35,168 @@ SHAPES = {
     "low": "experiments agents points",
     "high": "experiments agents points",
     "num_seeds": "experiments agents",
+    "notes": "notes",
 }
-NEEDS = shapes.needs(SHAPES)
 
 _MOST_COLUMNS = 4
+_UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
+
+
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """Mean returns in each experiment of bsuite, with 90 % Student t bands.
+
+    Returns are of greedy evaluations if all runs of an experiment have them, else of training,
+    averaged over fiftieths of the budget. Those of '_scale' experiments are divided by their scale.
+    """
+    selection = common.select(results, "bsuite", experiments=EXPERIMENTS)
+    found = {r.experiment for r in selection.records}
+    experiments = [name for name in EXPERIMENTS if name in found]
+    arrays = collect_panels(
+        selection,
+        experiments,
+        lambda record: record.experiment,
+        clock="episodes",
+        budget=_planned_episodes,
+        describe=common.describe_budget,
+    )
+    return {
+        "experiments": common.text(experiments),
+        "hard": common.hard_exploration(experiments),
+        **arrays,
+        "notes": selection.all_notes(),
+    }
+
+
+def collect_panels(
+    selection: Selection,
+    names: Sequence[str],
+    name_of: Callable[[RunRecord], str],
+    *,
+    clock: str,
+    budget: Callable[[RunRecord], Any],
+    describe: Callable[[Any], str],
+) -> dict[str, np.ndarray]:
+    """Curves of all agents in a panel for each name, padded with NaN to `POINTS`.
+
+    Only runs of the commonest budget are shown; `selection` keeps those. `clock` is 'episodes' or
+    'env_steps'.
+    """
+    agents = selection.agents()
+    shape = (len(names), len(agents), POINTS)
+    x = np.full((len(names), POINTS), np.nan)
+    bands = {key: np.full(shape, np.nan) for key in ("mean", "low", "high")}
+    greedy, num_seeds = np.zeros(len(names), int), np.zeros(shape[:2], int)
+    kept: list[RunRecord] = []
+    for panel, name in enumerate(names):
+        part = Selection([record for record in selection.records if name_of(record) == name])
+        part.keep_most(budget, describe)
+        curves, greedy[panel] = _returns(part, clock)
+        ends = [steps[-1] for steps, _ in curves]
+        if max(ends) > _UNEQUAL * min(ends):
+            end = f"{min(ends):,.0f} {clock}"
+            part.notes.append(f"curves end after {end}, as the shortest run does")
+        at, values = _interpolate(curves) if greedy[panel] else _bin(curves)
+        x[panel, : len(at)] = at
+        for agent, seeds in _average_settings(part.records, values).items():
+            place = panel, agents.index(agent)
+            num_seeds[place] = len(seeds)
+            for band, found in zip(bands.values(), student_interval(seeds, LEVEL), strict=True):
+                band[place][: len(at)] = found
+        selection.notes += [f"{name}: {note}" for note in part.notes]
+        kept += part.records
+    selection.records = kept
+    named = {"agents": common.text(agents), "greedy": greedy}
+    return {**named, "x": x, **bands, "num_seeds": num_seeds}
+
+
+def _planned_episodes(record: RunRecord) -> int:
+    """Episodes of the whole run, also of one that has not ended, if its plan says so."""
+    horizon = record.config.get("horizon") or {}
+    planned = record.config.get("until") or horizon.get("episodes")
+    return num_episodes(record) if record.finished or not planned else int(planned)
+
+
+def _returns(part: Selection, clock: str) -> tuple[list[Curve], bool]:
+    """The returns of each run, and whether they are greedy.
+
+    All or none are: evaluations of some runs cannot be compared with training returns of others.
+    """
+    records = part.records
+    evaluated = [_evaluations(record, clock, part.notes) for record in records]
+    without = {agent_of(r) for r, e in zip(records, evaluated, strict=True) if not e}
+    if without and any(evaluated):
+        part.notes.append(f"training returns, for {', '.join(sorted(without))} lacks evaluations")
+    curves = []
+    for record, evaluation in zip(records, evaluated, strict=True):
+        if without:
+            y = np.asarray(record.episodes["return"], float)
+            steps = record.episodes.get("env_steps", np.cumsum(record.episodes["length"]))
+            x = np.asarray(steps if clock == "env_steps" else np.arange(1, len(y) + 1), float)
+        else:
+            y = np.asarray(evaluation["returns"], float).mean(axis=-1)
+            x = np.asarray(evaluation[clock], float)
+        curves.append((x, y / _reward_scale(record)))
+    return curves, not without
+
+
+def _evaluations(record: RunRecord, clock: str, notes: list[str]) -> Arrays:
+    try:
+        found = record.evaluations
+    except InputError as error:
+        notes.append(str(error))
+        return {}
+    return found if clock in found and len(found.get("returns", ())) else {}
+
+
+def _reward_scale(record: RunRecord) -> float:
+    """The factor of rewards in '_scale' experiments."""
+    if not record.experiment.endswith("_scale"):
+        return 1.0
+    return float(record.config.get("setting", {}).get("reward_scale", 1.0))
+
+
+def _average_settings(
+    records: Sequence[RunRecord], values: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The mean over settings of each seed, by agent [seeds, points]."""
+    by_seed: dict[tuple[str, int], list[np.ndarray]] = defaultdict(list)
+    for record, curve in zip(records, values, strict=True):
+        by_seed[agent_of(record), record.config["seed"]].append(curve)
+    seeds: dict[str, list[np.ndarray]] = defaultdict(list)
+    for (agent, _), settings in by_seed.items():
+        seeds[agent].append(np.mean(settings, axis=0))
+    return {agent: np.stack(curves) for agent, curves in seeds.items()}
+
+
+def _bin(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Average over equal parts of the time, up to the last episode of the shortest run.
+
+    A part in which no episode ended is interpolated.
+    """
+    end = min(x[-1] for x, _ in curves)
+    bins = max(1, min(POINTS, *(int((x <= end).sum()) for x, _ in curves)))
+    edges = np.linspace(0.0, end, bins + 1)
+    points = []
+    for x, y in curves:
+        inside = x <= max(end, x[0])
+        place = np.clip(np.searchsorted(edges, x[inside], side="left") - 1, 0, bins - 1)
+        count = np.bincount(place, minlength=bins)
+        total = np.bincount(place, weights=y[inside], minlength=bins)
+        have = np.flatnonzero(count)
+        points.append(np.interp(np.arange(bins), have, total[have] / count[have]))
+    return edges[1:], points
+
+
+def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Interpolate between evaluations, over the time in which all runs have been evaluated."""
+    first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    at = np.linspace(first, max(first, last), min(POINTS, *(len(x) for x, _ in curves)))
+    return at, [np.interp(at, x, y) for x, y in curves]
 
 
 def draw(results: Arrays) -> Figure:
-    """Mean returns and their bands. Titles of hard exploration are bold; scales are divided out."""
-    shapes.check(results, SHAPES)
+    """Draw mean returns and their bands; titles of hard exploration are bold."""
+    common.check(results, SHAPES)
     names, agents = results["experiments"], results["agents"]
     columns = min(_MOST_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
@@ -43,14 +212,14 @@ def draw(results: Arrays) -> Figure:
             continue
         for agent in order:
             if results["num_seeds"][index, agent]:
-                curve = lines.spread_of(results, index, agent)
-                lines.draw_band(axes, results["x"][index], curve, str(agents[agent]), len(order))
+                curve = style.spread_at(results, index, agent)
+                style.draw_band(axes, results["x"][index], curve, str(agents[agent]), len(order))
         mark = "*" if mixed and not results["greedy"][index] else ""
         axes.set_title(
             str(names[index]).replace("_", " ") + mark,
             fontweight="bold" if results["hard"][index] else "normal", fontsize=7, pad=3,
         )  # fmt: skip
-        lines.count_axis(axes, bins=3)
+        style.count_axis(axes, bins=3)
         axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
         axes.yaxis.get_offset_text().set_fontsize(5.5)
@@ -60,13 +229,13 @@ def draw(results: Arrays) -> Figure:
             axes.set_xlabel("episodes", fontsize=7, labelpad=2)
         if index % columns == 0:
             axes.set_ylabel(kind, fontsize=7)
-    lines.legend_above(figure, [str(agents[i]) for i in order])
+    style.legend_above(figure, [str(agents[i]) for i in order])
     style.write_below(figure, _caption(results), results["notes"])
     return figure
 
 
 def _limits(mean: np.ndarray, drawn: tuple[float, float]) -> tuple[float, float]:
-    """What was drawn, but bands reach no further than the range of the means beyond it."""
+    """Limit what was drawn: bands may exceed the means by no more than the range of the means."""
     low, high = float(np.nanmin(mean)), float(np.nanmax(mean))
     room = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-6)
     return max(drawn[0], low - room), min(drawn[1], high + room)

@@ -1,18 +1,59 @@
-"""Fig. 2: the five steps of the projection mixture operator."""
+"""Fig. 2: the five steps of the projection mixture operator Ω_M T^π on one return distribution."""
+
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.figures import style
+from winkel.figures import common, style
 from winkel.files import Arrays
+from winkel.mdps import FiniteMDP, uniform_policy
+from winkel.operators import bellman, mix, project
+from winkel.projections import Categorical, Quantile
+from winkel.types import Atoms
+
+NUM_ATOMS, REWARD, GAMMA = 11, 0.6, 0.7
 
 _STAGES = ("eta", "target", "quantile", "categorical", "mixture")
-NEEDS = {f"{stage}_{field}": 1 for stage in _STAGES for field in ("locations", "probs")}
+SHAPES = {f"{stage}_{field}": stage for stage in _STAGES for field in Atoms._fields}
+
+
+def compute(progress: Callable[[str, int, int], None] = lambda *_: None) -> dict[str, np.ndarray]:
+    """A two-humped η, T^π η, both projections of that, and their mixture.
+
+    The MDP has one state and a deterministic reward, so that T^π scales and shifts. η has atoms on
+    a fine grid, so that it can be drawn as a density.
+    """
+    mdp = FiniteMDP(transitions=np.ones((1, 1, 1)), rewards=Atoms.of([[[REWARD]]]), gamma=GAMMA)
+    z = np.linspace(-2.5, 2.5, 2001)
+    density = 0.55 * _bell(z, -0.75, 0.42) + 0.45 * _bell(z, 0.95, 0.25)
+    eta = Atoms.of(z[None, None], (density / density.sum())[None, None])
+    target = bellman(mdp, uniform_policy(mdp), eta)
+    quantile = project(Quantile(num_atoms=NUM_ATOMS), target)
+    categorical = project(Categorical(num_atoms=NUM_ATOMS, z_min=-1.5, z_max=2.5), target)
+    stages = {
+        "eta": eta,
+        "target": target,
+        "quantile": quantile,
+        "categorical": categorical,
+        "mixture": mix([quantile, categorical]),
+    }
+    progress("apply the operator", 1, 1)
+    return {
+        f"{name}_{field}": np.asarray(getattr(atoms, field))[0, 0]
+        for name, atoms in stages.items()
+        for field in Atoms._fields
+    }
+
+
+def _bell(z: np.ndarray, center: float, width: float) -> np.ndarray:
+    return np.exp(-0.5 * ((z - center) / width) ** 2) / width
 
 
 def draw(results: Arrays) -> Figure:
-    """(a) η, (b) T^π η, (c) Π_Q T^π η, (d) Π_C T^π η, (e) Ω_M T^π η, one below the other axis."""
+    """Draw (a) η, (b) T^π η, (c) Π_Q T^π η, (d) Π_C T^π η and (e) Ω_M T^π η side by side."""
+    common.check(results, SHAPES)
     figure = style.new_figure(height=1.55)
     panels = figure.subplots(1, 5, sharex=True)
     _draw_density(panels[0], results, "eta", style.INK, fill=True)

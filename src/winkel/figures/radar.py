@@ -1,31 +1,51 @@
-"""Fig. 4a: bsuite's seven capabilities, wide is better."""
+"""Fig. 4a: scores by bsuite's seven capabilities; wide is better."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.figures import lines, shapes, style
+from winkel.analysis.scores import score_tags
+from winkel.analysis.statistics import student_interval
+from winkel.envs.bsuite.sweep import TAGS
+from winkel.figures import common, style
+from winkel.figures.scores import score_seeds, tabulate
 from winkel.files import Arrays
+from winkel.runs.results import Results
 
+TITLE = "bsuite by capability (Fig. 4a)"
 SHAPES = {
     "agents": "agents",
     "tags": "tags",
     "mean": "agents tags",
     "seed_scores": "agents tags seeds",
+    "notes": "notes",
 }
-NEEDS = shapes.needs(SHAPES)
 
-_MOST_FILLED = 4  # agents; more would be a blot
+_MOST_FILLED = 4  # agents whose areas are filled; more would hide each other
 _LEVELS = (0.25, 0.5, 0.75, 1.0)
-_WIDE, _HIGH = 1.75, 1.17  # of the plane around a circle of radius 1, with room for names
+_WIDE, _HIGH = 1.75, 1.17  # limits of the axes around a circle of radius 1, with room for names
+
+
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """The mean over seeds of each seed's score by capability, [agents, capabilities]."""
+    scored, notes = score_seeds(results)
+    by_tag = {key: score_tags(scores) for key, scores in scored.items()}
+    agents, table = tabulate(by_tag, TAGS)
+    return {
+        "agents": common.text(agents),
+        "tags": common.text(TAGS),
+        "seed_scores": table,
+        "mean": common.over_seeds(table, student_interval).estimate,
+        "notes": notes,
+    }
 
 
 def draw(results: Arrays) -> Figure:
-    """A closed line for each agent: the mean over seeds of each seed's score by capability.
+    """Draw a closed line for each agent.
 
     A capability without any score is named in grey; where an agent lacks one its line is broken.
     """
-    shapes.check(results, SHAPES)
+    common.check(results, SHAPES)
     agents, mean = results["agents"], results["mean"]
     order = style.in_order(agents)
     figure = style.new_figure(height=0.25 + 3.4 * _HIGH / _WIDE, width=3.4)
@@ -39,16 +59,16 @@ def draw(results: Arrays) -> Figure:
     _draw_web(axes, spokes)
     _write_names(axes, spokes, results["tags"], [not np.isnan(scores).all() for scores in mean.T])
     for agent in order:
-        look = style.agent_style(str(agents[agent]))
+        line = style.agent_style(str(agents[agent]))
         corners = spokes * mean[agent]
         closed = np.append(corners, corners[:, :1], axis=1)
         if len(order) <= _MOST_FILLED and not np.isnan(closed).any():
-            axes.fill(*closed, color=look.colour, alpha=0.08, linewidth=0)
+            axes.fill(*closed, color=line.colour, alpha=0.08, linewidth=0)
         axes.plot(
-            *closed, color=look.colour, linestyle=look.dashes, linewidth=1.2, label=agents[agent],
-            marker=look.marker, markersize=2.8, markeredgewidth=0,
+            *closed, color=line.colour, linestyle=line.dashes, linewidth=1.2, label=agents[agent],
+            marker=line.marker, markersize=2.8, markeredgewidth=0,
         )  # fmt: skip
-    lines.legend_above(figure, [str(agents[i]) for i in order], markers=True)
+    style.legend_above(figure, [str(agents[i]) for i in order], markers=True)
     seeds = (~np.isnan(results["seed_scores"])).any(axis=1).sum(axis=-1)
     style.write_below(
         figure,

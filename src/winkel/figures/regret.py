@@ -1,12 +1,18 @@
-"""Fig. 4b: episodes without treasure against the size of deep sea, low is better."""
+"""Fig. 4b: episodes without treasure against the size of deep sea; low is better."""
+
+import itertools
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.figures import lines, shapes, style
+from winkel.analysis.statistics import median_iqr
+from winkel.figures import common, style
+from winkel.figures.common import agent_of, num_episodes, size_of
 from winkel.files import Arrays
+from winkel.runs.results import Results
 
+TITLE = "Deep sea: regret by size (Fig. 4b)"
 SHAPES = {
     "agents": "agents",
     "sizes": "sizes",
@@ -15,19 +21,48 @@ SHAPES = {
     "high": "agents sizes",
     "seed_regrets": "agents sizes seeds",
     "budget": "",
+    "notes": "notes",
 }
-NEEDS = shapes.needs(SHAPES)
 
 _BESIDE = 0.3, 0.04  # of a step between sizes and of their range, over which agents are set apart
 
 
-def draw(results: Arrays) -> Figure:
-    """Medians and quartiles: agents on the left, PE-DQN's ablations on the right.
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """Median number of episodes without treasure and its quartiles, [agents, sizes].
 
-    What is infinite, as a run that it depends on never found the treasure, stands at the budget
-    with an open marker.
+    Only runs of one budget are compared. A run that never finds the treasure has a regret of
+    infinity, not of the budget, so that a median or quartile that depends on it is infinite too.
     """
-    shapes.check(results, SHAPES)
+    selection = common.deep_sea_runs(results, having=("bad",))
+    budget = selection.keep_most(num_episodes, common.describe_budget)
+    selection.keep_first(
+        lambda r: (agent_of(r), size_of(r), r.config["seed"]), "agent, size and seed"
+    )
+    agents, sizes = selection.agents(), sorted(set(map(size_of, selection.records)))
+    regret = common.seed_table(
+        selection.records,
+        itertools.product(agents, sizes),
+        lambda r: (agent_of(r), size_of(r)),
+        common.regret_of,
+    ).reshape(len(agents), len(sizes), -1)
+    selection.notes += common.note_unsolved(agents, regret)
+    return {
+        "agents": common.text(agents),
+        "sizes": np.array(sizes),
+        "seed_regrets": regret,
+        **common.over_seeds(regret, median_iqr)._asdict(),
+        "budget": np.asarray(budget),
+        "notes": selection.all_notes(),
+    }
+
+
+def draw(results: Arrays) -> Figure:
+    """Draw medians and quartiles: agents on the left, PE-DQN's ablations on the right.
+
+    What is infinite, because of runs that never found the treasure, is drawn at the budget with an
+    open marker.
+    """
+    common.check(results, SHAPES)
     agents = [str(name) for name in results["agents"]]
     order = style.in_order(agents)
     ours = [i for i in order if agents[i].startswith("pe_dqn")]
@@ -35,23 +70,19 @@ def draw(results: Arrays) -> Figure:
         "agents": [i for i in order if i not in ours or agents[i] == "pe_dqn"],
         "ablations of PE-DQN": ours if any(agents[i] != "pe_dqn" for i in ours) else [],
     }
-    sides = {title: shown for title, shown in sides.items() if shown}
-    figure = style.new_figure(height=2.2, width=style.TEXT_WIDTH if len(sides) > 1 else 3.3)
-    panels = figure.subplots(1, len(sides), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, letter, (title, shown) in zip(panels, "ab", sides.items(), strict=False):
+    figure, panels = style.split_panels(sides)
+    for axes, shown in panels:
         _draw_panel(axes, results, shown)
-        if len(sides) > 1:
-            style.label_panel(axes, letter, title)
         axes.set_xlabel("size of deep sea")
-    panels[0].set_ylabel("episodes without treasure")
-    lines.legend_above(figure, [agents[i] for i in order], markers=True)
+    panels[0][0].set_ylabel("episodes without treasure")
+    style.legend_above(figure, [agents[i] for i in order], markers=True)
     seeds = (~np.isnan(results["seed_regrets"])).sum(axis=-1)
-    open_ones = np.isinf(results["estimate"]).any()
+    open_markers = np.isinf(results["estimate"]).any()
     style.write_below(
         figure,
         f"Medians and interquartile ranges of {style.seeds_text(seeds)} within a budget of "
         f"{int(results['budget']):,} episodes (dashed)"
-        + ("; open markers: the median run never found the treasure." if open_ones else "."),
+        + ("; open markers: the median run never found the treasure." if open_markers else "."),
         results["notes"],
     )
     return figure
@@ -64,12 +95,12 @@ def _draw_panel(axes: Axes, results: Arrays, shown: list[int]) -> None:
     apart = min(_BESIDE[0] * gap, _BESIDE[1] * max(float(sizes[-1] - sizes[0]), gap))
     for place, agent in enumerate(shown):
         name = str(results["agents"][agent])
-        spread = lines.spread_of(results, agent)
+        spread = style.spread_at(results, agent)
         have = ~np.isnan(spread[0])
         x = sizes[have] + apart * (place / max(len(shown) - 1, 1) - 0.5)
         at_most = [np.minimum(values[have], budget) for values in spread]
-        lines.draw_band(axes, x, at_most, name, len(shown))
-        lines.draw_open(axes, x, spread[0][have], budget, name, size=3.5)
+        style.draw_band(axes, x, at_most, name, len(shown))
+        style.draw_markers(axes, x, spread[0][have], budget, name, size=3.5)
     axes.set_ylim(0, 1.06 * budget)
     axes.set_xlim(sizes[0] - 0.3 * gap, sizes[-1] + 0.3 * gap)
     axes.set_xticks(sizes[:: -(-len(sizes) // 11)])

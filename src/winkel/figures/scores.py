@@ -1,14 +1,26 @@
 """bsuite's scores by experiment: bars with intervals, a dot for each seed where there are few."""
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.figures import lines, shapes, style
+from winkel.analysis.scores import OFFICIAL_IDS, score_runs, shortfalls
+from winkel.analysis.statistics import student_interval
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.errors import InputError
+from winkel.figures import common, style
 from winkel.files import Arrays
+from winkel.runs.results import Results, RunRecord
 
+Scores = Mapping[tuple[str, int], Mapping[str, float]]
+"""By agent and seed, then by experiment or capability."""
+
+TITLE = "bsuite by experiment"
 SHAPES = {
     "agents": "agents",
     "experiments": "experiments",
@@ -17,21 +29,99 @@ SHAPES = {
     "low": "agents experiments",
     "high": "agents experiments",
     "seed_scores": "agents experiments seeds",
+    "notes": "notes",
 }
-NEEDS = shapes.needs(SHAPES)
 
-FEW_SEEDS = 10
-"""Agents with fewer seeds than this show each."""
-
+_FEW_SEEDS = 10  # agents with fewer seeds show a dot for each
 _BARS_OF_A_ROW = 84
 
 
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """Mean scores by experiment, with 95 % Student t intervals over seeds, within [0, 1]."""
+    scored, notes = score_seeds(results)
+    present = {name for scores in scored.values() for name in scores}
+    experiments = [name for name in EXPERIMENTS if name in present]
+    agents, table = tabulate(scored, experiments)
+    mean, low, high = common.over_seeds(table, partial(student_interval, confidence=0.95))
+    return {
+        "agents": common.text(agents),
+        "experiments": common.text(experiments),
+        "hard": common.hard_exploration(experiments),
+        "seed_scores": table,
+        "mean": mean,
+        "low": np.clip(low, 0, 1),
+        "high": np.clip(high, 0, 1),
+        "notes": notes,
+    }
+
+
+def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
+    """Score the official settings by agent and seed, and note what is missing from the scores."""
+    selection = common.select(results, "bsuite", experiments=EXPERIMENTS)
+    selection.keep(lambda r: r.config["env"] in OFFICIAL_IDS, "in settings not among bsuite's 468")
+    if not selection.records:
+        raise InputError("no runs of bsuite's own settings (such as deep_sea/0)")
+    runs = selection.records
+    scored = score_runs(runs)
+    selection.notes += _note_incomplete(runs) + _note_unscored(scored)
+    return scored, selection.all_notes()
+
+
+def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return agents, and scores as [agents, columns, seeds], NaN where a seed has none."""
+    agents = list(dict.fromkeys(agent for agent, _ in scores))
+    table = common.seed_table(
+        scores.items(),
+        agents,
+        lambda item: item[0][0],
+        lambda item: [item[1].get(column, np.nan) for column in columns],
+    )
+    return agents, table.swapaxes(1, 2)
+
+
+def _note_incomplete(runs: Sequence[RunRecord]) -> list[str]:
+    """Experiments with fewer settings or episodes than bsuite's, which scores assume."""
+    have, lack = defaultdict(set), defaultdict(set)
+    for run in runs:
+        have[OFFICIAL_IDS[run.config["env"]]].add(run.config["agent"])
+    for (agent, _), found in shortfalls(runs).items():
+        for experiment, missing in found.items():
+            lack[missing, experiment].add(agent)
+    names: dict[str, list[str]] = defaultdict(list)
+    for (missing, experiment), agents in lack.items():
+        everyone = agents == have[experiment]
+        names[missing].append(experiment + ("" if everyone else f" ({', '.join(sorted(agents))})"))
+    lines = [
+        f"{missing} in {', '.join(found) if len(found) < 4 else f'{len(found)} experiments'}"
+        for missing, found in names.items()
+    ]
+    return [f"incomplete: {'; '.join(lines)}"] if lines else []
+
+
+def _note_unscored(scored: Scores) -> list[str]:
+    """Experiments without a score, for all agents or for some."""
+    have: dict[str, set[str]] = defaultdict(lambda: set(EXPERIMENTS))
+    for (agent, _), scores in scored.items():
+        have[agent] &= {name for name, score in scores.items() if not np.isnan(score)}
+    nowhere = [name for name in EXPERIMENTS if not any(name in found for found in have.values())]
+    lines = []
+    if nowhere:
+        few = len(EXPERIMENTS) - len(nowhere)
+        named = f": none of {', '.join(nowhere)}" if len(nowhere) <= few else ""
+        lines.append(f"{few} of {len(EXPERIMENTS)} experiments{named}")
+    for agent, found in have.items():
+        missing = [name for name in EXPERIMENTS if name not in found and name not in nowhere]
+        if missing:
+            lines.append(f"{agent} lacks, for a seed or more: {', '.join(missing)}")
+    return lines
+
+
 def draw(results: Arrays) -> Figure:
-    """Experiments side by side in as many rows as bars need to be told apart; a bar per agent.
+    """Draw a bar per agent and experiment, in as many rows as the bars need.
 
     Hard exploration is in bold. A score that is missing has no bar, but a small cross.
     """
-    shapes.check(results, SHAPES)
+    common.check(results, SHAPES)
     names, order = results["experiments"], style.in_order(results["agents"])
     rows = math.ceil(len(names) * len(order) / _BARS_OF_A_ROW)
     per_row = math.ceil(len(names) / rows)
@@ -45,7 +135,7 @@ def draw(results: Arrays) -> Figure:
         axes.set_ylabel("score")
     panels[0].set_ylim(0, 1.03)
     panels[0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    lines.legend_above(figure, [str(results["agents"][i]) for i in order], bars=True)
+    style.legend_above(figure, [str(results["agents"][i]) for i in order], bars=True)
     seeds = (~np.isnan(results["seed_scores"])).sum(axis=-1)
     dots = ", a dot for each seed" if _shows_dots(results["seed_scores"]).any() else ""
     style.write_below(
@@ -60,18 +150,23 @@ def draw(results: Arrays) -> Figure:
 def _shows_dots(scores: np.ndarray) -> np.ndarray:
     """Which agents have few seeds, but more than one."""
     most = (~np.isnan(scores)).sum(axis=-1).max(axis=-1)
-    return (most > 1) & (most < FEW_SEEDS)
+    return (most > 1) & (most < _FEW_SEEDS)
 
 
 def _draw_row(axes: Axes, results: Arrays, order: list[int], shown: np.ndarray) -> None:
     width = min(0.82 / len(order), 0.35)
     dots = _shows_dots(results["seed_scores"])
     for place, agent in enumerate(order):
-        look = style.agent_style(str(results["agents"][agent]))
+        line = style.agent_style(str(results["agents"][agent]))
         x = np.arange(len(shown)) + (place - (len(order) - 1) / 2) * width
         mean, low, high = (results[name][agent, shown] for name in ("mean", "low", "high"))
         axes.bar(
-            x, mean, 0.88 * width, color=look.colour, alpha=0.75, label=results["agents"][agent]
+            x,
+            mean,
+            0.88 * width,
+            color=line.colour,
+            alpha=0.75,
+            label=results["agents"][agent],
         )
         axes.vlines(x, low, high, color=style.INK, linewidth=0.6)
         if dots[agent]:
@@ -82,7 +177,7 @@ def _draw_row(axes: Axes, results: Arrays, order: list[int], shown: np.ndarray) 
                 markersize=1.3, markeredgewidth=0, alpha=0.8, clip_on=False,
             )  # fmt: skip
         for gap in x[np.isnan(mean)]:
-            axes.plot(gap, 0.025, "x", color=look.colour, markersize=2.2, markeredgewidth=0.6)
+            axes.plot(gap, 0.025, "x", color=line.colour, markersize=2.2, markeredgewidth=0.6)
     names = [str(results["experiments"][index]).replace("_", " ") for index in shown]
     axes.set_xticks(
         range(len(shown)), names, rotation=28, ha="right", rotation_mode="anchor", fontsize=6.5

@@ -1,11 +1,16 @@
-"""Fig. 3: how much of deep sea an agent sees that maximises a moment of its predictions."""
+"""Fig. 3: how much of deep sea an agent visits that maximises a moment of its predictions."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from winkel.figures import shapes, style
+from winkel.analysis.statistics import median_iqr
+from winkel.figures import common, style
 from winkel.files import Arrays
+from winkel.runs.results import Results
 
+TITLE = "Deep sea: what a statistic explores (Fig. 3)"
+PROJECTIONS = ("quantile", "categorical")
+MOMENTS = ("mean", "variance", "skewness", "kurtosis")
 SHAPES = {
     "projections": "projections",
     "moments": "moments",
@@ -15,15 +20,39 @@ SHAPES = {
     "seed_shares": "projections moments seeds",
     "size": "",
     "budget": "",
+    "notes": "notes",
 }
-NEEDS = shapes.needs(SHAPES)
 
 _COLOURS = {"quantile": style.QUANTILE, "categorical": style.CATEGORICAL}
 
 
+def collect(results: Results) -> dict[str, np.ndarray]:
+    """The share of state-actions visited at the end by statistic, [projections, moments]."""
+    agents = [f"statistic_{p}_{m}" for p in PROJECTIONS for m in MOMENTS]
+    selection = common.deep_sea_runs(
+        results, "statistic", having=("seen",), agent=agents.__contains__
+    )
+    size, budget = common.keep_one_size(selection)
+    shares = common.seed_table(
+        selection.records, agents, common.agent_of, lambda r: common.visited_shares(r)[-1]
+    ).reshape(len(PROJECTIONS), len(MOMENTS), -1)
+    absent = [name for name in agents if name not in selection.agents()]
+    if absent:
+        selection.notes.append(f"no runs of {', '.join(absent)}")
+    return {
+        "projections": common.text(PROJECTIONS),
+        "moments": common.text(MOMENTS),
+        "seed_shares": shares,
+        **common.over_seeds(shares, median_iqr)._asdict(),
+        "size": np.asarray(size),
+        "budget": np.asarray(budget),
+        "notes": selection.all_notes(),
+    }
+
+
 def draw(results: Arrays) -> Figure:
-    """Bars at the medians, whiskers at the quartiles, a dot for each seed; by moment."""
-    shapes.check(results, SHAPES)
+    """Draw bars at the medians, whiskers at the quartiles, a dot for each seed; by moment."""
+    common.check(results, SHAPES)
     projections = [str(name) for name in results["projections"]]
     figure = style.new_figure(height=2.1, width=3.3)
     axes = figure.subplots()
@@ -48,7 +77,7 @@ def draw(results: Arrays) -> Figure:
     axes.set_xticks(groups, [str(name) for name in results["moments"]])
     axes.tick_params(axis="x", length=0)
     axes.set_ylim(0, 100)
-    axes.set_ylabel("state-actions seen [%]")
+    axes.set_ylabel("state-actions visited [%]")
     axes.set_xlabel("the statistic that is maximised")
     figure.legend(loc="outside upper center", ncols=len(projections), handlelength=1.0)
     seeds = (~np.isnan(results["seed_shares"])).sum(axis=-1)

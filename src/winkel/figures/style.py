@@ -1,19 +1,24 @@
-"""One look for every figure: colours that colour-blind readers tell apart, sizes for a paper."""
+"""The style of figures: colours for colour-blind readers, sizes for a paper, lines, legends."""
 
 import hashlib
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from winkel.files import write_atomically
+from winkel.files import Arrays, write_atomically
 
 # Okabe and Ito's palette.
 QUANTILE = "#0072B2"
@@ -42,36 +47,11 @@ TEXT_WIDTH = 5.5
 MOST_NOTES = 7
 """Written beneath a figure."""
 _CHARACTERS, _LINE = 26.5, 0.105  # of a note to the inch, and inches from line to line
-
-_RC: dict[str, Any] = {
-    "font.family": "serif",
-    "font.serif": ["STIXGeneral", "Times New Roman", "Times", "DejaVu Serif"],
-    "mathtext.fontset": "stix",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "legend.frameon": False,
-    "figure.dpi": 100,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "winkel",  # equal figures are equal files
-}
+_ENTRY, _LETTER = 0.46, 0.047  # inches of a legend's entry without its name, and of a letter
 
 
 class AgentStyle(NamedTuple):
-    """How an agent looks in every figure."""
+    """Label, colour, dashes and marker of an agent in every figure."""
 
     label: str
     colour: str
@@ -100,7 +80,7 @@ _AGENTS = {
 
 
 def agent_style(name: str) -> AgentStyle:
-    """The agent's own look; of an unknown agent one that follows from its name alone."""
+    """Return the style of an agent; that of an unknown agent depends on its name alone."""
     if name in _AGENTS:
         return _AGENTS[name]
     colour, dashes, marker = hashlib.sha256(name.encode()).digest()[:3]
@@ -113,7 +93,7 @@ def agent_style(name: str) -> AgentStyle:
 
 
 def in_order(names: Sequence[str] | np.ndarray) -> list[int]:
-    """Places of the agents as figures show them: known ones in the paper's order, then others."""
+    """Return the indices of agents in the order of figures: the paper's agents first."""
     known = list(_AGENTS)
 
     def rank(place: int) -> tuple[int, str]:
@@ -125,32 +105,131 @@ def in_order(names: Sequence[str] | np.ndarray) -> list[int]:
 
 @contextmanager
 def paper_style() -> Iterator[None]:
-    """Settings for everything drawn inside."""
-    with mpl.rc_context(_RC):  # type: ignore[arg-type]
+    """Apply the settings to everything drawn inside."""
+    with mpl.style.context(Path(__file__).with_name("paper.mplstyle")):
         yield
 
 
 def new_figure(height: float, width: float = TEXT_WIDTH) -> Figure:
-    """A figure that no window system knows of, so that drawing works anywhere."""
+    """Make a figure without a window system, so that drawing works anywhere."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def label_panel(axes: Axes, letter: str, title: str) -> None:
-    """'(a) title' above the panel."""
+    """Write '(a) title' above the panel."""
     axes.set_title(f"({letter}) {title}", pad=4)
 
 
+def split_panels(sides: Mapping[str, list[int]]) -> tuple[Figure, list[tuple[Axes, list[int]]]]:
+    """Make a panel for each title whose list of agents is not empty; two get letters and titles."""
+    shown = {title: agents for title, agents in sides.items() if agents}
+    figure = new_figure(height=2.2, width=TEXT_WIDTH if len(shown) > 1 else 3.3)
+    panels = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
+    if len(shown) > 1:
+        for axes, letter, title in zip(panels, "ab", shown, strict=True):
+            label_panel(axes, letter, title)
+    return figure, list(zip(panels, shown.values(), strict=True))
+
+
 def seeds_text(counts: np.ndarray) -> str:
-    """'10 seeds', '3 to 10 seeds' or '1 seed', of those that have any."""
+    """Write '10 seeds', '3 to 10 seeds' or '1 seed', ignoring zeros."""
     known = counts[counts > 0]
     low, high = int(known.min()), int(known.max())
     return f"{low} seed{'s' if low != 1 else ''}" if low == high else f"{low} to {high} seeds"
 
 
-def write_below(figure: Figure, caption: str, notes: Iterable[str]) -> None:
-    """A caption and small notes beneath all panels, in room of their own that the figure grows by.
+def draw_band(
+    axes: Axes, x: np.ndarray, spread: Sequence[np.ndarray], agent: str, among: int = 1
+) -> None:
+    """Draw a line and its band (estimate, low, high), fainter among many; one point is a dot."""
+    estimate, low, high = spread
+    line = agent_style(agent)
+    axes.fill_between(
+        x, low, high, color=line.colour, alpha=0.2 / (1 + among / 5), linewidth=0, zorder=1
+    )
+    alone = np.isfinite(estimate).sum() == 1
+    axes.plot(
+        x, estimate, color=line.colour, linestyle=line.dashes, linewidth=1.1, label=agent,
+        marker=line.marker if alone else "", markersize=3,
+    )  # fmt: skip
 
-    Call it last. Of many notes the first few are written; the arrays have them all.
+
+def draw_markers(
+    axes: Axes, x: np.ndarray, values: np.ndarray, limit: float, agent: str, size: float
+) -> None:
+    """Draw markers; those of infinite values are open and drawn at the limit."""
+    line = agent_style(agent)
+    for where, face in ((np.isfinite(values), line.colour), (np.isinf(values), "white")):
+        if where.any():  # an empty line has a place, and layouts make room for it
+            axes.plot(
+                x[where], np.minimum(values, limit)[where], line.marker, color=line.colour,
+                markerfacecolor=face, markersize=size,
+                markeredgewidth=min(0.7, size / 5), clip_on=False,
+            )  # fmt: skip
+
+
+def spread_at(results: Arrays, *index: int) -> list[np.ndarray]:
+    """Return estimate, low and high at an index; the estimate may be called mean."""
+    first = "mean" if "mean" in results else "estimate"
+    return [results[name][index] for name in (first, "low", "high")]
+
+
+def count_axis(axes: Axes, bins: int = 4) -> None:
+    """Set few round ticks from zero on the horizontal axis, as 0, 5k, 10k or 2M."""
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(bins, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def legend_above(
+    figure: Figure, agents: Sequence[str], *, markers: bool = False, bars: bool = False
+) -> None:
+    """Write a legend of all agents in as few rows as fit; the figure grows by them."""
+    agent_lines = [agent_style(agent) for agent in agents]
+    handles: list[Artist] = [
+        Patch(color=line.colour, alpha=0.75, linewidth=0, label=line.label)
+        if bars
+        else Line2D(
+            [], [], color=line.colour, linestyle=line.dashes, label=line.label, linewidth=1.2,
+            marker=line.marker if markers else "", markersize=3.5, markeredgewidth=0.7,
+        )
+        for line in agent_lines
+    ]  # fmt: skip
+    place_legend(figure, handles)
+
+
+def place_legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    """Place labelled handles above all panels, to be read from left to right."""
+    width, height = figure.get_size_inches()
+    columns = _columns([len(str(handle.get_label())) for handle in handles], width)
+    rows = -(-len(handles) // columns)
+    figure.set_size_inches(width, height + 0.15 * rows)
+    # Legends fill columns first.
+    places = [row * columns + column for column in range(columns) for row in range(rows)]
+    patches = any(isinstance(handle, Patch) for handle in handles)
+    figure.legend(
+        handles=[handles[place] for place in places if place < len(handles)],
+        loc="outside upper center",
+        ncols=columns,
+        handlelength=1.0 if patches else 2.6,
+        columnspacing=1.2,
+    )
+
+
+def _columns(letters: Sequence[int], width: float) -> int:
+    """Count the columns that fit into a width in inches, preferring rows of equal length."""
+    for columns in range(len(letters), 1, -1):
+        widths = [_ENTRY + _LETTER * max(letters[place::columns]) for place in range(columns)]
+        if sum(widths) <= width:
+            rows = -(-len(letters) // columns)
+            return -(-len(letters) // rows)
+    return 1
+
+
+def write_below(figure: Figure, caption: str, notes: Iterable[str]) -> None:
+    """Write a caption and notes beneath all panels; the figure grows by their height.
+
+    Call it last. Of many notes only the first are written; the arrays have them all.
     """
     width, height = figure.get_size_inches()
     columns = int(width * _CHARACTERS)
@@ -174,7 +253,7 @@ def write_below(figure: Figure, caption: str, notes: Iterable[str]) -> None:
 
 
 def save(figure: Figure, stem: Path, formats: tuple[str, ...]) -> list[Path]:
-    """Write `stem`.png, `stem`.pdf …; each appears whole or not at all."""
+    """Write `stem`.png, `stem`.pdf …, each atomically."""
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     for path, suffix in zip(paths, formats, strict=True):
         # Without dates, equal figures are equal files.

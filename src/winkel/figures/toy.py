@@ -1,16 +1,104 @@
-"""Fig. 1: quantile curves of a categorical and a quantile model of the same data."""
+"""Fig. 1: a categorical and a quantile model of the same data differ where there is none."""
 
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
+from jaxtyping import Array, Float, PyTree
 from matplotlib.figure import Figure
 
-from winkel.figures import style
+from winkel.distributions import quantile
+from winkel.figures import common, style
 from winkel.files import Arrays
+from winkel.projections import Categorical, Projection, Quantile
+from winkel.types import Atoms
 
-NEEDS = {"x": 1, "y": 1, "grid": 1, "levels": 1, "categorical": 2, "quantile": 2}
+SHAPES = {
+    "x": "points",
+    "y": "points",
+    "grid": "grid",
+    "levels": "levels",
+    "categorical": "grid levels",
+    "quantile": "grid levels",
+}
+LEVELS = np.linspace(0.1, 0.9, 9)
+
+_NUM_POINTS, _NUM_ATOMS = 300, 101
+_WIDTH, _DEPTH = 64, 2  # of both networks
+_LEARNING_RATE, _STEPS = 1e-3, 1_000
+_CHUNK = 50  # steps between reports of progress
+_SEED = 0
+
+
+def compute(progress: Callable[[str, int, int], None] = lambda *_: None) -> dict[str, np.ndarray]:
+    """Train both models; quantile curves at levels 0.1 … 0.9 over x in [−1.5, 1.5].
+
+    `progress` gets a description, the steps done and the steps in all.
+    """
+    x, y = _sample_data()
+    grid = np.linspace(-1.5, 1.5, 241)
+    members: dict[str, Projection] = {
+        "categorical": Categorical(num_atoms=_NUM_ATOMS, z_min=-2.0, z_max=2.0),
+        "quantile": Quantile(num_atoms=_NUM_ATOMS),
+    }
+    results = {"x": x, "y": y, "grid": grid, "levels": LEVELS}
+    for name, projection in members.items():
+        predict = _fit(projection, x, y, partial(progress, f"fit the {name} model"))
+        results[name] = np.asarray(predict(jnp.asarray(grid, jnp.float32)[:, None]))
+    return results
+
+
+def _sample_data() -> tuple[np.ndarray, np.ndarray]:
+    """Inputs in two clusters with a gap; the noise is larger on the right."""
+    rng = np.random.default_rng(_SEED)
+    left = rng.uniform(-1.0, -0.35, _NUM_POINTS // 2)
+    right = rng.uniform(0.3, 0.95, _NUM_POINTS - _NUM_POINTS // 2)
+    x = np.concatenate([left, right])
+    noise = np.where(x < 0, 0.15, 0.3) * rng.normal(size=x.size)
+    return x, 0.7 * np.sin(3.5 * x) + noise
+
+
+def _fit(
+    projection: Projection, x: np.ndarray, y: np.ndarray, progress: Callable[[int, int], None]
+) -> Callable[[Float[Array, "G 1"]], Float[Array, "G L"]]:
+    """Train a network by the projection's loss; return its quantiles as a function of inputs."""
+    network = eqx.nn.MLP(1, _NUM_ATOMS, _WIDTH, _DEPTH, key=jax.random.key(_SEED))
+    params, static = eqx.partition(network, eqx.is_array)
+    optimizer = optax.adam(_LEARNING_RATE)
+    inputs = jnp.asarray(x, jnp.float32)[:, None]
+    targets = Atoms(
+        locations=jnp.asarray(y, jnp.float32)[:, None], probs=jnp.ones((len(y), 1), jnp.float32)
+    )
+
+    def batch_loss(params: eqx.nn.MLP) -> Float[Array, ""]:
+        theta = jax.vmap(eqx.combine(params, static))(inputs)
+        return jnp.mean(jax.vmap(projection.loss)(theta, targets))
+
+    def step(_: Array, carry: PyTree) -> PyTree:
+        params, state = carry
+        updates, state = optimizer.update(jax.grad(batch_loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    @jax.jit
+    def advance(carry: PyTree, steps: Array) -> PyTree:
+        return jax.lax.fori_loop(0, steps, step, carry)
+
+    carry = (params, optimizer.init(params))
+    for done in range(_CHUNK, _STEPS + 1, _CHUNK):
+        carry = jax.block_until_ready(advance(carry, jnp.asarray(_CHUNK)))
+        progress(done, _STEPS)
+    fitted = eqx.combine(carry[0], static)
+    levels = jnp.asarray(LEVELS, jnp.float32)
+    return jax.vmap(lambda at: quantile(projection.decode(fitted(at)), levels))
 
 
 def draw(results: Arrays) -> Figure:
-    """Contour lines of the quantiles; bands between symmetric levels, the median bold."""
+    """Draw quantile curves, with bands between symmetric levels and the median in bold."""
+    common.check(results, SHAPES)
     figure = style.new_figure(height=2.3, width=4.6)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     models = (("categorical", style.CATEGORICAL), ("quantile", style.QUANTILE))

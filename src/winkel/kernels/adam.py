@@ -33,60 +33,49 @@ class State(NamedTuple):
     target: Weights
 
 
-class Step(NamedTuple):
-    """Numbers of one step of Adam.
-
-    Attributes:
-        rate: the learning rate.
-        steps: number of steps before this one.
-        due: whether to copy the result into the target network.
-        epsilon: Adam's.
-    """
-
-    rate: Float[Array, ""]
-    steps: Int[Array, ""]
-    due: Array
-    epsilon: float
-
-
 def adam_step(
     state: State,
     obs: Array,
     activations: Hidden,
     gradient: Float[Array, "M B O"],
-    step: Step,
+    scales: Float[Array, " 4"],
+    epsilon: float,
     *,
     interpret: bool = False,
 ) -> State:
-    """The state after one step of Adam.
+    """The state after one step of Adam. Biases are small and left to XLA.
 
-    `gradient` is that of the loss in the outputs, `activations` the result of `mlp.hidden` for
-    `obs`, with `active`. Biases are small and left to XLA.
+    Args:
+        state: before the step.
+        obs: rows of the first layer's table [B], or dense observations [B, I].
+        activations: the result of `mlp.hidden` for `obs`, with `active`.
+        gradient: of the loss in the outputs.
+        scales: the result of `step_scales`.
+        epsilon: Adam's.
+        interpret: run in Pallas' interpreter.
     """
     assert activations.active is not None
-    scales = _scales(step)
     in_hidden = jnp.einsum("mbo,mho->mhb", gradient, state.weights.last)
     in_last = jnp.einsum("mbh,mbo->mho", activations.values, gradient)
-    last = _step_dense([x.last for x in state], in_last, scales, step.epsilon, interpret)
+    last = _step_dense([x.last for x in state], in_last, scales, epsilon, interpret)
     first, in_first_bias = _step_first(
-        [x.first for x in state], activations.active, obs, in_hidden, scales, step.epsilon,
-        interpret,
-    )  # fmt: skip
-    first_bias = _step_bias([x.first_bias for x in state], in_first_bias, scales, step.epsilon)
+        [x.first for x in state], activations.active, obs, in_hidden, scales, epsilon, interpret
+    )
+    first_bias = _step_bias([x.first_bias for x in state], in_first_bias, scales, epsilon)
     in_last_bias = jnp.sum(gradient, axis=1)
-    last_bias = _step_bias([x.last_bias for x in state], in_last_bias, scales, step.epsilon)
+    last_bias = _step_bias([x.last_bias for x in state], in_last_bias, scales, epsilon)
     return State(*(Weights(*x) for x in zip(first, first_bias, last, last_bias, strict=True)))
 
 
-def _scales(step: Step) -> Float[Array, " 4"]:
-    """Learning rate, the corrections of both moments, and whether the target is due."""
-    count = jnp.asarray(step.steps + 1, jnp.float32)
+def step_scales(rate: Array, steps: Int[Array, ""], due: Array) -> Float[Array, " 4"]:
+    """Learning rate, bias corrections after `steps` earlier steps, whether the target is due."""
+    count = jnp.asarray(steps + 1, jnp.float32)
     return jnp.stack(
         [
-            jnp.asarray(step.rate, jnp.float32),
+            jnp.asarray(rate, jnp.float32),
             1.0 / (1.0 - FIRST_DECAY**count),
             1.0 / (1.0 - SECOND_DECAY**count),
-            jnp.asarray(step.due, jnp.float32),
+            jnp.asarray(due, jnp.float32),
         ]
     )
 

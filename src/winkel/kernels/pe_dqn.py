@@ -15,10 +15,10 @@ from jaxtyping import Array, Float
 
 from winkel.exploration import mask_unavailable
 from winkel.kernels import ADAM_EPSILON, mlp
-from winkel.kernels.adam import State, Step, adam_step
+from winkel.kernels.adam import State, adam_step, step_scales
 from winkel.kernels.common import Layout, Outputs
 from winkel.kernels.losses import Losses, loss_and_gradient
-from winkel.kernels.values import Values, q_values_and_disagreement
+from winkel.kernels.values import q_values_and_disagreement
 from winkel.networks import Ensemble
 from winkel.networks.mlp import row_of
 from winkel.types import Batch, Clock, Update
@@ -51,12 +51,12 @@ def value_and_bonus(
     outputs = Outputs(
         mlp.row_products(theta, obs)[:, None], theta.last_bias, lane.prior(learner.prior, obs)
     )
-    values = lane.values(outputs, lane.support, with_disagreement=not bonus_frozen)
+    value, apart = lane.values(outputs, lane.support, with_disagreement=not bonus_frozen)
     if bonus_frozen:
-        return values.q_values[0], jnp.zeros_like(values.q_values[0])
+        return value[0], jnp.zeros_like(value[0])
     outputs = Outputs(mlp.row_products(phi, obs)[:, None], phi.last_bias)
-    raw = lane.values(outputs, lane.bonus_support, with_disagreement=False)
-    return values.q_values[0], (raw.q_values + values.disagreement)[0]
+    raw_bonus, _ = lane.values(outputs, lane.bonus_support, with_disagreement=False)
+    return value[0], (raw_bonus + apart)[0]
 
 
 def update(
@@ -84,8 +84,8 @@ def update(
     # Lines 15–17: Q(s', ·) and w_avg(s', ·) by the online networks; a' by Q.
     next_prior = lane.prior(learner.prior, next_obs)
     outputs = lane.outputs(theta, next_obs, next_prior)
-    values = lane.values(outputs, lane.support, with_disagreement=not bonus_frozen)
-    greedy = jnp.argmax(mask_unavailable(values.q_values, spec.available), axis=-1)
+    value, apart = lane.values(outputs, lane.support, with_disagreement=not bonus_frozen)
+    greedy = jnp.argmax(mask_unavailable(value, spec.available), axis=-1)
 
     # Lines 14 and 18–20: losses of the value members against the mixture target.
     hidden = mlp.hidden(theta, obs, active=True, interpret=interpret)
@@ -99,7 +99,7 @@ def update(
     )
     learned = [("value", hidden, value_losses)]
     if not bonus_frozen:
-        learned.append(("bonus", *_bonus_losses(lane, learner, batch, beta, values)))
+        learned.append(("bonus", *_bonus_losses(lane, learner, batch, beta, value, apart)))
 
     # Line 24.
     due = jnp.asarray((clock.updates + 1) % config.target_period == 0)
@@ -114,16 +114,21 @@ def update(
 
 
 def _bonus_losses(
-    lane: "_Lane", learner: Any, batch: Batch, beta: Array, values: Values
+    lane: "_Lane",
+    learner: Any,
+    batch: Batch,
+    beta: Array,
+    value: Float[Array, "B A"],
+    disagreement: Float[Array, "B A"],
 ) -> tuple[mlp.Hidden, Losses]:
     """Lines 21–23: the bonus against γ (b_raw + w_avg)(s', a'_ε)."""
     transitions, hyper = batch.transitions, lane.hyper
     obs, next_obs = lane.flatten(transitions.obs), lane.flatten(transitions.next_obs)
     phi = weights_of(learner.params.bonus)
-    raw = lane.values(lane.outputs(phi, next_obs), lane.bonus_support, with_disagreement=False)
-    scores = values.q_values + beta * (raw.q_values + values.disagreement)
+    raw, _ = lane.values(lane.outputs(phi, next_obs), lane.bonus_support, with_disagreement=False)
+    scores = value + beta * (raw + disagreement)
     exploratory = jnp.argmax(mask_unavailable(scores, lane.spec.available), axis=-1)
-    apart = jnp.take_along_axis(values.disagreement, exploratory[:, None], axis=1)[:, 0]
+    apart = jnp.take_along_axis(disagreement, exploratory[:, None], axis=1)[:, 0]
     discount = _discount(batch, hyper, episodic=lane.config.episodic_bonus)
     hidden = mlp.hidden(phi, obs, active=True, interpret=lane.interpret)
     losses = lane.losses(
@@ -218,7 +223,7 @@ class _Lane:
 
     def values(
         self, outputs: Outputs, support: tuple[Array, Array], with_disagreement: bool
-    ) -> Values:
+    ) -> tuple[Float[Array, "B A"], Float[Array, "B A"]]:
         return q_values_and_disagreement(
             outputs, self.layout, support, self.hyper.prior_scale,
             with_disagreement=with_disagreement, interpret=self.interpret,
@@ -241,18 +246,15 @@ class _Lane:
         self, learner: Any, obs: Array, learned: list[tuple[str, mlp.Hidden, Losses]], due: Array
     ) -> Any:
         """Adam's step on ensembles, and the copy into the target networks when it is due."""
-        adam = learner.opt_state
-        step = Step(
-            rate=jnp.asarray(self.hyper.learning_rate),
-            steps=adam.count,
-            due=due,
-            epsilon=ADAM_EPSILON / self.config.batch_size,
-        )
+        adam, epsilon = learner.opt_state, ADAM_EPSILON / self.config.batch_size
+        scales = step_scales(jnp.asarray(self.hyper.learning_rate), adam.count, due)
         trees = [learner.params, adam.mu, adam.nu, learner.target_params]
         for name, hidden, losses in learned:
             ensembles = [getattr(tree, name) for tree in trees]
             state = State(*(weights_of(ensemble) for ensemble in ensembles))
-            state = adam_step(state, obs, hidden, losses.gradient, step, interpret=self.interpret)
+            state = adam_step(
+                state, obs, hidden, losses.gradient, scales, epsilon, interpret=self.interpret
+            )
             trees = [
                 tree._replace(**{name: with_weights(ensemble, weights)})
                 for tree, ensemble, weights in zip(trees, ensembles, state, strict=True)

@@ -1,7 +1,7 @@
 """Q-values of a pair of a quantile and a categorical model, and their disagreement."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,18 +10,6 @@ from jaxtyping import Array, Float
 
 from winkel.kernels import common
 from winkel.kernels.common import Layout, Outputs, Reader, Scratch, padded, softmax
-
-
-class Values(NamedTuple):
-    """Results for every action of every example.
-
-    Attributes:
-        q_values: mean of the mixture.
-        disagreement: w_1 of the two models, 0 if not asked for.
-    """
-
-    q_values: Float[Array, "B A"]
-    disagreement: Float[Array, "B A"]
 
 
 def _values_kernel(layout: Layout, with_disagreement: bool, interpret: bool, *refs: Any) -> None:
@@ -76,8 +64,8 @@ def q_values_and_disagreement(
     *,
     with_disagreement: bool = True,
     interpret: bool = False,
-) -> Values:
-    """Mean and, if asked for, w_1 of every action; the categories span the `support`.
+) -> tuple[Float[Array, "B A"], Float[Array, "B A"]]:
+    """Means of the mixture and, if asked for, w_1 of both models; categories span the `support`.
 
     w_1 = Σ_i ∫ |θ_(i) − G⁻¹(τ)| dτ over the levels from (i − 1)/K to i/K of the i-th quantile; on
     each, G⁻¹ crosses θ_(i) at most once, at the level G(θ_(i)).
@@ -105,4 +93,4 @@ def q_values_and_disagreement(
         interpret=interpret,
         name="q_values_and_disagreement",
     )(*outputs.operands(), scales)
-    return Values(q_values=q_values, disagreement=disagreement)
+    return q_values, disagreement

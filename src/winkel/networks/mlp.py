@@ -97,24 +97,26 @@ class MLP(eqx.Module):
         key: PRNGKeyArray,
         *,
         inputs: int,
-        one_hot: bool,
         hidden: tuple[int, ...],
         outputs: tuple[int, int],
+        one_hot: bool = False,
         fan_in: FanIn | None = None,
         triangle: bool = False,
         aligned: bool = False,
+        he_slope: float | None = None,
     ) -> "MLP":
-        """Draw He's truncated normal weights; biases are 0.
+        """Draw He's truncated normal weights, or his uniform ones; biases are 0.
 
         Args:
             key: a random key.
             inputs: numbers of a dense observation, or indices of a one-hot one.
-            one_hot: whether observations are indices.
             hidden: widths of the hidden layers.
             outputs: (rows, columns), actions and atoms.
+            one_hot: whether observations are indices.
             fan_in: the number of inputs without padding, if observations are padded.
             triangle: whether only the lower triangle of a square grid of indices can be reached.
             aligned: whether to pad the last layer to a multiple of eight.
+            he_slope: the slope of `he_uniform`, for uniform weights.
         """
         sizes = (inputs, *hidden, outputs[0] * outputs[1])
         keys = jax.random.split(key, len(sizes) - 1)
@@ -124,30 +126,16 @@ class MLP(eqx.Module):
             side = math.isqrt(inputs) if first and one_hot and triangle else None
             rows = before if side is None else side * (side + 1) // 2
             scale = fan_in if first and fan_in is not None else before
-            weight, bias = he_truncated_normal(k, (rows, after), scale), jnp.zeros(after)
+            if he_slope is None:
+                weight = he_truncated_normal(k, (rows, after), scale)
+            else:
+                weight = he_uniform(k, (rows, after), before, he_slope)
+            bias = jnp.zeros(after)
             layers.append(Lookup(weight, bias, side) if first and one_hot else Linear(weight, bias))
         if aligned and hidden:
             last, more = layers[-1], -sizes[-1] % ALIGNMENT
             weight = jnp.pad(last.weight, ((0, 0), (0, more)))
             layers[-1] = Linear(weight, jnp.pad(last.bias, (0, more)))
-        return cls(layers=tuple(layers), rows=outputs[0], columns=outputs[1])
-
-    @classmethod
-    def init_head(
-        cls,
-        key: PRNGKeyArray,
-        inputs: int,
-        hidden: tuple[int, ...],
-        outputs: tuple[int, int],
-        slope: float = 0.0,
-    ) -> "MLP":
-        """Draw a network on features of images: He's uniform weights, as those of the body."""
-        sizes = (inputs, *hidden, outputs[0] * outputs[1])
-        keys = jax.random.split(key, len(sizes) - 1)
-        layers = [
-            Linear(weight=he_uniform(k, (before, after), before, slope), bias=jnp.zeros(after))
-            for k, before, after in zip(keys, sizes[:-1], sizes[1:], strict=True)
-        ]
         return cls(layers=tuple(layers), rows=outputs[0], columns=outputs[1])
 
     def __call__(self, obs: Array) -> Float[Array, "A K"]:

@@ -1,4 +1,4 @@
-"""Replay: what an agent has seen, to learn from again."""
+"""Replay: stores of past transitions, from which batches are drawn."""
 
 from winkel.replay.streams import Streams
 from winkel.replay.uniform import Uniform

@@ -1,4 +1,4 @@
-"""What a replay is."""
+"""The protocol of a replay."""
 
 from typing import Protocol, runtime_checkable
 
@@ -12,11 +12,11 @@ class Replay(Protocol):
     """A store of transitions: functions without state, for one lane, inside `jit` and `vmap`."""
 
     def init(self, example: Transition) -> PyTree:
-        """An empty store for transitions shaped as the example."""
+        """Create an empty store for transitions shaped as the example."""
         ...
 
     def add(self, state: PyTree, transition: Transition, /) -> PyTree:
-        """One transition more, or one of each environment where the store is of several."""
+        """Add a transition, or one of each environment if the store is of several."""
         ...
 
     def sample(
@@ -28,13 +28,13 @@ class Replay(Protocol):
         gamma: Float[Array, ""] | float = 1.0,
         progress: Float[Array, ""] | float = 0.0,
     ) -> Batch:
-        """A batch; undefined for an empty store.
+        """Draw a batch; undefined for an empty store.
 
-        Samples of several steps are discounted with γ; importance weights may depend on how much
-        of the run is done.
+        Samples of several steps are discounted with γ; importance weights may depend on the share
+        of the horizon that is done.
         """
         ...
 
     def reprioritise(self, state: PyTree, batch: Batch, priorities: Float[Array, "B"]) -> PyTree:
-        """What the learner found the batch to be worth."""
+        """Set the priorities of a batch after an update."""
         ...

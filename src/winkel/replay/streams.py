@@ -1,8 +1,7 @@
 """The steps of several environments, each a stream of its own, drawn as samples of n steps.
 
-All is done in place where the state is donated, but in a program that samples and then adds: there
-XLA keeps the old steps beside the new, a copy of all. Learn and observe in two programs, or in one
-that adds first.
+With a donated state, everything is done in place, except in a program that samples and then adds:
+there XLA keeps a copy of the old steps. Sample and add in two programs, or in one that adds first.
 """
 
 from dataclasses import dataclass
@@ -13,18 +12,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, PyTree, Shaped
 
 from winkel.errors import InputError, require_integer
-from winkel.replay import prioritised
-from winkel.replay.frames import stacked
-from winkel.replay.n_step import outcome
-from winkel.replay.prioritised import SumTree
+from winkel.replay import sum_tree
+from winkel.replay.sum_tree import SumTree
 from winkel.types import AnyArray, Batch, Transition
 
 
 class Steps(NamedTuple):
-    """What is stored of each step.
+    """What is stored of each step: the fields of a `Transition`, without the next observation.
 
     Attributes:
-        obs: what was acted on; of a stack, its newest frame only.
+        obs: the observation acted on; of a stack, its newest frame only.
         age: steps of the episode before this one.
     """
 
@@ -41,11 +38,11 @@ class Stored(NamedTuple):
     """A ring of T slots for every environment.
 
     Attributes:
-        steps: one in each slot, but for slots that hold only the last observation of an episode.
-        cursor: where the next step goes. Unless an episode has just ended, the observation that the
-            last step led to lies there already.
+        steps: one in each slot, except slots that hold only the last observation of an episode.
+        cursor: slot of the next step. Unless an episode has just ended, it already holds the
+            observation that the last step led to.
         age: steps stored of the current episode.
-        priorities: of every slot as the start of a sample, 0 where none can start.
+        priorities: of every slot as the start of a sample, 0 if no sample can start there.
         highest: the largest priority so far, which new samples get.
     """
 
@@ -56,24 +53,84 @@ class Stored(NamedTuple):
     highest: Num[Array, "*batch"]
 
 
+class NStepReturn(NamedTuple):
+    """The sum of k rewards, and how it is bootstrapped.
+
+    Attributes:
+        reward: Σ_{i<k} γ^i r_i.
+        discount: `decay`, or 0 if the last step terminated.
+        decay: γ^(k−1). The agent multiplies by γ once more.
+        last: k − 1, the offset of the step whose next observation is bootstrapped from.
+        boundary: whether the episode ended with that step.
+    """
+
+    reward: Float[Array, "*batch"]
+    discount: Float[Array, "*batch"]
+    decay: Float[Array, "*batch"]
+    last: Int[Array, "*batch"]
+    boundary: Bool[Array, "*batch"]
+
+
+def n_step_return(
+    rewards: Float[Array, "*batch n"],
+    discounts: Float[Array, "*batch n"],
+    boundaries: Bool[Array, "*batch n"],
+    gamma: Float[Array, ""] | float,
+) -> NStepReturn:
+    """The return of the first k of n steps: n, or as many as there are up to the first boundary.
+
+    The step at the boundary counts, with its reward; those after it belong to another episode and
+    are ignored. Truncation bootstraps, as its discount is 1.
+    """
+    offsets = jnp.broadcast_to(jnp.arange(rewards.shape[-1]), rewards.shape)
+    counts = jnp.cumsum(boundaries, axis=-1) - boundaries == 0
+    last = jnp.sum(counts, axis=-1, dtype=jnp.int32) - 1
+    is_last = offsets == last[..., None]
+    powers = jnp.power(gamma, offsets.astype(rewards.dtype))
+    decay = jnp.sum(jnp.where(is_last, powers, 0.0), axis=-1)
+    return NStepReturn(
+        reward=jnp.sum(jnp.where(counts, powers * rewards, 0.0), axis=-1),
+        discount=decay * jnp.sum(jnp.where(is_last, discounts, 0.0), axis=-1),
+        decay=decay,
+        last=last,
+        boundary=jnp.any(counts & boundaries, axis=-1),
+    )
+
+
+def stack_frames(
+    frames: Shaped[Array, "E T *frame"],
+    environment: Int[Array, "B"],
+    slot: Int[Array, "B"],
+    age: Int[Array, "B"],
+    stack: int,
+) -> Shaped[Array, "B {stack} *frame"]:
+    """The last `stack` frames up to each slot, oldest first.
+
+    Every environment has a ring of T slots, filled in order. Where an episode has only `age` frames
+    before the slot, its first frame stands for the missing ones.
+    """
+    back = jnp.minimum(jnp.arange(stack)[None, ::-1], age[:, None])  # [B, stack]
+    slots = (slot[:, None] - back) % frames.shape[1]
+    return frames.at[environment[:, None], slots].get(mode="promise_in_bounds")
+
+
 @dataclass(frozen=True)
 class Streams:
     """Replay of the last steps of each environment, as samples of `n_step` steps.
 
     A sample starts at any stored step whose n steps, or those up to the end of the episode, are all
     stored. At an end the last observation has a slot of its own, so that a truncated episode
-    bootstraps from what it really led to.
+    bootstraps from its true last observation.
 
     Attributes:
-        capacity: starts of samples in all, in equal shares; the last observation of an episode
-            takes the room of one. What they need before and after them has room of its own.
-        num_envs: the leading axis of what is added.
-        n_step: how many rewards a sample sums, if the episode does not end before.
-        stack: where observations are stacks of so many frames, which are then stored one by one;
-            None where observations are stored as they are.
-        alpha: the exponent of priorities, 0 to draw all alike.
-        importance_exponent: of the weights that undo priorities, at the start of a run; at its end
-            it is 1.
+        capacity: starts of samples in all environments, in equal shares; the last observation of an
+            episode takes the place of one. Slots that they need before and after come on top.
+        num_envs: length of the leading axis of added transitions.
+        n_step: how many rewards a sample sums, unless the episode ends before.
+        stack: number of frames in an observation, which are then stored one by one; None if
+            observations are stored whole.
+        alpha: the exponent of priorities; 0 draws uniformly.
+        importance_exponent: of the importance weights at the start of a run; 1 at its end.
     """
 
     capacity: int
@@ -104,29 +161,29 @@ class Streams:
         return self.capacity // self.num_envs + self.n_step + self.depth - 1
 
     def init(self, example: Transition) -> Stored:
-        """No steps. The example has a leading axis over environments, as all that is added."""
+        """Create an empty store. The example has a leading axis over environments."""
         self._check(example)
 
-        def room(x: Array) -> Array:
+        def empty(x: Array) -> Array:
             return jnp.zeros((self.num_envs, self.slots, *jnp.shape(x)[1:]), jnp.asarray(x).dtype)
 
         age = jnp.zeros(self.num_envs, jnp.int32)
         kind = jnp.int32 if self.alpha == 0.0 else jnp.float32
         return Stored(
-            steps=jax.tree.map(room, self._newest(example, age)),
+            steps=jax.tree.map(empty, self._to_steps(example, age)),
             cursor=jnp.zeros(self.num_envs, jnp.int32),
             age=age,
-            priorities=prioritised.empty(self.num_envs * self.slots, kind),
+            priorities=sum_tree.empty(self.num_envs * self.slots, kind),
             highest=jnp.ones((), kind),
         )
 
     def add(
         self, state: Stored, transitions: Transition, /, keep: Bool[AnyArray, "E"] | None = None
     ) -> Stored:
-        """One step of each environment, over its oldest.
+        """Add one step of each environment, over its oldest.
 
-        A step that was lost is not kept. Its episode then ends, truncated, with the step before it,
-        and the next one that is kept must be the first of an episode.
+        A step with `keep` False was lost. Its episode then ends, truncated, with the step before
+        it, and the next step that is kept must be the first of an episode.
         """
         self._check(transitions)
         kept = jnp.ones(self.num_envs, bool) if keep is None else jnp.asarray(keep)
@@ -138,12 +195,12 @@ class Streams:
         steps = jax.tree.map(
             lambda stored, x: _write(stored, at, x),
             state.steps,
-            self._newest(transitions, state.age),
+            self._to_steps(transitions, state.age),
         )
-        led_to = self._frame(transitions.next_obs)
+        next_obs = self._frame(transitions.next_obs)
         return Stored(
             steps=steps._replace(
-                obs=jax.tree.map(lambda stored, x: _write(stored, after, x), steps.obs, led_to),
+                obs=jax.tree.map(lambda stored, x: _write(stored, after, x), steps.obs, next_obs),
                 boundary=_write(steps.boundary, before, cut),
             ),
             cursor=(state.cursor + kept + ends) % self.slots,
@@ -153,24 +210,26 @@ class Streams:
         )
 
     def _starts(self, state: Stored, kept: Bool[Array, "E"], ends: Bool[Array, "E"]) -> SumTree:
-        """Where samples can start from now on, and where no longer.
+        """Priorities after a step: new starts of samples, and starts that are overwritten.
 
-        A step that is stored is the n-th of the sample that starts n − 1 before it, and an end
-        completes all shorter ones. A start is gone when its oldest frame is overwritten: with the
-        one just ahead of the step, which is the second now where an episode had ended before.
+        A stored step is the n-th of the sample that starts n − 1 before it, and an end completes
+        all shorter ones. A start is gone when its oldest frame is overwritten: that of the slot
+        after the step or, if an episode has just ended, of two slots.
         """
         newest = jnp.where(kept, state.cursor, state.cursor - 1)[:, None]
         older = jnp.where(kept, state.age, state.age - 1)[:, None]  # steps of the episode before it
         back = jnp.arange(self.n_step)[None, :]
-        whole = jnp.where(back == self.n_step - 1, kept[:, None], ends[:, None]) & (back <= older)
-        begun = jnp.where(whole, (newest - back) % self.slots, -1)  # [E, n]
+        complete = jnp.where(back == self.n_step - 1, kept[:, None], ends[:, None]) & (
+            back <= older
+        )
+        begun = jnp.where(complete, (newest - back) % self.slots, -1)  # [E, n]
         gone = (state.cursor[:, None] + self.depth - jnp.arange(2)[None, :]) % self.slots
         gone = jnp.where(kept[:, None], gone, -1)  # [E, 2]
         first = self.slots * jnp.arange(self.num_envs)[:, None]
         slots = jnp.concatenate([begun, gone], axis=1)
-        worth = jnp.concatenate([jnp.ones_like(begun), jnp.zeros_like(gone)], axis=1)
+        kinds = jnp.concatenate([jnp.ones_like(begun), jnp.zeros_like(gone)], axis=1)
         indices = jnp.where(slots < 0, -1, first + slots)
-        return prioritised.put(state.priorities, indices.ravel(), state.highest * worth.ravel())
+        return sum_tree.put(state.priorities, indices.ravel(), state.highest * kinds.ravel())
 
     def sample(
         self,
@@ -181,42 +240,42 @@ class Streams:
         gamma: Float[Array, ""] | float = 1.0,
         progress: Float[Array, ""] | float = 0.0,
     ) -> Batch:
-        """Independent draws from all starts, uniform or in proportion to priorities.
+        """Draw from all starts independently, uniformly or in proportion to priorities.
 
-        Something can be drawn once an environment has added `n_step` steps or ended an episode.
+        Undefined until an environment has added `n_step` steps or ended an episode.
         """
-        indices = prioritised.draw(state.priorities, batch_size, key)
+        indices = sum_tree.draw(state.priorities, batch_size, key)
         transitions, decay = self.at(state, indices, gamma)
         if self.alpha == 0.0:
             weights = jnp.ones(batch_size)
         else:
-            exponent = prioritised.importance_exponent(self.importance_exponent, progress)
-            drawn = prioritised.leaves(state.priorities, indices)
-            weights = prioritised.importance_weights(drawn, exponent)
+            exponent = sum_tree.importance_exponent(self.importance_exponent, progress)
+            drawn = sum_tree.leaves(state.priorities, indices)
+            weights = sum_tree.importance_weights(drawn, exponent)
         return Batch(transitions=transitions, weights=weights, indices=indices, decay=decay)
 
     def at(
         self, state: Stored, indices: Int[Array, "B"], gamma: Float[Array, ""] | float
     ) -> tuple[Transition, Float[Array, "B"]]:
-        """The samples that start at these indices, and their decay; undefined where none can."""
+        """The samples that start at these indices, and their decay; undefined if none can."""
         environment, slot = indices // self.slots, indices % self.slots
         steps = state.steps
         window = (slot[:, None] + jnp.arange(self.n_step)[None, :]) % self.slots
-        found = outcome(
+        found = n_step_return(
             rewards=_read(steps.reward, environment[:, None], window),
             discounts=_read(steps.discount, environment[:, None], window),
             boundaries=_read(steps.boundary, environment[:, None], window),
             gamma=gamma,
         )
         age = _read(steps.age, environment, slot)
-        ahead = found.last + 1
+        steps_on = found.last + 1
         transitions = Transition(
-            obs=self._observed(steps.obs, environment, slot, age),
+            obs=self._observations(steps.obs, environment, slot, age),
             action=_read(steps.action, environment, slot),
             reward=found.reward,
             discount=found.discount,
-            next_obs=self._observed(
-                steps.obs, environment, (slot + ahead) % self.slots, age + ahead
+            next_obs=self._observations(
+                steps.obs, environment, (slot + steps_on) % self.slots, age + steps_on
             ),
             boundary=found.boundary,
             extras=jax.tree.map(lambda x: _read(x, environment, slot), steps.extras),
@@ -224,19 +283,17 @@ class Streams:
         return transitions, found.decay
 
     def reprioritise(self, state: Stored, batch: Batch, priorities: Float[Array, "B"]) -> Stored:
-        """(|p| + 1e-6)^α for what was drawn, unless no sample can start there any longer."""
+        """Set (|p| + 1e-6)^α for the drawn starts, except those that were overwritten since."""
         if self.alpha == 0.0:
             return state
-        worth = (jnp.abs(priorities) + prioritised.FLOOR) ** self.alpha
-        still = prioritised.leaves(state.priorities, batch.indices) > 0
+        raised = (jnp.abs(priorities) + sum_tree.FLOOR) ** self.alpha
+        still = sum_tree.leaves(state.priorities, batch.indices) > 0
         return state._replace(
-            priorities=prioritised.put(
-                state.priorities, jnp.where(still, batch.indices, -1), worth
-            ),
-            highest=jnp.maximum(state.highest, jnp.max(worth)),
+            priorities=sum_tree.put(state.priorities, jnp.where(still, batch.indices, -1), raised),
+            highest=jnp.maximum(state.highest, jnp.max(raised)),
         )
 
-    def _newest(self, transitions: Transition, age: Int[Array, "E"]) -> Steps:
+    def _to_steps(self, transitions: Transition, age: Int[Array, "E"]) -> Steps:
         return Steps(
             obs=self._frame(transitions.obs),
             action=transitions.action,
@@ -250,7 +307,7 @@ class Streams:
     def _frame(self, obs: PyTree) -> PyTree:
         return obs if self.stack is None else obs[:, -1]
 
-    def _observed(
+    def _observations(
         self,
         stored: PyTree,
         environment: Int[Array, "B"],
@@ -259,10 +316,10 @@ class Streams:
     ) -> PyTree:
         if self.stack is None:
             return jax.tree.map(lambda x: _read(x, environment, slot), stored)
-        return stacked(stored, environment, slot, age, self.stack)
+        return stack_frames(stored, environment, slot, age, self.stack)
 
     def _check(self, transitions: Transition) -> None:
-        """Raises unless all has the leading axis, and observations are stacks where they should."""
+        """Raise unless all arrays have the leading axis, and observations the frames of a stack."""
         for x in jax.tree.leaves(transitions):
             if jnp.shape(x)[:1] != (self.num_envs,):
                 raise InputError(
@@ -278,7 +335,7 @@ class Streams:
 def _write(
     stored: Shaped[Array, "E T *item"], slot: Int[Array, "E"], new: Shaped[AnyArray, "E *item"]
 ) -> Shaped[Array, "E T *item"]:
-    """One item for each environment, none where the slot is negative."""
+    """Write one item for each environment, none if its slot is negative."""
     place = stored.at[jnp.arange(len(slot)), slot]
     return place.set(
         jnp.asarray(new, stored.dtype),

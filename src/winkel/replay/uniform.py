@@ -16,7 +16,7 @@ class Ring(NamedTuple):
 
     Attributes:
         items: the stored pytrees.
-        added: how many were ever added.
+        added: how many were added in all.
     """
 
     items: PyTree
@@ -33,14 +33,14 @@ class Uniform:
         require_integer("capacity", self.capacity, at_least=1)
 
     def init(self, example: Transition) -> Ring:
-        """Zeros, none of which can be drawn."""
+        """Create an empty ring."""
         items = jax.tree.map(
             lambda x: jnp.zeros((self.capacity, *jnp.shape(x)), jnp.asarray(x).dtype), example
         )
         return Ring(items=items, added=jnp.zeros((), jnp.int32))
 
     def add(self, state: Ring, transition: Transition) -> Ring:
-        """Over the oldest."""
+        """Add a transition, over the oldest."""
         slot = state.added % self.capacity
         items = jax.tree.map(
             lambda stored, new: jax.lax.dynamic_update_index_in_dim(
@@ -54,7 +54,7 @@ class Uniform:
     def add_many(
         self, state: Ring, transitions: Transition, keep: Bool[Array, "E"] | None = None
     ) -> Ring:
-        """Several, with a leading axis: the same as to `add` those to keep, in order."""
+        """Add several, with a leading axis: the same as to `add` those to keep, in order."""
         count = jnp.shape(jax.tree.leaves(transitions)[0])[0]
         if count > self.capacity:
             raise InputError(
@@ -79,7 +79,7 @@ class Uniform:
         gamma: Float[Array, ""] | float = 1.0,
         progress: Float[Array, ""] | float = 0.0,
     ) -> Batch:
-        """Uniform over what is stored, with replacement; nothing depends on γ or progress."""
+        """Draw uniformly with replacement; γ and progress have no effect."""
         del gamma, progress
         stored = jnp.minimum(state.added, self.capacity)
         indices = jax.random.randint(key, (batch_size,), 0, stored)
@@ -91,6 +91,6 @@ class Uniform:
         )
 
     def reprioritise(self, state: Ring, batch: Batch, priorities: Float[Array, "B"]) -> Ring:
-        """Nothing: all are equal."""
+        """No effect: draws are uniform."""
         del batch, priorities
         return state

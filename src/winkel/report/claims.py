@@ -1,8 +1,8 @@
-"""Claims of the paper, from `claims.toml`, and what runs say about them.
+"""Claims of the paper, from `claims.toml`, and whether runs reproduce them.
 
-A claim has one rule for all of its parts. It is reproduced when the rule holds for each of them,
-not reproduced when one contradicts it or leaves it open, and untested when runs are missing (unless
-what is there contradicts it already) or seeds are few.
+A claim has one rule for all of its comparisons. It is reproduced when the rule holds in each of
+them, not reproduced when one contradicts it or is inconclusive, and untested when runs are missing
+(unless what is there contradicts it already) or seeds are few.
 """
 
 import math
@@ -12,31 +12,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
-from winkel.experiments.statistics import Interval
-from winkel.report.measures import MEASURES, Found
+from winkel.report.measures import MEASURES, Measured
 from winkel.runs.results import Results
 
 Verdict = Literal["reproduced", "not reproduced", "untested"]
 Outcome = Literal["holds", "contradicted", "open"]
 
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "untested")
 FEWEST_SEEDS = 5
 """On each side, for a verdict: intervals of fewer are far too narrow."""
 
 CLAIMS = Path(__file__).with_name("claims.toml")
-RULES = (
-    "interval_below",
-    "interval_above",
-    "interval_excludes",
-    "interval_within",
-    "estimate_at_most",
-    "estimate_at_least",
-)
+RULES = {
+    "interval_below": "95 % interval below {}",
+    "interval_above": "95 % interval above {}",
+    "interval_excludes": "95 % interval without {}",
+    "interval_within": "95 % interval within {}",
+    "estimate_at_most": "estimate ≤ {}",
+    "estimate_at_least": "estimate ≥ {}",
+}
+"""Kinds of rules, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One claim, as the file has it."""
+    """One claim of the file."""
 
     id: str
     source: str
@@ -59,31 +61,32 @@ class Claim:
 
     def rule_in_words(self) -> str:
         """Such as 'estimate ≤ 0.67 and 95 % interval below 1'."""
-        says = {
-            "estimate_at_most": "estimate ≤ {}",
-            "estimate_at_least": "estimate ≥ {}",
-            "interval_below": "95 % interval below {}",
-            "interval_above": "95 % interval above {}",
-            "interval_excludes": "95 % interval without {}",
-            "interval_within": "95 % interval within {}",
-        }
-        return " and ".join(says[name].format(_say(value)) for name, value in self.rule.items())
+
+        def write(value: Any) -> str:
+            return f"[{value[0]:g}, {value[1]:g}]" if isinstance(value, list) else f"{value:g}"
+
+        return " and ".join(RULES[name].format(write(value)) for name, value in self.rule.items())
+
+    def thresholds(self) -> list[float]:
+        """The numbers of the rule."""
+        values = (v if isinstance(v, list) else [v] for v in self.rule.values())
+        return [number for value in values for number in value]
 
 
-class Judged(NamedTuple):
-    """A claim with what was found.
+class Assessment(NamedTuple):
+    """A claim with what was measured.
 
     Attributes:
-        claim: which.
-        found: the measurements.
-        outcomes: of each part.
-        verdict: over all parts.
+        claim: which claim.
+        measured: comparisons, and what is missing.
+        outcomes: of each comparison.
+        verdict: over all comparisons.
         reason: why, in a few words; empty when reproduced.
         deviations: where our experiment is smaller than the paper's.
     """
 
     claim: Claim
-    found: Found
+    measured: Measured
     outcomes: tuple[Outcome, ...]
     verdict: Verdict
     reason: str
@@ -91,7 +94,7 @@ class Judged(NamedTuple):
 
 
 def load_claims(path: Path = CLAIMS) -> list[Claim]:
-    """All claims of a file, in its order."""
+    """Load all claims of a file, in its order."""
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8")).get("claim", [])
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -106,81 +109,64 @@ def load_claims(path: Path = CLAIMS) -> list[Claim]:
     return claims
 
 
-def judge(claim: Claim, results: Results) -> Judged:
-    """Measure and compare with the rule."""
+def assess(claim: Claim, results: Results) -> Assessment:
+    """Measure a claim and apply its rule."""
     try:
-        found = MEASURES[claim.measure](results, **claim.arguments)
+        measured = MEASURES[claim.measure](results, **claim.arguments)
     except InputError as error:
-        found = Found(missing=(str(error).removeprefix("no ").strip(" ,"),))
-    outcomes = tuple(outcome(claim.rule, part.interval) for part in found.parts)
-    decisive = [o for o, part in zip(outcomes, found.parts, strict=True) if part.judged]
-    verdict, reason = _verdict(decisive, found)
-    return Judged(claim, found, outcomes, verdict, reason, _deviations(claim, found))
+        measured = Measured(missing=(str(error).removeprefix("no ").strip(" ,"),))
+    outcomes = tuple(apply_rule(claim.rule, one.interval) for one in measured.comparisons)
+    decisive = [o for o, one in zip(outcomes, measured.comparisons, strict=True) if one.decisive]
+    verdict, reason = _verdict(decisive, measured)
+    deviations = tuple(
+        f"{name} {'up to ' if name == 'size' else ''}{measured.scale[name]:,} (paper {theirs:,})"
+        for name, theirs in claim.paper.items()
+        if measured.comparisons and measured.scale.get(name, theirs) < theirs
+    )
+    return Assessment(claim, measured, outcomes, verdict, reason, deviations)
 
 
-def outcome(rule: dict[str, Any], interval: Interval) -> Outcome:
-    """What one comparison says: the rule holds, its contrary does, or neither is sure."""
+def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
+    """Decide whether a rule holds in one comparison, is contradicted, or remains open."""
     estimate, low, high = interval
     if math.isnan(low) or math.isnan(high):
         return "open"
-    outcomes = [_one(name, value, estimate, low, high) for name, value in rule.items()]
-    for worst in ("contradicted", "open"):
-        if worst in outcomes:
-            return worst
-    return "holds"
+    outcomes = []
+    for name, value in rule.items():
+        least, most = value if name == "interval_within" else (value, value)
+        holds, contradicted = {
+            "interval_below": (high < most, low > most),
+            "interval_above": (low > least, high < least),
+            "interval_excludes": (not low <= least <= high, False),
+            "interval_within": (least <= low and high <= most, high < least or low > most),
+            "estimate_at_most": (estimate <= most, low > most),
+            "estimate_at_least": (estimate >= least, estimate < least),
+        }[name]
+        outcomes.append("holds" if holds else "contradicted" if contradicted else "open")
+    if "contradicted" in outcomes:
+        return "contradicted"
+    return "open" if "open" in outcomes else "holds"
 
 
-def _one(name: str, value: Any, estimate: float, low: float, high: float) -> Outcome:
-    if name == "interval_within":
-        within = value[0] <= low and high <= value[1]
-        return "holds" if within else "contradicted" if _apart(value, low, high) else "open"
-    holds, contradicted = {
-        "interval_below": (high < value, low > value),
-        "interval_above": (low > value, high < value),
-        "interval_excludes": (not low <= value <= high, False),
-        "estimate_at_most": (estimate <= value, low > value),
-        "estimate_at_least": (estimate >= value, estimate < value),
-    }[name]
-    return "holds" if holds else "contradicted" if contradicted else "open"
-
-
-def _apart(within: list[float], low: float, high: float) -> bool:
-    return high < within[0] or low > within[1]
-
-
-def _verdict(decisive: list[Outcome], found: Found) -> tuple[Verdict, str]:
-    seeds = found.scale.get("seeds", 0)
+def _verdict(decisive: list[Outcome], measured: Measured) -> tuple[Verdict, str]:
+    seeds = measured.scale.get("seeds", 0)
     if decisive and seeds < FEWEST_SEEDS:
         return "untested", f"needs {FEWEST_SEEDS} seeds or more, has {seeds}"
     if "contradicted" in decisive:
         return "not reproduced", "contradicted"
-    if found.missing or not decisive:
+    if measured.missing or not decisive:
         holds = decisive.count("holds")
         so_far = f"; holds in {holds} of {len(decisive)} measured" if decisive else ""
-        return "untested", f"needs {in_short(found.missing) or 'runs'}{so_far}"
+        return "untested", f"needs {summarize_missing(measured.missing) or 'runs'}{so_far}"
     if "open" in decisive:
         return "not reproduced", "inconclusive"
     return "reproduced", ""
 
 
-def in_short(missing: Sequence[str]) -> str:
-    """'a by x; a by y' as 'a by x, y'."""
+def summarize_missing(missing: Sequence[str]) -> str:
+    """Write 'a by x; a by y' as 'a by x, y'."""
     grouped: dict[str, list[str]] = {}
     for line in missing:
         what, _, who = line.partition(" by ")
         grouped.setdefault(what, []).append(who)
     return "; ".join(what + " by " * any(who) + ", ".join(who) for what, who in grouped.items())
-
-
-def _deviations(claim: Claim, found: Found) -> tuple[str, ...]:
-    if not found.parts:
-        return ()
-    return tuple(
-        f"{name} {'up to ' if name == 'size' else ''}{found.scale[name]:,} (paper {theirs:,})"
-        for name, theirs in claim.paper.items()
-        if found.scale.get(name, theirs) < theirs
-    )
-
-
-def _say(value: Any) -> str:
-    return f"[{value[0]:g}, {value[1]:g}]" if isinstance(value, list) else f"{value:g}"

@@ -1,139 +1,174 @@
-"""One HTML file that holds everything: style, script and figures. It asks for nothing elsewhere."""
+"""Reports as one HTML file with style, script and figures in it, which requests nothing else."""
 
+import math
 import shlex
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
 
 from winkel.errors import InputError
-from winkel.files import ensure_folder
-from winkel.report.claims import CLAIMS, Judged, judge, load_claims
-from winkel.report.html import Html, bullets, details, element, join, paragraph, plural, section
-from winkel.report.pictures import figures_section
-from winkel.report.provenance import provenance_section, settings_section
-from winkel.report.tables import scores_section, sea_section
-from winkel.report.theme import variables
-from winkel.report.verdicts import claims_section, tally
-from winkel.runs.folder import write_text
+from winkel.figures import COLLECTED, FIGURES
+from winkel.figures.common import text
+from winkel.figures.style import agent_style
+from winkel.files import ensure_folder, write_text
+from winkel.report import tables
+from winkel.report.claims import (
+    CLAIMS,
+    FEWEST_SEEDS,
+    VERDICTS,
+    Assessment,
+    assess,
+    load_claims,
+    summarize_missing,
+)
+from winkel.report.measures import REPETITIONS
+from winkel.report.pictures import THEMED, svg_of, themed
 from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"
 
-_HERE = Path(__file__).parent
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-_SECTIONS = {
-    "problems": "Problems",
-    "claims": "Claims",
-    "scores": "bsuite",
-    "deep-sea": "Deep sea",
-    "figures": "Figures",
-    "settings": "Settings",
-    "provenance": "Provenance",
-}
-_FEW_PROBLEMS = 12
 
-
-def write_report(runs: Path, out: Path, claims: Path = CLAIMS) -> tuple[Path, list[Judged]]:
-    """Read runs, judge the claims and write the page: where it is, and the verdicts."""
+def write_report(runs: Path, out: Path, claims: Path = CLAIMS) -> tuple[Path, list[Assessment]]:
+    """Read runs, assess the claims and write the page; return its path and the assessments."""
     results = read_results(runs)
     if out.exists() and not out.is_dir():
         raise InputError(f"need a folder to write to, got the file {out}")
     ensure_folder(out)
-    judged = [judge(claim, results) for claim in load_claims(claims)]
+    assessments = [assess(claim, results) for claim in load_claims(claims)]
     page = out / PAGE
-    write_text(page, render(results, judged, runs, out))
-    return page, judged
+    write_text(page, render_report(results, assessments, runs, out))
+    return page, assessments
 
 
-def render(results: Results, judged: Sequence[Judged], runs: Path, out: Path) -> str:
-    """The whole page, the same for the same runs."""
-    command = f"winkel report {shlex.quote(str(runs))} -o {shlex.quote(str(out))}"
-    main = [
-        _problems(results),
-        claims_section(judged),
-        scores_section(results),
-        sea_section(results),
-        figures_section(results, shlex.quote(str(runs))),
-        settings_section(results),
-        provenance_section(results, out, command),
-    ]
-    return document("winkel: reproduction report", _header(results, judged), main)
-
-
-def document(title: str, header: Html, sections: Sequence[Html]) -> str:
-    """A page in itself, in the style of all."""
-    body = element(
-        "body",
-        header,
-        element("main", *sections),
-        element("script", Html((_HERE / "page.js").read_text(encoding="utf-8"))),
-    )
-    return f"<!DOCTYPE html>\n{element('html', _head(title), body, lang='en')}\n"
-
-
-def _head(title: str) -> Html:
-    css = variables() + (_HERE / "style.css").read_text(encoding="utf-8")
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", **{"http-equiv": "Content-Security-Policy", "content": _POLICY}),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),
-        element("title", title),
-        element("style", Html(css)),
+def render_report(
+    results: Results, assessments: Sequence[Assessment], runs: Path, out: Path
+) -> str:
+    """Render the whole page; the same runs give the same page."""
+    figures, absent = _draw_figures(results)
+    try:
+        scores, no_scores = tables.score_tables(results), ""
+    except InputError as error:
+        scores, no_scores = None, str(error).strip(" ,")
+    quoted_runs = shlex.quote(str(runs))
+    return render(
+        "report.html",
+        summary=_summarize(results),
+        problems=results.problems,
+        assessments=assessments,
+        counts=Counter(found.verdict for found in assessments),
+        scores=scores,
+        no_scores=no_scores,
+        deep_sea=tables.deep_sea_rows(results),
+        figures=figures,
+        absent=absent,
+        runs=quoted_runs,
+        settings=tables.settings_rows(results),
+        provenance=tables.provenance(results),
+        records=tables.record_rows(results.records, out),
+        command=f"winkel report {quoted_runs} -o {shlex.quote(str(out))}",
     )
 
 
-def _header(results: Results, judged: Sequence[Judged]) -> Html:
-    links = [element("a", text, href=f"#{anchor}") for anchor, text in _SECTIONS.items()]
-    return element(
-        "header",
-        element("button", "dark", id="theme", type="button", aria_label="light or dark"),
-        element("h1", "Reproduction report"),
-        paragraph(
-            element("em", "Diverse Projection Ensembles for Distributional RL"),
-            " (Zanger, Böhmer and Spaan, ICLR 2024), by winkel",
-        ),
-        paragraph(_summary(results), class_="summary"),
-        paragraph(tally(judged), class_="tally"),
-        element("nav", *links),
-    )
+def _draw_figures(results: Results) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Draw all figures that the runs allow; return the others with what they lack, by title."""
+    shown, absent = [], {}
+    for name in COLLECTED:
+        figure = FIGURES[name]
+        try:
+            arrays = figure.collect(results)
+        except InputError as error:
+            absent[figure.TITLE] = str(error).strip(" ,")
+            continue
+        notes = arrays["notes"].tolist()
+        arrays["notes"] = text([])  # the page lists them
+        svg = svg_of(partial(figure.draw, arrays), name, figure.TITLE)
+        shown.append({"name": name, "title": figure.TITLE, "svg": svg, "notes": notes})
+    return shown, absent
 
 
-def _summary(results: Results) -> str:
-    """Runs, agents, environments, seeds and, where recorded, time."""
+def _summarize(results: Results) -> str:
+    """Count runs, agents, environments, seeds, steps and, where recorded, time."""
     records = results.records
-    seeds = {r.config["seed"] for r in records}
-    environments = {r.config["env"] for r in records}
-    steps = sum(int(r.episodes["length"].sum()) for r in records)
     seconds = sum(float(sweep.get("seconds", 0.0)) for sweep in results.sweeps)
-    clock = f"{seconds / 60:,.1f} minutes of sweeps" if seconds else "wall-clock not recorded"
     parts = (
         plural(len(records), "run"),
         plural(len(results.agents()), "agent"),
-        plural(len(environments), "environment"),
-        plural(len(seeds), "seed"),
-        plural(steps, "environment step"),
-        clock,
+        plural(len({r.config["env"] for r in records}), "environment"),
+        plural(len({r.config["seed"] for r in records}), "seed"),
+        plural(sum(int(r.episodes["length"].sum()) for r in records), "environment step"),
+        f"{seconds / 60:,.1f} minutes of sweeps" if seconds else "wall-clock not recorded",
     )
     return " · ".join(parts)
 
 
-def _problems(results: Results) -> Html:
-    """First of all what is wrong with the runs."""
-    lines = results.problems
-    if not lines:
-        text = "None: every run has ended well, with one version, and agents have equal seeds."
-        return section("Problems", paragraph(text, class_="good"), anchor="problems")
-    first, rest = lines[:_FEW_PROBLEMS], lines[_FEW_PROBLEMS:]
-    more = details(f"and {len(rest):,} more", bullets(rest)) if rest else Html("")
-    return section(
-        "Problems",
-        element(
-            "div",
-            paragraph(f"{plural(len(lines), 'line')} to know before any average is read:"),
-            join([bullets(first), more]),
-            class_="problems",
-        ),
-        anchor="problems",
-    )
+# Templates
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template of `report/templates`; all values are escaped but `markupsafe.Markup`."""
+    return _ENVIRONMENT.get_template(template).render(**values)
+
+
+def agent(name: str) -> Markup:
+    """Write an agent's name as figures show it, with the colour of its lines."""
+    style = agent_style(name)
+    return Markup(
+        '<span class="agent" title="{}"><i class="dot" style="background:{}"></i>{}</span>'
+    ).format(name, themed(style.colour), style.label)
+
+
+def number(value: int | float, digits: int = 2) -> str:
+    """Write a number such as 0.52 or 1,204; infinity is ∞ and NaN is –."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def number_range(values: Sequence[int]) -> str:
+    """Write '3' or '3–10'."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def plural(count: int, what: str) -> str:
+    """Write '1 run' or '2,000 runs'."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def sort_key(value: int | float) -> str:
+    """Write a number for the page's sorting script; NaN, which is sorted last, is empty."""
+    return "" if math.isnan(value) else f"{value:.10g}"
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters |= {
+    "agent": agent,
+    "number": number,
+    "number_range": number_range,
+    "sort_key": sort_key,
+    "summarize_missing": summarize_missing,
+    "themed": themed,
+}
+_ENVIRONMENT.globals |= {
+    "FEWEST_SEEDS": FEWEST_SEEDS,
+    "REPETITIONS": REPETITIONS,
+    "THEMED": THEMED,
+    "VERDICTS": VERDICTS,
+    "agent_style": agent_style,
+    "nan": math.nan,
+    "plural": plural,
+    "zip": zip,
+}

@@ -1,17 +1,23 @@
-"""Tables of results: bsuite's scores, aggregates over experiments, and deep sea."""
+"""What the tables of the report hold: scores, aggregates, deep sea, settings and records.
 
-from collections import defaultdict
-from collections.abc import Sequence
+Functions return plain values; `templates/report.html` lays them out.
+"""
+
+import dataclasses
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
-from winkel.errors import InputError
-from winkel.experiments.collect import collect_radar, collect_scores
-from winkel.experiments.collect.common import num_episodes, over_seeds
-from winkel.experiments.collect.sea import first_treasure, size_of
-from winkel.experiments.score import OFFICIAL_IDS
-from winkel.experiments.statistics import (
+from winkel.agents import AGENTS, VARIANTS
+from winkel.analysis.scores import OFFICIAL_IDS
+from winkel.analysis.statistics import (
     Band,
     Interval,
     iqm,
@@ -22,151 +28,227 @@ from winkel.experiments.statistics import (
     student_interval,
     wilson_interval,
 )
+from winkel.figures import radar, scores
+from winkel.figures.common import agent_of, first_treasure, num_episodes, over_seeds, size_of
 from winkel.figures.style import agent_style, in_order
-from winkel.report.html import (
-    Cell,
-    Html,
-    agent,
-    bullets,
-    count_cell,
-    details,
-    element,
-    interval_cell,
-    join,
-    number,
-    paragraph,
-    plural,
-    section,
-    table,
-)
-from winkel.runs.results import Arrays, Record, Results
+from winkel.runs.results import Arrays, Results, RunRecord
+from winkel.runs.spec import fingerprint
 
 OURS = "pe_dqn"
-_SEAS = ("deep_sea", "deep_sea_stochastic")
+MOST_LINKED = 3000
+"""Runs that are linked one by one; with more runs, only their folders are linked."""
+
+Table = dict[str, Any]
 
 
-def scores_section(results: Results) -> Html:
-    """Official scores by capability and by experiment, and aggregates."""
-    try:
-        tags, experiments = collect_radar(results), collect_scores(results)
-    except InputError as error:
-        reason = str(error).strip(" ,")
-        return section("bsuite scores", paragraph(f"No data: {reason}."), anchor="scores")
-    by_tag = over_seeds(tags["seed_scores"], partial(student_interval, confidence=0.95))
-    by_tag = Band(by_tag[0], np.clip(by_tag[1], 0, 1), np.clip(by_tag[2], 0, 1))
+def score_tables(results: Results) -> Table:
+    """Official scores by capability and by experiment, and aggregates over experiments."""
+    tags, experiments = radar.collect(results), scores.collect(results)
+    mean, low, high = over_seeds(tags["seed_scores"], partial(student_interval, confidence=0.95))
+    by_tag = Band(mean, np.clip(low, 0, 1), np.clip(high, 0, 1))
     by_experiment = Band(experiments["mean"], experiments["low"], experiments["high"])
-    notes = [str(note) for note in experiments["notes"]]
-    return section(
-        "bsuite scores",
-        paragraph(
-            "Official scores, equal to bsuite 0.3.6: computed for each seed, then averaged, with "
-            "95 % Student t intervals over seeds, cut at 0 and 1."
-        ),
-        details(f"{plural(len(notes), 'note')} on the data", bullets(notes)) if notes else "",
-        _score_table(tags, "capability", tags["tags"].tolist(), by_tag),
-        _aggregates(experiments),
-        _score_table(experiments, "experiment", experiments["experiments"].tolist(), by_experiment),
-        anchor="scores",
-    )
+    return {
+        "notes": experiments["notes"].tolist(),
+        "capabilities": _score_table(tags, tags["tags"], by_tag),
+        "experiments": _score_table(experiments, experiments["experiments"], by_experiment),
+        "aggregates": _aggregates(experiments),
+    }
 
 
-def _score_table(arrays: Arrays, what: str, names: Sequence[str], found: Band) -> Html:
+def _score_table(arrays: Arrays, names: np.ndarray, found: Band) -> Table:
+    """A row for each name with a score: an interval for each agent, and the numbers of seeds."""
     order = in_order(arrays["agents"])
     seeds = (~np.isnan(arrays["seed_scores"])).sum(axis=-1)  # [agents, names]
-    rows: list[list[Cell | str]] = []
-    for column, name in enumerate(names):
-        scored = seeds[order, column]
-        have = scored[scored > 0]
-        if not have.size:
-            continue
-        said = f"{have.min()}" if have.min() == have.max() else f"{have.min()}–{have.max()}"
-        cells = [
-            interval_cell(Interval(*(float(part[i, column]) for part in found))) for i in order
-        ]
-        rows.append([name.replace("_", " "), *cells, Cell(said, float(have.min()), numeric=True)])
-    labels = [agent(str(arrays["agents"][i])) for i in order]
-    return table([what, *labels, "seeds"], rows, caption=f"Score by {what}", class_="wide")
+    rows = []
+    for column, name in enumerate(names.tolist()):
+        have = [n for n in seeds[:, column].tolist() if n > 0]
+        if have:
+            cells = [Interval(*(float(part[i, column]) for part in found)) for i in order]
+            rows.append({"name": name.replace("_", " "), "cells": cells, "seeds": have})
+    return {"agents": [str(arrays["agents"][i]) for i in order], "rows": rows}
 
 
-def _aggregates(arrays: Arrays) -> Html:
+def _aggregates(arrays: Arrays) -> Table:
     """IQM, optimality gap and probability of improvement of agents that have every experiment.
 
-    Every experiment is what the agent with most of them has in full, for each of its seeds.
+    Every experiment means those that the most complete agent has for each of its seeds.
     """
     names = arrays["agents"].tolist()
-    scores = [rows[:, ~np.isnan(rows).all(axis=0)] for rows in arrays["seed_scores"]]
-    full = [~np.isnan(rows).any(axis=1) for rows in scores]  # for each agent [experiments]
+    by_agent = [rows[:, ~np.isnan(rows).all(axis=0)] for rows in arrays["seed_scores"]]
+    full = [~np.isnan(rows).any(axis=1) for rows in by_agent]  # for each agent [experiments]
     whole = max(full, key=lambda have: int(have.sum()))
-    chosen = [i for i in in_order(names) if full[i][whole].all()]
-    if not whole.any():
-        return paragraph("No agent has an experiment in full for all of its seeds: no aggregates.")
-    matrices = {names[i]: scores[i][whole].T for i in chosen}  # [seeds, experiments]
-    rows: list[list[Cell | str]] = []
+    matrices = {
+        names[i]: by_agent[i][whole].T  # [seeds, experiments]
+        for i in in_order(names)
+        if whole.any() and full[i][whole].all()
+    }
+    rows = []
     for name, matrix in matrices.items():
-        better = Cell("–", float("nan"), numeric=True)
+        better = None
         if OURS in matrices and name != OURS:
-            better = interval_cell(probability_of_improvement(matrices[OURS], matrix))
-        middle = interval_cell(stratified_bootstrap(matrix, iqm))
-        gap = interval_cell(stratified_bootstrap(matrix, optimality_gap))
-        rows.append([agent(name), middle, gap, better, count_cell(len(matrix))])
+            better = probability_of_improvement(matrices[OURS], matrix)
+        rows.append(
+            {
+                "agent": name,
+                "iqm": stratified_bootstrap(matrix, iqm),
+                "gap": stratified_bootstrap(matrix, optimality_gap),
+                "better": better,
+                "seeds": len(matrix),
+            }
+        )
     others = [agent_style(name).label for name in names if name not in matrices]
-    return table(
-        ("agent", "IQM", "optimality gap", "P(PE-DQN better)", "seeds"),
-        rows,
-        caption=f"Over {plural(int(whole.sum()), 'experiment')} with 95 % stratified bootstrap "
-        "intervals (2,000 resamples, generator seeded with 0)"
-        + (f"; without {', '.join(others)}, which lack some" if others else ""),
-    )
+    return {"rows": rows, "num_experiments": int(whole.sum()), "others": others}
 
 
-def sea_section(results: Results) -> Html:
-    """Deep sea by size and agent: found, first goal, regret; unsolved runs are censored."""
-    groups: dict[tuple[str, int, str, int], list[Record]] = defaultdict(list)
+def deep_sea_rows(results: Results) -> list[Table]:
+    """Deep sea by size and agent: seeds that found the treasure, first goal, regret."""
+    groups: dict[tuple[str, int, str, int], list[RunRecord]] = defaultdict(list)
     for r in results.records:
-        if r.experiment in _SEAS and "bad" in r.episodes and num_episodes(r):
+        stochastic = r.experiment == "deep_sea_stochastic"
+        if (r.experiment == "deep_sea" or stochastic) and "bad" in r.episodes and num_episodes(r):
             sweep = "bsuite" if r.config["env"] in OFFICIAL_IDS else "extension"
-            kind = f"{sweep} stochastic" if r.experiment == _SEAS[1] else sweep
-            groups[kind, size_of(r), r.config["agent"], num_episodes(r)].append(r)
-    if not groups:
-        return section("Deep sea", paragraph("No data: no deep_sea runs."), anchor="deep-sea")
-    agents = [r.config["agent"] for r in results.records]
+            kind = f"{sweep} stochastic" if stochastic else sweep
+            groups[kind, size_of(r), agent_of(r), num_episodes(r)].append(r)
+    agents = sorted({agent for _, _, agent, _ in groups})
     rank = {agents[i]: place for place, i in enumerate(in_order(agents))}
-    ordered = sorted(groups.items(), key=lambda g: (g[0][0], g[0][1], rank[g[0][2]], g[0][3]))
-    headers = ("size", "agent", "found", "first goal", "regret", "never found", "episodes", "sweep")
-    return section(
-        "Deep sea",
-        paragraph(
-            "Found: seeds that reached the treasure at all, with Wilson's 95 % interval. First "
-            "goal: the episode, median and quartiles over all seeds; a seed that never got there "
-            "counts as ∞, not left out. Regret: episodes without treasure, median and quartiles, "
-            "at most the budget (then censored: the seeds under “never found”). "
-            "bsuite's own settings and the extension beyond them are told apart in the last column."
+    rows = []
+    for key in sorted(groups, key=lambda key: (key[0], key[1], rank[key[2]], key[3])):
+        kind, size, agent, budget = key
+        first = np.array([first_treasure(r) for r in groups[key]])
+        regret = np.array([float(np.sum(r.episodes["bad"])) for r in groups[key]])
+        found = int(np.isfinite(first).sum())
+        rows.append(
+            {
+                "size": size,
+                "agent": agent,
+                "found": found,
+                "seeds": len(first),
+                "share": wilson_interval(found, len(first)),
+                "first": median_iqr(first),
+                "regret": median_iqr(regret),
+                "budget": budget,
+                "sweep": kind,
+            }
+        )
+    return rows
+
+
+def settings_rows(results: Results) -> list[Table]:
+    """Budgets of each agent, and which of its fields differ from their defaults."""
+    by_agent: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in results.records:
+        by_agent[agent_of(record)].append(record)
+    names = list(by_agent)
+    return [
+        {
+            "agent": names[i],
+            "base": _base(runs[0]),
+            "runs": len(runs),
+            "episodes": [num_episodes(r) for r in runs],
+            "steps": [int(r.episodes["length"].sum()) for r in runs],
+            "changes": changes(runs),
+        }
+        for i in in_order(names)
+        for runs in [by_agent[names[i]]]
+    ]
+
+
+def _base(record: RunRecord) -> str:
+    """The agent that a variant is made of."""
+    name = str(record.config.get("algorithm", record.config["agent"]))
+    return VARIANTS[name][0] if name in VARIANTS else name
+
+
+def changes(runs: Iterable[RunRecord]) -> dict[str, list[str]]:
+    """Fields that are not always at their default, each with all its values.
+
+    A support that follows the environment by default is left out where it does.
+    """
+    values: dict[str, set[str]] = defaultdict(set)
+    defaults: dict[str, str] = {}
+    for r in runs:
+        kind = AGENTS.get(_base(r))
+        known: dict[str, Any] = {}
+        if kind is not None:
+            known = {f.name: f.default for f in dataclasses.fields(kind.config)}
+            known |= kind.hyper._field_defaults
+        for field, value in {**r.config.get("config", {}), **r.config.get("hyper", {})}.items():
+            values[field].add(_write(value))
+            defaults[field] = _write(known.get(field))
+    return {
+        field: sorted(found)
+        for field, found in sorted(values.items())
+        if found != {defaults[field]} and defaults[field] != "nan"
+    }
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(map(_write, value)) or "none"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return json.dumps(value) if not isinstance(value, str) else value
+    return f"{float(value):g}"
+
+
+def provenance(results: Results) -> dict[str, str]:
+    """Versions, hardware, sweeps, and the hash of all settings."""
+    records = results.records
+    failed = sum(": failed, " in line for line in results.problems)
+    hardware = {
+        json.dumps(r.config[key], sort_keys=True).strip('"')
+        for r in records
+        for key in ("hardware", "platform", "device")
+        if key in r.config
+    }
+    versions = Counter(
+        ", ".join(f"{k} {v}" for k, v in sorted(r.config.get("versions", {}).items()))
+        for r in records
+    )
+    fingerprints = {str(i): r.config.get("fingerprint", "") for i, r in enumerate(records)}
+    return {
+        "versions": "; ".join(
+            f"{name or 'unknown'} ({n:,} runs)" for name, n in sorted(versions.items())
         ),
-        table(
-            headers,
-            [_sea_row(*g) for g in ordered],
-            caption="Deep sea by size and agent",
-            class_="sea",
-        ),
-        anchor="deep-sea",
+        "hardware": "; ".join(sorted(hardware)) or "not recorded",
+        "sweeps": "; ".join(map(_describe_sweep, results.sweeps)) or "none recorded",
+        "runs read": f"{len(records):,}",
+        "runs that failed": f"{failed:,}, listed under problems; their episodes are in no table",
+        "hash of all settings": fingerprint(fingerprints),
+    }
+
+
+def _describe_sweep(call: Mapping[str, Any]) -> str:
+    runs = call.get("runs", {})
+    return (
+        f"{runs.get('finished', 0):,} runs of {', '.join(call.get('agents', ()))} in "
+        f"{call.get('seconds', 0):,.0f} s on {call.get('device', 'an unknown device')}"
     )
 
 
-def _sea_row(key: tuple[str, int, str, int], runs: Sequence[Record]) -> list[Cell | str]:
-    sweep, size, name, budget = key
-    first = np.array([first_treasure(r) for r in runs])
-    regret = np.array([float(np.sum(r.episodes["bad"])) for r in runs])
-    found = int(np.isfinite(first).sum())
-    never = len(runs) - found
-    share = wilson_interval(found, len(runs))
-    ends = element("small", f"[{number(share.low)}, {number(share.high)}]")
+def record_rows(records: Sequence[RunRecord], out: Path) -> list[Table]:
+    """Links to all records, relative to the report's folder, so that both can move together."""
+
+    def link(path: Path) -> str:
+        return quote(os.path.relpath(path.resolve(), out.resolve()).replace(os.sep, "/"))
+
+    groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
+    for record in records:
+        groups[record.config["env"], agent_of(record)].append(record)
     return [
-        count_cell(size) if size else Cell("–", float("nan"), numeric=True),
-        agent(name),
-        Cell(join([f"{found}/{len(runs)} ", ends]), share.estimate, numeric=True),
-        interval_cell(median_iqr(first), 0),
-        interval_cell(median_iqr(regret), 0),
-        Cell(element("b", f"{never}") if never else "0", float(never), numeric=True),
-        count_cell(budget),
-        sweep,
+        {
+            "env": env,
+            "agent": agent,
+            "folder": link(runs[0].folder.parent),
+            "runs": len(runs),
+            "links": [
+                {
+                    "seed": r.config["seed"],
+                    "episodes": link(r.folder / "episodes.npz"),
+                    "config": link(r.folder / "config.json"),
+                    "hash": str(r.config.get("fingerprint", "config"))[:6],
+                }
+                for r in (runs if len(records) <= MOST_LINKED else ())
+            ],
+        }
+        for (env, agent), runs in groups.items()
     ]

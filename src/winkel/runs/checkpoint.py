@@ -1,4 +1,4 @@
-"""The whole state of a run on disk: arrays and JSON in one file, nothing that runs on load."""
+"""Checkpoints: the whole state of a run in one file of arrays and JSON. Loading runs no code."""
 
 import io
 import json
@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError
 from winkel.files import Arrays, write_atomically
 
-FORMAT = 1
-"""The version of the files; those of another version are refused, never guessed at."""
+FORMAT = 2
+"""Version of the files; those of another version are refused."""
+KEPT = 2
+"""Number of checkpoints that are kept."""
 
 _CHECKPOINT = re.compile(r"\d{12}\.ckpt")
 _TEMPORARY = re.compile(r"\.\d{12}\.ckpt\..+")
@@ -38,64 +40,58 @@ class Loaded(NamedTuple):
 
 
 def pack(tree: PyTree) -> dict[str, np.ndarray]:
-    """The leaves of a pytree as arrays, named by path: 'learner.params.value[0].weight'.
+    """Return the leaves of a pytree as arrays, named by path: 'learner.params.value[0].weight'.
 
-    Random keys become their data, Python's numbers arrays of 64 bits. Leaves that are in NumPy's
-    memory already are not copied: save them before anything writes to them.
+    Random keys become their data, Python's numbers arrays of 64 bits. Leaves that are NumPy arrays
+    are not copied: save them before anything writes to them.
     """
     named, _ = _named_leaves(tree)
     bare = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in named.values()]
     leaves = zip(named, jax.device_get(bare), strict=True)
-    return {name: _numbers(name, np.asarray(leaf)) for name, leaf in leaves}
+    return {name: _check_numbers(name, np.asarray(leaf)) for name, leaf in leaves}
 
 
 def unpack(arrays: Arrays, like: PyTree) -> PyTree:
-    """Rebuild what `pack` took apart, in the structure, shapes and dtypes of `like`.
+    """Undo `pack`, in the structure, shapes and dtypes of `like`.
 
-    `like` holds arrays or what `jax.eval_shape` gives, the result NumPy's arrays and random keys.
-    Numbers without a dtype of their own (Python's, weakly typed ones) fit in any width of a kind.
+    `like` holds arrays or what `jax.eval_shape` returns; the result holds NumPy arrays and random
+    keys. Python's numbers and weakly typed arrays accept any width of their kind.
     """
     named, structure = _named_leaves(like)
-    leaves = [_fit(name, arrays.get(name), leaf) for name, leaf in named.items()]
+    leaves = [_convert(name, arrays.get(name), leaf) for name, leaf in named.items()]
     for name, array in arrays.items():
         if name not in named:
             raise InputError(f"need no {name} in the state, got {_shown(array)}")
     return structure.unflatten(leaves)
 
 
-def save_checkpoint(folder: Path, arrays: Arrays, meta: Mapping[str, Any], keep: int = 2) -> Path:
-    """Write the next checkpoint, then delete all but the newest `keep`.
+def save_checkpoint(folder: Path, arrays: Arrays, meta: Mapping[str, Any]) -> Path:
+    """Write the next checkpoint, then delete all but the newest.
 
-    A failed write leaves the others as they are. Only one process may write to a folder: it deletes
-    half-written files. Nothing waits for the disk: after a power cut there is the one before.
+    A failed write leaves the others as they are. Only one process may write to a folder, because
+    half-written files are deleted. Nothing waits for the disk: after a power cut the newest
+    checkpoint may be damaged, and the one before is used.
     """
-    keep = require_integer("keep", keep, at_least=1)
-    if meta.get("format", FORMAT) != FORMAT:
-        raise InputError(f"need meta without 'format', or {FORMAT}, got {meta['format']!r}")
-    arrays = {name: _numbers(name, arrays[name]) for name in sorted(arrays)}
-    try:
-        text = json.dumps({**meta, "format": FORMAT}, indent=2, sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"cannot write the meta of {folder} as JSON: {error}") from error
+    text = json.dumps({**meta, "format": FORMAT}, indent=2, sort_keys=True)
     present = _files(folder, _CHECKPOINT)
     number = int(present[-1].stem) + 1 if present else 1
     path = folder / f"{number:012d}.ckpt"
     _delete(_files(folder, _TEMPORARY))
     write_atomically(path, lambda file: _write(file, text, arrays))
-    _delete([*present, path][:-keep])
+    _delete([*present, path][:-KEPT])
     return path
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is a checkpoint, be it readable or not."""
+    """Whether there is a checkpoint, readable or not."""
     return bool(_files(folder, _CHECKPOINT))
 
 
 def load_checkpoint(folder: Path, only: str = "") -> Loaded:
-    """Read the newest checkpoint that is whole; every byte is checked.
+    """Read the newest checkpoint that is not damaged; every byte is checked.
 
-    With `only`, arrays whose names begin so, and no others are read or checked: a replay buffer may
-    be gigabytes.
+    With `only`, read and check just the arrays whose names begin with it: a replay buffer may be
+    gigabytes.
     """
     skipped: list[str] = []
     for path in reversed(_files(folder, _CHECKPOINT)):
@@ -109,14 +105,15 @@ def load_checkpoint(folder: Path, only: str = "") -> Loaded:
 
 
 def _write(file: IO[bytes], meta: str, arrays: Arrays) -> None:
-    """An .npz file, not compressed, which depends on nothing but the arguments."""
+    """Write an uncompressed .npz file whose bytes depend on the arguments alone."""
+    arrays = {name: arrays[name] for name in sorted(arrays)}
     dtypes = {name: array.dtype.name for name, array in arrays.items()}
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(zipfile.ZipInfo("meta.json"), meta)
         archive.writestr(zipfile.ZipInfo("dtypes.json"), json.dumps(dtypes, indent=2))
         for name, array in arrays.items():
             array = np.asarray(array, order="C")
-            if array.dtype.isbuiltin == 2:  # bfloat16 and its like, which .npy cannot name
+            if array.dtype.isbuiltin == 2:  # bfloat16 and others that .npy cannot name
                 array = array.view(f"u{array.dtype.itemsize}")
             header = np.lib.format.header_data_from_array_1_0(array)
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -128,14 +125,17 @@ def _read(path: Path, only: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]
     with zipfile.ZipFile(path) as archive:
         meta = json.loads(archive.read("meta.json"))
         if meta["format"] != FORMAT:
-            raise InputError(f"need checkpoint format {FORMAT}, got {meta['format']!r} in {path}")
+            raise InputError(
+                f"{path} was made by another version of winkel: its format is {meta['format']!r}, "
+                f"this version reads {FORMAT}"
+            )
         dtypes = json.loads(archive.read("dtypes.json"))
         names = [name for name in dtypes if name.startswith(only)]
         return {name: _array(archive.read(f"{name}.npy"), dtypes[name]) for name in names}, meta
 
 
 def _array(content: bytes, dtype_name: str) -> np.ndarray:
-    """The array in a .npy file, without a copy; NumPy refuses buffers of Python objects."""
+    """Return the array of a .npy file, without a copy; NumPy refuses Python objects."""
     file = io.BytesIO(content)
     np.lib.format.read_magic(file)
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -166,15 +166,15 @@ def _named_leaves(tree: PyTree) -> tuple[dict[str, Any], jax.tree_util.PyTreeDef
     for path, leaf in leaves:
         name = "".join(_PLAIN_KEY.sub(r".\1", str(key)) for key in path).removeprefix(".") or "."
         if name in named:
-            raise InputError(f"need leaves with names of their own, got two of {name}")
+            raise InputError(f"need leaves with different names, got two of {name}")
         named[name] = leaf
     return named, structure
 
 
-def _fit(name: str, array: np.ndarray | None, leaf: Any) -> Any:
-    """The array as the leaf at this place; raises unless it is one of its shape and dtype."""
+def _convert(name: str, array: np.ndarray | None, leaf: Any) -> Any:
+    """Convert an array to the leaf in whose place it was; raise if shape or dtype differ."""
     right = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    right = _numbers(name, right if hasattr(right, "dtype") else np.asarray(right))
+    right = _check_numbers(name, right if hasattr(right, "dtype") else np.asarray(right))
     if array is None:
         raise InputError(f"need {name}, {_shown(right)}, got a state without it")
     weak = type(leaf) in (bool, int, float, complex) or getattr(leaf, "weak_type", False)
@@ -193,7 +193,7 @@ def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _numbers(name: str, array: Any) -> Any:
+def _check_numbers(name: str, array: Any) -> Any:
     if array.dtype != np.bool_ and not jnp.issubdtype(array.dtype, np.number):
         shown = " ".join(f"{array!r:.80}".split())
         raise InputError(f"need numbers or random keys at {name}, got {shown}")

@@ -1,71 +1,57 @@
-"""The metrics of one run as time passes: a line of JSON for each row, and copies elsewhere."""
+"""The metrics of a run: `metrics.jsonl`, one JSON object per line, with copies elsewhere."""
 
 import contextlib
 import importlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError
 from winkel.files import ensure_folder
 
-Row = Mapping[str, float | int | str]
+Row = Mapping[str, float | int]
 
 STEP = "env_steps"
-"""The entry of a row that mirrors take for the time."""
+"""The entry of a row that mirrors use as time."""
 
 
-@runtime_checkable
-class Mirror(Protocol):
-    """Another place that rows are sent to."""
+class Mirror(NamedTuple):
+    """Another place that rows are sent to: TensorBoard, Weights & Biases."""
 
-    def write(self, step: int, row: Row) -> None:
-        """Take one row."""
-
-    def close(self) -> None:
-        """Send what has not been sent."""
+    write: Callable[[int, Row], None]
+    close: Callable[[], None]
 
 
 class MetricsLog:
-    """A file of rows that a killed run can go on with.
+    """A file of rows that a resumed run can continue.
 
-    A checkpoint stores `position`; the run that resumes from it gives it back, and the rows that
-    were written after the checkpoint, which it will write again, are cut off.
+    A checkpoint stores `position`. A run that resumes from it passes the position on, and the rows
+    that were written after the checkpoint are cut off, because the run will write them again.
     """
 
     def __init__(self, path: Path, position: int = 0, mirrors: Sequence[Mirror] = ()) -> None:
+        self.position = position
+        """Number of bytes written, by this run and those that it continues."""
         self._path = path
         self._mirrors = tuple(mirrors)
-        self._position = require_integer("position", position, at_least=0)
         ensure_folder(path.parent)
         with contextlib.ExitStack() as stack:
             try:
                 self._check_position()
                 self._file = stack.enter_context(path.open("ab", buffering=0))
-                self._file.truncate(self._position)
+                self._file.truncate(position)
             except OSError as error:
                 raise InputError(f"cannot write {path}: {error.strerror}") from error
             for mirror in self._mirrors:
                 stack.callback(mirror.close)
             self._open = stack.pop_all()
 
-    @property
-    def position(self) -> int:
-        """How many bytes have been written, by this run and those that it goes on from."""
-        return self._position
-
     def write(self, row: Row) -> None:
-        """Add a row; NaN and infinities, which JSON lacks, become null in the file."""
-        if self._mirrors and not isinstance(row.get(STEP), int):
-            raise InputError(f"need {STEP!r}, a whole number, in each row, got {dict(row)}")
-        finite = {name: _finite(value) for name, value in row.items()}
-        try:
-            line = json.dumps(finite, allow_nan=False).encode() + b"\n"
-        except (TypeError, ValueError) as error:
-            raise InputError(f"cannot write a row of {self._path} as JSON: {error}") from error
-        self._append(line)
+        """Append a row; NaN and infinities, which JSON lacks, become null in the file."""
+        finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
+        self._append(json.dumps(finite, allow_nan=False).encode() + b"\n")
         for mirror in self._mirrors:
             mirror.write(int(row[STEP]), row)
 
@@ -73,42 +59,34 @@ class MetricsLog:
         """Close the file and the mirrors."""
         self._open.close()
 
-    def __enter__(self) -> "MetricsLog":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _check_position(self) -> None:
-        size = self._path.stat().st_size if self._path.exists() else 0
-        if size < self._position:
+        """Raise unless a line of the file ends at the position."""
+        content = self._path.read_bytes()[: self.position] if self._path.is_file() else b""
+        if len(content) < self.position:
             raise InputError(
-                f"{self._path} has {size} bytes, need the {self._position} that were written "
-                "before the checkpoint"
+                f"{self._path} has {len(content)} bytes, need the {self.position} that were "
+                "written before the checkpoint"
             )
-        if self._position:
-            with self._path.open("rb") as file:
-                file.seek(self._position - 1)
-                if file.read(1) != b"\n":
-                    raise InputError(
-                        f"need a position where a line of {self._path} ends, got {self._position}"
-                    )
+        if content and not content.endswith(b"\n"):
+            raise InputError(
+                f"need a position where a line of {self._path} ends, got {self.position}"
+            )
 
     def _append(self, line: bytes) -> None:
-        """All of a line or nothing."""
+        """Write all of a line or nothing."""
         try:
             rest = memoryview(line)
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             with contextlib.suppress(OSError):
-                self._file.truncate(self._position)
+                self._file.truncate(self.position)
             raise InputError(f"cannot write {self._path}: {error.strerror}") from error
-        self._position += len(line)
+        self.position += len(line)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file, without a last line that a killed writer left unfinished."""
+    """Read the rows of a file, without a last line that a killed writer left unfinished."""
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError as error:
@@ -128,46 +106,26 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def tensorboard(folder: Path) -> Mirror:
-    """Rows as TensorBoard's scalars; text is left out."""
-    return _TensorBoard(_package("tensorboardX", "tensorboard").SummaryWriter(str(folder)))
+    """Write rows as TensorBoard's scalars."""
+    writer = _package("tensorboardX", "tensorboard").SummaryWriter(str(folder))
+
+    def write(step: int, row: Row) -> None:
+        for name, value in row.items():
+            if name != STEP:
+                writer.add_scalar(name, value, step)
+
+    return Mirror(write, writer.close)
 
 
 def wandb(project: str, name: str, config: Mapping[str, Any]) -> Mirror:
-    """Rows in a new run on Weights & Biases."""
+    """Send rows to a new run on Weights & Biases."""
     package = _package("wandb", "wandb")
     try:
-        return _WandB(package.init(project=project, name=name, config=dict(config)))
+        run = package.init(project=project, name=name, config=dict(config))
     except package.Error as error:
         reason = " ".join(str(error).split())
         raise InputError(f"cannot start a run on Weights & Biases: {reason}") from error
-
-
-class _TensorBoard:
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-
-    def write(self, step: int, row: Row) -> None:
-        for name, value in row.items():
-            if name != STEP and not isinstance(value, str):
-                self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _WandB:
-    def __init__(self, run: Any) -> None:
-        self._run = run
-
-    def write(self, step: int, row: Row) -> None:
-        self._run.log(dict(row), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-def _finite(value: float | int | str) -> float | int | str | None:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return Mirror(lambda step, row: run.log(dict(row), step=step), run.finish)
 
 
 def _package(name: str, extra: str) -> Any:

@@ -1,5 +1,6 @@
-"""Presets of one's own: a file for each, by hand or from `winkel search apply`."""
+"""Settings by name: the paper's presets, and files such as `winkel search apply` writes."""
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -8,17 +9,27 @@ from typing import Any
 
 from winkel.agents import VARIANTS, presets
 from winkel.errors import InputError
-from winkel.runs.folder import write_text
-from winkel.runs.spec import field_name
+from winkel.files import write_text
+from winkel.runs.configure import field_name
+
+DOOM_PRESET = "vizdoom-official"
+"""Default in VizDoom: the settings that were seen to learn (decision 021)."""
+
+
+def preset_fields(env: str, agent: str, name: str | None) -> dict[str, Any]:
+    """Settings of a preset by name; by default `DOOM_PRESET` in VizDoom, and none elsewhere."""
+    if name is None and env.startswith("doom:"):
+        name = DOOM_PRESET
+    return {} if name is None else named_preset(name, agent)
 
 
 def presets_folder() -> Path:
-    """Where they are: `presets` in the current folder, or what WINKEL_PRESETS says."""
+    """Folder of preset files: `presets` in the current folder, or WINKEL_PRESETS."""
     return Path(os.environ.get("WINKEL_PRESETS", "presets"))
 
 
 def named_preset(name: str, agent: str) -> dict[str, Any]:
-    """Fields of an agent or variant: of the paper's presets, or of a file by its name or path."""
+    """Settings of an agent or variant: a preset of the paper, or a file by its name or path."""
     base, variant = VARIANTS.get(agent, (agent, {}))
     if name in presets.PRESETS:
         return {**presets.preset(name, base), **variant}
@@ -31,7 +42,7 @@ def named_preset(name: str, agent: str) -> dict[str, Any]:
 
 
 def read_preset(path: Path, agent: str) -> dict[str, Any]:
-    """The fields of a preset's file, which must be for this agent."""
+    """Read a preset's file, which must be for this agent."""
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -50,7 +61,7 @@ def read_preset(path: Path, agent: str) -> dict[str, Any]:
 
 
 def write_preset(name: str, agent: str, fields: Mapping[str, Any], origin: list[str]) -> Path:
-    """Write a preset; refuses names of the paper's, and what is there already."""
+    """Write a preset's file; refuses the names of the paper's presets and to overwrite."""
     if name in presets.PRESETS or not name.replace("-", "").replace("_", "").isalnum():
         raise InputError(
             f"need a name of letters, digits, - and _, other than {', '.join(presets.PRESETS)}, "
@@ -60,16 +71,6 @@ def write_preset(name: str, agent: str, fields: Mapping[str, Any], origin: list[
     if path.exists():
         raise InputError(f"{path} exists; choose another --name, or delete it")
     lines = [*(f"# {line}" for line in origin), f'agent = "{agent}"', "", "[fields]"]
-    lines += [f"{field} = {_written(value)}" for field, value in fields.items()]
+    lines += [f"{field} = {json.dumps(value)}" for field, value in fields.items()]
     write_text(path, "\n".join(lines) + "\n")
     return path
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_written, value))}]"
-    return repr(value)

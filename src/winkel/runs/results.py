@@ -1,4 +1,4 @@
-"""All runs under a folder, and what is wrong with them: the input of run figures and reports."""
+"""All runs under a folder, and what is wrong with them: the input of figures and reports."""
 
 import json
 from collections import defaultdict
@@ -6,55 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from winkel.errors import InputError
-from winkel.files import load_all
-from winkel.runs.folder import CONFIG, Run, check_run, load_run
 from winkel.runs.metrics import read_metrics
-from winkel.runs.recording import CHECKPOINTS, EVALUATIONS, SNAPSHOTS, table_so_far
+from winkel.runs.record import CHECKPOINTS, CONFIG, Arrays, RunRecord, load_run, load_unfinished
+from winkel.runs.sweep import SWEEPS
 
-Arrays = dict[str, np.ndarray]
+__all__ = ["Arrays", "Results", "RunRecord", "read_results"]
 
 _OBJECTS = ("versions", "config", "hyper", "horizon")
 """Entries of a config that hold others."""
-SWEEPS = "sweeps.jsonl"
-"""One line for every sweep that ended: what it was, how long it took, on what."""
-
-
-class Record(NamedTuple):
-    """One run that has ended well, or one that goes on, where those were asked for.
-
-    Attributes:
-        folder: where it is.
-        config: its settings; 'env', 'agent' and 'seed' at least.
-        episodes: arrays over episodes: 'return', 'length', facts.
-        finished: whether it has ended; else all is as its newest checkpoint has it.
-    """
-
-    folder: Path
-    config: dict[str, Any]
-    episodes: Arrays
-    finished: bool = True
-
-    @property
-    def experiment(self) -> str:
-        """Such as 'deep_sea' of 'deep_sea/3' and of 'deep_sea:size=50'."""
-        return self.config["env"].replace(":", "/").split("/")[0]
-
-    def evaluations(self) -> Arrays:
-        """Greedy evaluations, empty where none were made."""
-        return self._table("evaluations", EVALUATIONS)
-
-    def snapshots(self) -> Arrays:
-        """Looks at all countable observations, empty where none were made."""
-        return self._table("snapshots", SNAPSHOTS)
-
-    def _table(self, name: str, file: str) -> Arrays:
-        if not self.finished:
-            return table_so_far(self.folder, name)[0]
-        path = self.folder / file
-        return load_all(path) if path.is_file() else {}
 
 
 class Results(NamedTuple):
@@ -66,11 +26,11 @@ class Results(NamedTuple):
         sweeps: the calls of `winkel sweep` that made them: what was run, on what, how long.
     """
 
-    records: tuple[Record, ...]
+    records: tuple[RunRecord, ...]
     problems: tuple[str, ...]
     sweeps: tuple[dict[str, Any], ...] = ()
 
-    def of(self, **wanted: Any) -> list[Record]:
+    def of(self, **wanted: Any) -> list[RunRecord]:
         """Records with these entries in their config."""
         return [r for r in self.records if all(r.config.get(k) == v for k, v in wanted.items())]
 
@@ -80,37 +40,24 @@ class Results(NamedTuple):
 
 
 def read_results(root: Path, *, unfinished: bool = False) -> Results:
-    """Everything under a folder of runs. Raises only where there is no run at all.
+    """Read all runs under a folder. Raises only if there is no run at all.
 
-    Runs that have not ended are named among the problems, and with `unfinished` they are records
-    too, up to their newest checkpoint.
+    Runs that have not ended are among the problems; with `unfinished` they are records too, up to
+    their newest checkpoint.
     """
     if not root.is_dir():
         raise InputError(f"no such folder: {root}")
     folders = sorted(path for path in root.glob("*/*/*/seed-*") if path.is_dir())
     records, problems = [], []
     for folder in folders:
-        name, finished = folder.relative_to(root), (folder / CONFIG).is_file()
-        begun = (folder / CHECKPOINTS).is_dir()
-        if not finished and not (unfinished and begun):
-            problems.append(f"{name}: {'unfinished' if begun else 'empty'}")
-            continue
         try:
-            run = load_run(folder) if finished else _so_far(folder)
+            record, problem = _read_run(folder, unfinished)
         except InputError as error:
-            problems.append(f"{name}: {error}")
-            continue
-        if not finished:
-            count = len(run.episodes["return"])
-            problems.append(f"{name}: unfinished, its first {count:,} episodes")
-        foreign = [k for k in _OBJECTS if not isinstance(run.config.get(k, {}), dict)]
-        if foreign:
-            problems.append(f"{name}: {foreign[0]} of its config is no object")
-            continue
-        if run.config.get("status") == "failed":
-            problems.append(f"{name}: failed, {run.config.get('reason')}")
-            continue
-        records.append(Record(folder, run.config, run.episodes, finished))
+            record, problem = None, str(error)
+        if problem:
+            problems.append(f"{folder.relative_to(root)}: {problem}")
+        if record is not None:
+            records.append(record)
     if not records:
         raise InputError(
             f"no {'' if unfinished else 'finished '}runs in {root}"
@@ -129,20 +76,28 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
     )
 
 
-def _so_far(folder: Path) -> Run:
-    """A run that has not ended; its newest checkpoint may be damaged, or be of something else."""
-    episodes, config = table_so_far(folder, "episodes")
-    run = Run(config=config, episodes=episodes)
-    check_run(run, str(folder))
-    return run
+def _read_run(folder: Path, unfinished: bool) -> tuple[RunRecord | None, str]:
+    """The run of a folder, if it can be used, and what is wrong with it."""
+    finished, begun = (folder / CONFIG).is_file(), (folder / CHECKPOINTS).is_dir()
+    if not finished and not (unfinished and begun):
+        return None, "unfinished" if begun else "empty"
+    record = load_run(folder) if finished else load_unfinished(folder)
+    for name in _OBJECTS:
+        if not isinstance(record.config.get(name, {}), dict):
+            return None, f"{name} of its config is no object"
+    if record.config.get("status") == "failed":
+        return None, f"failed, {record.config.get('reason')}"
+    if finished:
+        return record, ""
+    return record, f"unfinished, its first {len(record.episodes['return']):,} episodes"
 
 
-def _versions(records: Iterable[Record]) -> list[str]:
+def _versions(records: Iterable[RunRecord]) -> list[str]:
     found = sorted({str(r.config.get("versions", {}).get("winkel")) for r in records})
     return [f"runs of different versions of winkel: {', '.join(found)}"] if len(found) > 1 else []
 
 
-def _unequal(records: Iterable[Record]) -> list[str]:
+def _unequal(records: Iterable[RunRecord]) -> list[str]:
     """Environments in which agents have different seeds."""
     seeds: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for record in records:
@@ -155,7 +110,7 @@ def _unequal(records: Iterable[Record]) -> list[str]:
     return problems
 
 
-def _mixed(records: Iterable[Record]) -> list[str]:
+def _mixed(records: Iterable[RunRecord]) -> list[str]:
     """Agents whose runs in an environment have different settings."""
     settings: dict[tuple[str, str], set[str]] = defaultdict(set)
     for record in records:

@@ -1,12 +1,13 @@
-"""Any policy on any environment: every episode of many copies, recorded."""
+"""Run a fixed policy in environments and record every episode."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from winkel.envs.base import Environment, EnvState, check_action
 from winkel.envs.task import CompiledTask, TaskBatch
@@ -16,10 +17,27 @@ Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]
 """An action from a key and an observation."""
 
 CHUNK = 1_000
+"""Steps of a compiled program."""
+
+
+class Lane(NamedTuple):
+    """One setting under way; many of them with a first axis.
+
+    Attributes:
+        state: of the environment.
+        obs: what to act on next.
+        totals: of the episode so far: return, length and facts.
+        key: of everything random.
+    """
+
+    state: EnvState
+    obs: Array
+    totals: dict[str, Array]
+    key: PRNGKeyArray
 
 
 def make_policy(name: str, env: Environment) -> Policy:
-    """'random', or 'action:K' for always K."""
+    """Make the policy of a name: 'random', or 'action:K' for always action K."""
     if name == "random":
         return lambda key, obs: jax.random.randint(key, (), 0, env.num_actions)
     kind, _, number = name.partition(":")
@@ -30,23 +48,6 @@ def make_policy(name: str, env: Environment) -> Policy:
     return lambda key, obs: jnp.asarray(action, jnp.int32)
 
 
-class Tally(NamedTuple):
-    """What has added up in the episode so far."""
-
-    total: Float[Array, ""]
-    length: Int[Array, ""]
-    facts: dict[str, Array]
-
-
-class Lane(NamedTuple):
-    """One copy of an environment under way; many of them with a first axis."""
-
-    state: EnvState
-    obs: Array
-    tally: Tally
-    key: PRNGKeyArray
-
-
 def rollout(
     batch: TaskBatch,
     policy: Policy,
@@ -54,37 +55,28 @@ def rollout(
     seed: int,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[dict[str, np.ndarray]]:
-    """Records of the first `num_episodes` episodes of every setting: return, length, facts.
+    """Record the first `num_episodes` episodes of every setting: return, length, facts.
 
-    All settings run side by side in one compiled program, a chunk of steps at a time; `progress`
-    gets the number of episodes that the slowest of them has ended.
+    All settings run side by side in one compiled program, a chunk of steps at a time. `progress`
+    gets the number of episodes that the slowest setting has ended.
     """
     if num_episodes < 1:
         raise InputError(f"need at least one episode, got {num_episodes}")
-    env = batch.env
     keys = jax.random.split(jax.random.key(seed), len(batch.ids))
-
-    @jax.jit
-    def begin(env: Environment, params: Any, keys: Key[Array, "S"]) -> Lane:
-        return jax.vmap(lambda p, k: _begin(env, p, k))(params, keys)
-
-    @jax.jit
-    def advance(env: Environment, params: Any, lanes: Lane) -> tuple[Lane, Any]:
-        return jax.vmap(lambda p, lane: _advance(env, policy, p, lane))(params, lanes)
-
-    lanes = begin(env, batch.params, keys)
+    begin = jax.jit(jax.vmap(_begin, in_axes=(None, 0, 0)))
+    advance = jax.jit(jax.vmap(partial(_advance, policy), in_axes=(None, 0, 0)))
+    lanes = begin(batch.env, batch.params, keys)
     finished: list[list[dict[str, np.ndarray]]] = [[] for _ in batch.ids]
     counts = np.zeros(len(batch.ids), int)
     while counts.min() < num_episodes:
-        lanes, (ended, tallies) = advance(env, batch.params, lanes)
+        lanes, (ended, totals) = advance(batch.env, batch.params, lanes)
         ended = np.asarray(ended)
-        records = {
-            "return": np.asarray(tallies.total, np.float64),
-            "length": np.asarray(tallies.length, np.int64),
-            **{name: np.asarray(fact, np.int64) for name, fact in tallies.facts.items()},
+        rows = {
+            name: np.asarray(total, np.float64 if name == "return" else np.int64)
+            for name, total in totals.items()
         }
         for lane, at in enumerate(ended):
-            finished[lane].append({name: values[lane][at] for name, values in records.items()})
+            finished[lane].append({name: values[lane][at] for name, values in rows.items()})
         counts += ended.sum(axis=1)
         progress(min(int(counts.min()), num_episodes))
     return [
@@ -97,29 +89,28 @@ def _begin(env: Environment, params: Any, key: PRNGKeyArray) -> Lane:
     key_reset, key_run, key_probe = jax.random.split(key, 3)
     state, obs = env.reset(key_reset, params)
     _, probe = env.step(key_probe, state, jnp.zeros((), jnp.int32), params)
-    facts = {name: jnp.zeros_like(fact) for name, fact in probe.info.items()}
-    tally = Tally(total=jnp.zeros(()), length=jnp.zeros((), jnp.int32), facts=facts)
-    return Lane(state=state, obs=obs, tally=tally, key=key_run)
+    totals = {"return": jnp.zeros(()), "length": jnp.zeros((), jnp.int32)}
+    totals |= {name: jnp.zeros_like(fact) for name, fact in probe.info.items()}
+    return Lane(state=state, obs=obs, totals=totals, key=key_run)
 
 
-def _advance(env: Environment, policy: Policy, params: Any, lane: Lane) -> tuple[Lane, Any]:
+def _advance(policy: Policy, env: Environment, params: Any, lane: Lane) -> tuple[Lane, Any]:
+    """Make a chunk of steps; returns at each step whether an episode ended, and its totals."""
+
     def step(lane: Lane, _: None) -> tuple[Lane, Any]:
         key, key_policy, key_step = jax.random.split(lane.key, 3)
         action = policy(key_policy, lane.obs)
         state, result = env.step(key_step, lane.state, action, params)
-        tally = Tally(
-            total=lane.tally.total + result.reward,
-            length=lane.tally.length + 1,
-            facts={name: lane.tally.facts[name] + fact for name, fact in result.info.items()},
-        )
-        fresh = jax.tree.map(lambda x: jnp.where(result.boundary, jnp.zeros_like(x), x), tally)
-        return Lane(state=state, obs=result.obs, tally=fresh, key=key), (result.boundary, tally)
+        more: dict[str, Any] = {"return": result.reward, "length": 1, **result.info}
+        totals = {name: total + more[name] for name, total in lane.totals.items()}
+        fresh = jax.tree.map(lambda x: jnp.where(result.boundary, jnp.zeros_like(x), x), totals)
+        return Lane(state=state, obs=result.obs, totals=fresh, key=key), (result.boundary, totals)
 
     return jax.lax.scan(step, lane, length=CHUNK)
 
 
 def frames(task: CompiledTask, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
-    """One episode as (caption, picture) pairs: its start, then every step before any reset."""
+    """Yield the captions and pictures of one episode: its start, then every step."""
     env, params = task.env, task.params
     key, key_start = jax.random.split(jax.random.key(seed))
     inner = env.start(env.draw_start(key_start, params), jnp.zeros((), jnp.int32), params)

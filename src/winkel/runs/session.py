@@ -1,241 +1,262 @@
-"""Runs of one shape, from the first step to the last, recorded on the way."""
+"""Runs of one shape, from the first step to the last: advanced, recorded, evaluated and saved."""
 
 import contextlib
+import dataclasses
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from winkel.agents.base import Agent
+from winkel.envs.simulator_task import SimulatorTask
+from winkel.envs.task import Task
 from winkel.runs.checkpoint import pack, unpack
-from winkel.runs.planned import Options, Planned
-from winkel.runs.recording import is_begun
-from winkel.runs.shapes import shapes_of, world_of
-from winkel.runs.status import Spent, Standing, Status, status
-from winkel.runs.trained import Trained
+from winkel.runs.metrics import Mirror
+from winkel.runs.record import RunRecord
+from winkel.runs.recorder import Recorder, Status, is_begun
+from winkel.runs.spec import Options, RunSpec
 from winkel.simulators import StepBatch
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan, Report
 from winkel.training.programs import Programs
-from winkel.training.steps import UNLIMITED
-from winkel.types import OneHot
+from winkel.training.simulated import SimulatorWorld
+from winkel.training.world import World
+from winkel.types import RunState
 
-__all__ = ["Options", "Planned", "Session", "Status"]
+MAX_SAVING = 0.05
+"""Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
 
-SAVING = 0.05
-"""Share of the time that checkpoints may take; where they take longer they become rarer."""
+MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
+"""Makes copies of the metrics' log (TensorBoard, W&B) for a run's config and folder."""
+Watch = Callable[[StepBatch, int], None]
+"""Gets every step of simulators, and how many steps each run has made."""
+
+
+class Cost(NamedTuple):
+    """What a session took.
+
+    Attributes:
+        name: of the group of runs.
+        runs: number of runs.
+        lanes: runs side by side, at first.
+        seconds: wall time.
+        device: of these, waiting for the device.
+        compiling: of these, compiling programs.
+        saving: of these, writing checkpoints and records.
+        programs: number of compiled programs.
+        updates: by environment.
+    """
+
+    name: str
+    runs: int
+    lanes: int
+    seconds: float
+    device: float
+    compiling: float
+    saving: float
+    programs: int
+    updates: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """Updates of all runs."""
+        return sum(self.updates.values())
+
+    @property
+    def rate(self) -> float:
+        """Updates a second, compilation and everything else included."""
+        return self.total / self.seconds if self.seconds else 0.0
+
+    def row(self) -> dict[str, Any]:
+        """The cost as JSON."""
+        rounded = {k: round(v, 1) if isinstance(v, float) else v for k, v in self._asdict().items()}
+        group = rounded.pop("name")
+        totals = {"updates": self.total, "updates_per_second": round(self.rate, 1)}
+        return {"group": group} | rounded | totals
 
 
 @dataclass
 class Session:
-    """Runs that share one compiled program: lanes on one side, recorders on the other."""
+    """Runs that share one compiled program.
 
-    runs: list[Planned]
-    options: Options
-    progress: Callable[[list[Status]], None]
-    notice: Callable[[str], None]
+    Attributes:
+        specs: the runs.
+        out: folder for all runs; None to keep them in memory.
+        num_lanes: runs side by side; the others wait.
+        progress: gets the status of every run after each chunk.
+        notice: gets sentences that a user should see.
+        keep: whether to return records and learners; if not, they are on disk alone.
+        mirrors: makes copies of the metrics' log.
+        watch: gets every step of simulators.
+    """
+
+    specs: Sequence[RunSpec]
+    out: Path | None
+    num_lanes: int
+    progress: Callable[[list[Status]], None] = lambda _: None
+    notice: Callable[[str], None] = lambda _: None
     keep: bool = True
-    """Whether to hand back records and learners; else they are on disk alone."""
-    watch: Callable[[StepBatch, int], None] | None = None
-    """Gets every move of simulators, and how many steps each run has made."""
+    mirrors: MirrorMaker | None = None
+    watch: Watch | None = None
+    programs: Programs = field(init=False, default_factory=Programs)
+    recorders: list[Recorder] = field(init=False, default_factory=list)
+    lanes: Lanes = field(init=False)
+    records: dict[int, RunRecord] = field(init=False, default_factory=dict)
+    began: float = field(init=False, default_factory=time.perf_counter)
+    saving: float = field(init=False, default=0.0)
+    updates_before: dict[int, int] = field(init=False, default_factory=dict)
+    """Updates that resumed runs had made before."""
+    consistent: bool = field(init=False, default=True)
+    """Whether lanes and records belong to the same step, so that they can be saved."""
 
-    def run(self, num_lanes: int) -> list[Trained]:
-        """All runs to their end, interrupted or not."""
-        self.began, self.programs, self.num_lanes = time.perf_counter(), Programs(), num_lanes
-        self.saving, self.updates, self.updates_before = 0.0, Counter[str](), Counter[int]()
-        self.trained: dict[int, Trained] = {}
-        self.recorders = [run.recorder for run in self.runs]
-        self.agent = self.runs[0].configured.agent
-        plans = [self._plan(i, run) for i, run in enumerate(self.runs)]
-        self.standings = [Standing.of(run.task, run.recorder.rows("episodes")) for run in self.runs]
-        self.statuses = [
-            status(*parts, None) for parts in zip(self.recorders, self.standings, strict=True)
-        ]
-        self.lanes = self._make_lanes(plans)
-        self.whole = True
-        saved_at, pause = time.monotonic(), self.options.checkpoint_seconds
+    def run(self) -> list[RunRecord]:
+        """Make all runs, or continue them from their checkpoints. Ctrl-C saves them."""
+        spec, options = self.specs[0], self.specs[0].options
+        plans = [self._plan(number) for number in range(len(self.specs))]
+        self.lanes = make_lanes(
+            spec.agent, spec.task, plans, self.num_lanes, options,
+            self.notice, self.programs, self.watch,
+        )  # fmt: skip
+        saved_at, pause = time.monotonic(), options.checkpoint_seconds
         try:
-            while self._chunk():
+            while self._advance():
                 if time.monotonic() - saved_at >= pause:
                     begin = time.monotonic()
                     self._save()
                     saved_at = time.monotonic()
                     if pause:
-                        pause = max(pause, (saved_at - begin) / SAVING)
-                self.progress(list(self.statuses))
+                        pause = max(pause, (saved_at - begin) / MAX_SAVING)
+                self.progress([recorder.status for recorder in self.recorders])
         except KeyboardInterrupt:
-            if self.whole:
+            if self.consistent:
                 self._save()
             raise
         finally:
             for recorder in self.recorders:
                 recorder.close()
             self.lanes.close()
-        return [self.trained[i] for i in range(len(self.recorders))]
+        return [self.records[number] for number in range(len(self.specs))]
 
-    def _make_lanes(self, plans: list[Plan]) -> Lanes:
-        options = self.options
-        return Lanes(
-            self.agent,
-            world_of(self.runs[0].task, self.notice, self.watch),
-            plans,
-            self.num_lanes,
-            options.chunk_steps,
-            compact_lanes=options.shrink,
-            freeze_bonus=options.rest,
-            compile_in_background=options.ahead,
-            notice=self.notice,
-            programs=self.programs,
-            devices=options.devices,
-        )
-
-    def spent(self) -> Spent:
-        """What it took so far."""
-        return Spent(
+    def cost(self, name: str) -> Cost:
+        """What the session took so far."""
+        updates: Counter[str] = Counter()
+        for number, recorder in enumerate(self.recorders):
+            status = recorder.status
+            updates[status.env] += status.updates - self.updates_before.get(number, 0)
+        return Cost(
+            name=name,
+            runs=len(self.specs),
+            lanes=self.num_lanes,
             seconds=time.perf_counter() - self.began,
             device=self.programs.running,
             compiling=self.programs.compiling,
             saving=self.saving,
             programs=self.programs.count,
-            lanes=self.num_lanes,
-            updates=dict(self.updates),
+            updates=dict(updates),
         )
 
-    def _chunk(self) -> list[Report]:
-        """Move the lanes and record what happened. Ctrl-C waits until both are done."""
-        with _held_back():
-            self.whole = False
-            reports = self.lanes.advance()
-            for report in reports:
-                self._record(report)
-            self._look(reports)
-            self._finish(reports)
-            self.whole = True
-        return reports
-
-    def _plan(self, index: int, run: Planned) -> Plan:
-        recorder, plan = run.recorder, run.plan()
-        if recorder.folder is None or not is_begun(recorder.folder):
-            return plan
+    def _plan(self, number: int) -> Plan:
+        """Open the records of a run, and plan it from its beginning or its checkpoint."""
+        spec = self.specs[number]
+        folder = None if self.out is None else spec.folder(self.out)
+        mirrors = self.mirrors(spec.config, folder) if self.mirrors and folder else ()
+        recorder = Recorder(spec, folder, mirrors)
+        self.recorders.append(recorder)
+        if folder is None or not is_begun(folder):
+            return spec.plan()
         arrays, skipped = recorder.resume()
         for reason in skipped:
-            self.notice(f"{recorder.folder}: {reason}; went back to the checkpoint before")
-        saved = unpack(arrays, shapes_of(run.task, run.configured, run.horizon))
-        self.updates_before[index] = int(saved.clock.updates)
-        return plan._replace(saved=saved)
+            self.notice(f"{folder}: {reason}; went back to the checkpoint before")
+        state = unpack(arrays, state_shapes(spec))
+        self.updates_before[number] = int(state.clock.updates)
+        recorder.status = recorder.status._replace(updates=self.updates_before[number])
+        return spec.plan()._replace(saved=state)
 
-    def _record(self, report: Report) -> None:
-        recorder = self.recorders[report.plan]
-        if report.episodes:
-            recorder.add("episodes", report.episodes)
-            self.standings[report.plan].add(report.episodes)
-        self.updates[recorder.config["env"]] += report.updates - self.updates_before[report.plan]
-        self.updates_before[report.plan] = report.updates
-        chunk = report.updates // self.options.chunk_steps
-        learned = bool(report.metrics) and chunk % self.options.log_every == 0
-        if report.failure is None and (report.finished or learned):
-            counts = {
-                "env_steps": report.env_steps,
-                "episodes": report.num_episodes,
-                "updates": report.updates,
-            }
-            recorder.log(counts | report.metrics)
-        self.statuses[report.plan] = self._status(report)
+    def _advance(self) -> list[Report]:
+        """Advance the lanes by a chunk and record it. Ctrl-C waits until both are done."""
+        with _defer_interrupt():
+            self.consistent = False
+            reports = self.lanes.advance()
+            for report in reports:
+                self.recorders[report.plan].record(report)
+            self._evaluate(reports)
+            self._take_snapshots(reports)
+            for report in reports:
+                if report.finished or report.failure is not None:
+                    self._finish(report)
+            self.consistent = True
+        return reports
 
-    def _status(self, report: Report) -> Status:
-        return status(self.recorders[report.plan], self.standings[report.plan], report)
-
-    def _look(self, reports: list[Report]) -> None:
-        """Evaluations and snapshots that are due."""
-        lane_of = self._lane_of
-        numbers = {report.plan: self._due_evaluation(report) for report in reports}
-        for count in sorted({number for number in numbers.values() if number is not None}):
-            due = [report for report in reports if numbers[report.plan] == count]
-            lanes = [lane_of[report.plan] for report in due]
-            found = self.lanes.evaluate(lanes, count, self.options.evaluation_episodes)
-            for report, returns in zip(due, found, strict=True):
+    def _evaluate(self, reports: Sequence[Report]) -> None:
+        """Make the greedy evaluations that are due."""
+        due = {
+            report.plan: self.recorders[report.plan].due_evaluation(report) for report in reports
+        }
+        for number in sorted({number for number in due.values() if number is not None}):
+            chosen = [report for report in reports if due[report.plan] == number]
+            lanes = [self.lanes.running[report.plan] for report in chosen]
+            num_episodes = self.specs[0].options.evaluation_episodes
+            found = self.lanes.evaluate(lanes, number, num_episodes)
+            for report, returns in zip(chosen, found, strict=True):
                 row = {
-                    "evaluation": np.array([count]),
+                    "evaluation": np.array([number]),
                     "env_steps": np.array([report.env_steps]),
                     "episodes": np.array([report.num_episodes]),
                     "returns": np.asarray(returns, np.float64)[None],
                 }
                 self.recorders[report.plan].add("evaluations", row)
-        due = [report for report in reports if self._due_snapshot(report)]
-        if due:
-            surveys = self.lanes.survey([lane_of[report.plan] for report in due])
-            for report, survey in zip(due, surveys, strict=True):
-                row = {"episodes": np.array([report.num_episodes])}
-                row |= {name: values[None] for name, values in survey.items()}
-                self.recorders[report.plan].add("snapshots", row)
 
-    def _due_evaluation(self, report: Report) -> int | None:
-        """The number of the evaluation that is due, if it was not made yet."""
-        every = self.options.evaluate_every
-        if every is None or report.failure:
-            return None
-        by_steps = self.runs[report.plan].horizon.steps != UNLIMITED
-        count = (report.env_steps if by_steps else report.num_episodes) // every
-        made = self.recorders[report.plan].evaluations.get("evaluation")
-        return count if count > (made[-1][-1] if made else 0) else None
+    def _take_snapshots(self, reports: Sequence[Report]) -> None:
+        """Take the snapshots that are due."""
+        due = [report for report in reports if self.recorders[report.plan].due_snapshot(report)]
+        if not due:
+            return
+        surveys = self.lanes.survey([self.lanes.running[report.plan] for report in due])
+        for report, survey in zip(due, surveys, strict=True):
+            row = {"episodes": np.array([report.num_episodes])}
+            row |= {name: values[None] for name, values in survey.items()}
+            self.recorders[report.plan].add("snapshots", row)
 
-    def _due_snapshot(self, report: Report) -> bool:
-        countable = isinstance(self.agent.spec.observation, OneHot)
-        if not countable or not self.options.snapshots or report.failure:
-            return False
-        made = self.recorders[report.plan].count("snapshots")
-        last = max(self.options.snapshots - 1, 1)
-        at = made / last if self.options.snapshots > 1 else 1.0
-        return made <= last and report.progress >= at - 1e-6
-
-    def _finish(self, reports: list[Report]) -> None:
-        for report in reports:
-            if not report.finished and not report.failure:
-                continue
-            recorder, lane = self.recorders[report.plan], self._lane_of[report.plan]
-            state = self.lanes.state(lane)
-            outcome = {"status": "finished"}
-            if report.failure is not None:
-                where = "{agent} in {env}, seed {seed}".format(**recorder.config)
-                self.notice(f"{where} stopped: {report.failure}")
-                outcome = {"status": "failed", "reason": report.failure}
-            told = self.lanes.left_support(report.plan)
-            if told is not None:
-                self.notice(f"seed {recorder.config['seed']}: {told}")
-            begin = time.perf_counter()
-            recorder.checkpoint(pack(state), outcome)
-            run = recorder.finish(outcome)
-            self.saving += time.perf_counter() - begin
-            self.trained[report.plan] = Trained(
-                config=run.config,
-                episodes=run.episodes if self.keep else {},
-                evaluations=recorder.rows("evaluations") if self.keep else {},
-                snapshots=recorder.rows("snapshots") if self.keep else {},
-                agent=self.agent,
-                hyper=self.runs[report.plan].configured.hyper,
-                learner=state.learner if self.keep else None,
-                packing=self.runs[report.plan].task.packing,
-            )
-            if not self.keep:
-                recorder.forget()
-            self.lanes.release(report.plan)
-
-    @property
-    def _lane_of(self) -> dict[int, int]:
-        return self.lanes.running
+    def _finish(self, report: Report) -> None:
+        """Save a run that has ended, and free its lane."""
+        spec, recorder = self.specs[report.plan], self.recorders[report.plan]
+        state = self.lanes.state(self.lanes.running[report.plan])
+        outcome = {"status": "finished"}
+        if report.failure is not None:
+            where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
+            self.notice(f"{where} stopped: {report.failure}")
+            outcome = {"status": "failed", "reason": report.failure}
+        outside = self.lanes.left_support(report.plan)
+        if outside is not None:
+            self.notice(f"seed {spec.seed}: {outside}")
+        begin = time.perf_counter()
+        recorder.checkpoint(pack(state), outcome)
+        record = recorder.finish(outcome)
+        self.saving += time.perf_counter() - begin
+        self.records[report.plan] = (
+            dataclasses.replace(record, spec=spec, learner=state.learner)
+            if self.keep
+            else dataclasses.replace(record, episodes={}, tables={})
+        )
+        self.lanes.release(report.plan)
 
     def _save(self) -> None:
+        """Write a checkpoint of every run under way."""
         begin = time.perf_counter()
-        for plan, lane in self._lane_of.items():
-            if self.recorders[plan].folder is not None:
-                self.recorders[plan].checkpoint(pack(self.lanes.state(lane)))
+        if self.out is not None:
+            for number, lane in self.lanes.running.items():
+                self.recorders[number].checkpoint(pack(self.lanes.state(lane)))
         self.saving += time.perf_counter() - begin
 
 
 @contextlib.contextmanager
-def _held_back() -> Iterator[None]:
+def _defer_interrupt() -> Iterator[None]:
     """Raise Ctrl-C's KeyboardInterrupt at the end of the block; at once if it is pressed twice."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -255,3 +276,46 @@ def _held_back() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if pressed:
         raise KeyboardInterrupt
+
+
+# The two functions below are the only ones in which compiled environments and simulators differ.
+
+
+def make_world(
+    task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
+) -> World:
+    """Make what steps the environments of a task: the one place that tells simulators from JAX."""
+    if isinstance(task, SimulatorTask):
+        return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
+    return CompiledWorld(task.env)
+
+
+def make_lanes(
+    agent: Agent,
+    task: Task,
+    plans: Sequence[Plan],
+    num_lanes: int,
+    options: Options,
+    notice: Callable[[str], None] = lambda _: None,
+    programs: Programs | None = None,
+    watch: Watch | None = None,
+) -> Lanes:
+    """Make lanes for runs of one agent and one shape of environment."""
+    return Lanes(
+        agent,
+        make_world(task, notice, watch),
+        plans,
+        num_lanes,
+        options.chunk_steps,
+        compact_lanes=options.shrink,
+        freeze_bonus=options.freeze_bonus,
+        compile_in_background=options.compile_in_background,
+        notice=notice,
+        programs=programs or Programs(),
+        devices=options.devices,
+    )
+
+
+def state_shapes(spec: RunSpec) -> RunState:
+    """Shapes and types of a run's state, without computing it."""
+    return make_world(spec.task).shapes(spec.agent, spec.task.params, spec.hyper)

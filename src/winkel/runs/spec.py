@@ -1,189 +1,307 @@
-"""From names and numbers to an agent: fields checked, defaults filled in, everything described."""
+"""What makes a run what it is: environment, agent, settings, seed and horizon.
+
+The JSON of a `RunSpec` is `config.json`; the hash of that JSON is the run's fingerprint.
+"""
 
 import dataclasses
-import difflib
 import hashlib
 import json
-import math
-import numbers
-import types
-import typing
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from winkel.agents import AGENTS, VARIANTS
-from winkel.agents.base import Agent, Kind, Spec, check_number
+import jax
+import numpy as np
+
+from winkel.agents.base import Agent
+from winkel.envs.registry import remake
 from winkel.envs.task import Task
-from winkel.errors import InputError
+from winkel.errors import InputError, require_integer
+from winkel.runs.configure import Configured, configure
+from winkel.training.lanes import Plan
+from winkel.training.steps import UNLIMITED, Horizon
+from winkel.version import __version__
+
+MAX_SEED = 2**31 - 1
+"""Largest seed of runs that are reported. `winkel search` uses the seeds above it."""
+
+_ENV_ID = re.compile(r"([^/:]+)([/:])(.+)", re.DOTALL)
+_FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]+")
+_OUTCOME = ("fingerprint", "versions", "hardware", "status", "reason")
+"""Entries of a config that do not make the run what it is."""
 
 
-class Configured(NamedTuple):
-    """An agent for an environment, ready to train.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to record and schedule runs. Nothing here changes what an agent learns.
+
+    Evaluations and snapshots are made at the end of the first chunk in which they are due.
+    """
+
+    evaluate_every: int | None = None
+    """Episodes between greedy evaluations (steps if the horizon counts steps); None for none."""
+    evaluation_episodes: int = 1
+    """Greedy episodes of each evaluation."""
+    snapshots: int = 6
+    """Number of snapshots (visits, value, disagreement and bonus at every countable observation),
+    from the first chunk to the end."""
+    checkpoint_seconds: float = 60.0
+    """Least time between checkpoints; 0 for one after every chunk. It grows if writing would take
+    more than a twentieth of the time. There is always a checkpoint at the end."""
+    chunk_steps: int = 100
+    """Steps between two reports to the host."""
+    log_every: int = 1
+    """Chunks of a run between two lines of its metrics; the last chunk always has a line."""
+    shrink: int | None = None
+    """If no run waits and enough lanes are idle, continue in fewer lanes, a multiple of this
+    number; None to keep all lanes. The number of lanes changes rounding."""
+    compile_in_background: bool = False
+    """Compile the programs of fewer lanes and of the next group while others run."""
+    freeze_bonus: bool = False
+    """Stop learning PE-DQN's bonus once β is 0. Episodes and scores stay the same."""
+    devices: int = 1
+    """Number of local devices that lanes are spread over."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("evaluation_episodes", 1),
+            ("snapshots", 0),
+            ("chunk_steps", 1),
+            ("log_every", 1),
+            ("devices", 1),
+        ):
+            require_integer(name, getattr(self, name), at_least=least)
+        for name in ("evaluate_every", "shrink"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), at_least=1)
+        if not self.checkpoint_seconds >= 0:
+            raise InputError(f"need checkpoint_seconds >= 0, got {self.checkpoint_seconds}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunSpec:
+    """One run: everything that decides what it computes.
 
     Attributes:
-        name: what it is called: the agent's or the variant's.
+        task: the environment.
+        algorithm: name of the agent or variant.
         agent: with its static settings.
-        hyper: its hyperparameters, all of them numbers.
+        hyper: its hyperparameters, plain numbers.
+        seed: of everything random in the run.
+        horizon: when the run ends; schedules use it.
+        stop: when to stop before the horizon; None to stop at it.
+        label: the agent's name in folders and figures.
+        options: how to record it.
     """
 
-    name: str
+    task: Task
+    algorithm: str
     agent: Agent
     hyper: Any
+    seed: int
+    horizon: Horizon
+    stop: Horizon | None
+    label: str
+    options: Options
+
+    @property
+    def end(self) -> Horizon:
+        """Where the run stops."""
+        return self.stop or self.horizon
+
+    @property
+    def max_steps(self) -> int | None:
+        """Upper bound on environment steps, or None if unknown."""
+        longest = self.task.longest_episode
+        if longest is None:
+            return None
+        return min(int(self.end.episodes) * longest, int(self.end.steps))
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The spec as JSON, with its fingerprint, versions and hardware."""
+        settings = self.task.describe() | {
+            "agent": self.label,
+            "seed": self.seed,
+            "algorithm": self.algorithm,
+            "config": dataclasses.asdict(self.agent.config),
+            "hyper": self.hyper._asdict(),
+            "horizon": {
+                name: None if count == UNLIMITED else int(count)
+                for name, count in self.horizon._asdict().items()
+            },
+            "until": None if self.stop is None else int(self.stop.episodes),
+            "options": {
+                name: getattr(self.options, name)
+                for name in ("evaluate_every", "evaluation_episodes", "snapshots", "chunk_steps")
+            },
+        }
+        settings = json.loads(json.dumps(settings))
+        return settings | {
+            "fingerprint": fingerprint(settings),
+            "versions": versions(),
+            "hardware": jax.devices()[0].device_kind,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], mnist_dir: Path | None = None) -> "RunSpec":
+        """The run that a config describes; raises `KeyError` if an entry is missing."""
+        task = remake(config, mnist_dir)
+        return make_spec(
+            task,
+            configure(config["algorithm"], config["config"] | config["hyper"], task),
+            config["seed"],
+            Horizon(**{name: count or UNLIMITED for name, count in config["horizon"].items()}),
+            config["until"],
+            Options(**config["options"]),
+            config["agent"],
+        )
+
+    def folder(self, root: Path) -> Path:
+        """Where the run is kept under a folder of runs."""
+        return run_folder(root, self.task.id, self.label, self.seed)
+
+    def plan(self) -> Plan:
+        """The inputs of the training loop, from the beginning of the run."""
+        packing = self.task.packing
+        return Plan(
+            params=self.task.params,
+            hyper=self.hyper,
+            horizon=self.horizon,
+            seed=self.seed,
+            copy=self.task.copy,
+            fan_in=self.task.inputs,
+            stop=self.stop,
+            available=None if packing is None else packing.actions,
+            facts=None if packing is None else packing.facts,
+            most_steps=self.max_steps,
+        )
 
 
-def configure(name: str, overrides: Mapping[str, Any], task: Task) -> Configured:
-    """The named agent or variant with some fields of its `Config` or `Hyper` replaced.
+def make_spec(
+    task: Task,
+    configured: Configured,
+    seed: int,
+    horizon: Horizon,
+    until: int | None,
+    options: Options,
+    label: str | None = None,
+) -> RunSpec:
+    """One run of a configured agent; `until` stops it after so many episodes."""
+    stop = None
+    if until is not None:
+        if require_integer("until", until, at_least=1) > horizon.episodes:
+            raise InputError(f"need until <= {horizon.episodes}, the horizon, got {until}")
+        stop = Horizon(episodes=until, steps=horizon.steps)
+    return RunSpec(
+        task=task,
+        algorithm=configured.name,
+        agent=configured.agent,
+        hyper=configured.hyper,
+        seed=seed,
+        horizon=horizon,
+        stop=stop,
+        label=label or configured.name,
+        options=options,
+    )
 
-    The categorical support, where not given, is the range of the environment's returns.
+
+def make_horizon(task: Task, episodes: int | None, steps: int | None = None) -> Horizon:
+    """When a run ends; after bsuite's own number of episodes if neither number is given."""
+    if episodes is None and steps is None:
+        if task.num_episodes is None:
+            raise InputError(f"need episodes or steps, the horizon, for {task.id}, got neither")
+        episodes = task.num_episodes
+    for name, count in (("episodes", episodes), ("steps", steps)):
+        if count is not None and require_integer(name, count, at_least=1) >= UNLIMITED:
+            raise InputError(f"need {name} < {UNLIMITED}, got {count}")
+    return Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED)
+
+
+def check_seeds(seeds: int | Sequence[int]) -> list[int]:
+    """Seeds 0, 1, … of a number, or those given; raises unless they are different and in range."""
+    if isinstance(seeds, int):
+        return list(range(require_integer("seeds", seeds, at_least=1)))
+    chosen = [require_integer("each seed", seed, at_least=0) for seed in seeds]
+    if chosen and max(chosen) > MAX_SEED:
+        raise InputError(
+            f"need each seed <= {MAX_SEED} (those above are for tuning), got {max(chosen)}"
+        )
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise InputError(f"need different seeds, at least one, got {chosen}")
+    return chosen
+
+
+def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
+    """Where a run belongs: `<root>/<experiment>/<agent>/<setting>/seed-<n>`.
+
+    'catch_noise/3' is setting '3' of 'catch_noise', 'deep_sea:size=100' is setting 'size=100' of
+    'deep_sea', 'doom:my-way-home/sparse' is setting 'my-way-home+sparse' of 'doom'.
     """
-    kind, preset = _find(name)
-    fields = dict(preset)
-    for field, value in overrides.items():
-        fields[field_name(name, field)] = value
-    static = {f.name for f in dataclasses.fields(kind.config)}
-    hints = typing.get_type_hints(kind.config)
-    config = kind.config(
-        **{f: _checked(f, value, hints[f]) for f, value in fields.items() if f in static}
-    )
-    hyper = kind.hyper(
-        **{f: check_number(kind, f, value) for f, value in fields.items() if f not in static}
-    )
-    agent = kind.make(config, Spec(task.env.observation, task.env.num_actions))
-    return Configured(name=name, agent=agent, hyper=_with_support(hyper, task))
+    parts = _ENV_ID.fullmatch(env_id)
+    if parts is None:
+        raise InputError(
+            f"need an environment's id such as 'catch_noise/3' or 'deep_sea:size=100', "
+            f"got {env_id!r}"
+        )
+    experiment, separator, setting = parts.groups()
+    if separator == ":":
+        setting = setting.replace("/", "+")
+    for what, name in (("experiment", experiment), ("agent", agent), ("setting", setting)):
+        check_folder_name(what, name)
+    if seed < 0:
+        raise InputError(f"need seed >= 0, got {seed}")
+    return root / experiment / agent / setting / f"seed-{seed}"
 
 
-def field_name(agent: str, field: str) -> str:
-    """The field of an agent that a name on the command line or in Python means."""
-    kind, _ = _find(agent)
-    plain = field.replace("-", "_").removeprefix("config.").removeprefix("hyper.")
-    known = [f.name for f in dataclasses.fields(kind.config)] + list(kind.hyper._fields)
-    if plain not in known:
-        hint = _nearest(plain, known, f"it has {', '.join(known)}")
-        raise InputError(f"{agent} has no field {field!r}; {hint}")
-    return plain
-
-
-def fields_of(agent: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some fields that an agent has."""
-    kind, _ = _find(agent)
-    known = {f.name for f in dataclasses.fields(kind.config)} | set(kind.hyper._fields)
-    return {name: value for name, value in fields.items() if name in known}
-
-
-def parse_overrides(agent: str, arguments: list[str]) -> dict[str, Any]:
-    """Fields from the command line: `--field value` or `--field=value`, in any number."""
-    found: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("--"):
-            raise InputError(f"need --field value, got {argument!r}")
-        field, equals, text = argument[2:].partition("=")
-        name = field_name(agent, field)
-        if not equals:
-            if not rest or rest[0].startswith("--"):
-                raise InputError(f"need a value after {argument}")
-            text = rest.pop(0)
-        found[name] = _from_text(text)
-    return found
-
-
-def parse_shared_overrides(agents: Sequence[str], arguments: list[str]) -> dict[str, Any]:
-    """Fields from the command line that at least one of the agents has."""
-    found: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        count = 1 if "=" in rest[0] or len(rest) == 1 else 2
-        option, rest = rest[:count], rest[count:]
-        errors: list[InputError] = []
-        for agent in agents:
-            try:
-                found |= parse_overrides(agent, option)
-            except InputError as error:
-                errors.append(error)
-        if len(errors) == len(agents):
-            raise errors[0]
-    return found
-
-
-def describe(configured: Configured) -> dict[str, Any]:
-    """All settings as JSON."""
-    return {
-        "config": dataclasses.asdict(configured.agent.config),
-        "hyper": configured.hyper._asdict(),
-    }
+def check_folder_name(what: str, name: str) -> None:
+    """Raise unless a name can be that of a folder."""
+    if not _FOLDER_NAME.fullmatch(name):
+        raise InputError(
+            f"need {what} to name a folder (no slash, no dot in front, not empty), got {name!r}"
+        )
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
-    """A short hash of settings: equal for equal ones, whatever the order of their fields."""
+    """A short hash of settings, independent of the order of their fields."""
     canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), default=list)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def _find(name: str) -> tuple[Kind, Mapping[str, Any]]:
-    if name in AGENTS:
-        return AGENTS[name], {}
-    if name in VARIANTS:
-        base, preset = VARIANTS[name]
-        return AGENTS[base], preset
-    known = [*AGENTS, *VARIANTS]
-    raise InputError(f"unknown agent {name!r}; {_nearest(name, known, 'see `winkel list agents`')}")
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    return {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
 
 
-def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f"did you mean {', '.join(near)}?" if near else otherwise
+def check_same_run(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str) -> None:
+    """Raise, naming the first difference, unless both are the same run of the same version."""
+    if wanted.get("fingerprint") == found.get("fingerprint"):
+        ours, theirs = (config.get("versions", {}).get("winkel") for config in (wanted, found))
+        if ours != theirs:
+            raise InputError(
+                f"{where} was made by winkel {theirs}, this is {ours}; "
+                "use that version, or choose another folder"
+            )
+        return
+    key, theirs, ours = first_difference(wanted, found, _OUTCOME)
+    raise InputError(
+        f"{where} is of another run: {key} is {theirs!r:.60} there and {ours!r:.60} here; "
+        "choose another folder"
+    )
 
 
-def _checked(field: str, value: Any, hint: Any) -> Any:
-    """A value of the annotated type; lists and single entries become tuples."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        if value not in arguments:
-            raise InputError(f"need {field} from {', '.join(arguments)}, got {value!r}")
-        return value
-    if origin is tuple:
-        entries = value if isinstance(value, tuple | list) else (value,)
-        return tuple(_checked(f"each of {field}", entry, arguments[0]) for entry in entries)
-    if origin in (typing.Union, types.UnionType):
-        raise TypeError(f"{field}: unions are not supported in a Config")
-    right = {
-        bool: isinstance(value, bool),
-        int: isinstance(value, numbers.Integral) and not isinstance(value, bool),
-        float: isinstance(value, numbers.Real) and not isinstance(value, bool),
-        str: isinstance(value, str),
-    }[hint]
-    if not right:
-        wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
-        raise InputError(f"need {wanted[hint]} for {field}, got {value!r}")
-    return hint(value)
-
-
-def _with_support(hyper: Any, task: Task) -> Any:
-    if "z_min" not in hyper._fields:
-        return hyper
-    if math.isnan(hyper.z_min) or math.isnan(hyper.z_max):
-        low, high = task.return_range(hyper.gamma)
-    else:
-        low, high = hyper.z_min, hyper.z_max
-    z_min = low if math.isnan(hyper.z_min) else hyper.z_min
-    z_max = high if math.isnan(hyper.z_max) else hyper.z_max
-    if not z_min < z_max:
-        raise InputError(f"need z_min < z_max, got [{z_min:g}, {z_max:g}]")
-    return hyper._replace(z_min=z_min, z_max=z_max)
-
-
-def _from_text(text: str) -> Any:
-    """Numbers, true and false, lists with commas; all else is a name."""
-    if "," in text:
-        return tuple(_from_text(part.strip()) for part in text.split(",") if part.strip())
-    if text in ("()", "none"):
-        return ()
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+def first_difference(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], ignored: Sequence[str] = ()
+) -> tuple[str, Any, Any]:
+    """The first entry in which two descriptions differ: its name, their value and ours."""
+    for key in sorted((ours.keys() | theirs.keys()) - set(ignored)):
+        here, there = ours.get(key, "missing"), theirs.get(key, "missing")
+        if here != there and isinstance(here, dict) and isinstance(there, dict):
+            inner, there, here = first_difference(here, there)
+            return f"{key}.{inner}", there, here
+        if here != there:
+            return key, there, here
+    return "fingerprint", theirs.get("fingerprint"), ours.get("fingerprint")

@@ -1,61 +1,105 @@
-"""Sweeps: many settings, agents and seeds, in as few compiled programs as their shapes allow."""
+"""Sweeps: many environments, agents and seeds, in as few programs as their shapes allow."""
 
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from winkel.envs.registry import Task, make, make_packed, make_padded, parse
-from winkel.errors import InputError
-from winkel.files import ensure_folder
-from winkel.runs.folder import load_run, run_folder, write_text
-from winkel.runs.ledger import GroupCost, Outcome
-from winkel.runs.recording import Recorder, conclude, is_complete
-from winkel.runs.results import SWEEPS
-from winkel.runs.session import Options, Planned, Session, Status
-from winkel.runs.shapes import shapes_of, world_of
-from winkel.runs.spec import Configured, configure, fields_of
-from winkel.runs.sweep_settings import Item, Sweep, bsuite_envs, deep_sea_envs
-from winkel.runs.train import horizon_of, run_config, stop_of
-from winkel.training.lanes import Lanes
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import make, make_packed, make_padded, parse
+from winkel.envs.task import Task
+from winkel.errors import InputError, require_integer
+from winkel.files import ensure_folder, write_text
+from winkel.runs.configure import configure, fields_of
+from winkel.runs.record import load_run
+from winkel.runs.recorder import Status, is_ended
+from winkel.runs.session import Cost, Session, make_lanes, state_shapes
+from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
-__all__ = [
-    "Group", "Item", "Sweep", "bsuite_envs", "calibrated", "deep_sea_envs", "grouped", "lanes_of",
-    "programs", "run_sweep", "write_log",
-]  # fmt: skip
-
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
           "umbrella_distract")  # fmt: skip
-"""Experiments whose settings differ in shape; in a sweep of bsuite they share one, padded."""
-MOST_LANES, LANES_ON_CPU = 256, 8
-"""Runs side by side by default, where there is memory for them."""
+"""Experiments whose settings differ in shape; in a sweep of bsuite they are padded to one shape."""
+MAX_LANES, MAX_LANES_ON_CPU = 256, 8
+"""Runs side by side by default, if there is memory for them."""
+SWEEPS = "sweeps.jsonl"
+"""Log of sweeps in a folder of runs: a line for each call."""
+
+
+class Item(NamedTuple):
+    """Names of one run of a sweep."""
+
+    env: str
+    agent: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What to run.
+
+    Attributes:
+        envs: ids of environments.
+        agents: names of agents or variants.
+        seeds: of the runs.
+        episodes: horizon of each run; None for bsuite's own.
+        until: stop each run after so many episodes; schedules still use the full horizon.
+        padded: pad the settings of an experiment to one shape, so that they share a program.
+        packed: pad the settings of several experiments to one shape (`PACKS`).
+        fields: settings of the agents that differ from their defaults; an agent without such a
+            field ignores it.
+    """
+
+    envs: tuple[str, ...]
+    agents: tuple[str, ...]
+    seeds: tuple[int, ...]
+    episodes: int | None = None
+    until: int | None = None
+    padded: bool = False
+    packed: bool = False
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_seeds(self.seeds)
+        for what, names in (("environments", self.envs), ("agents", self.agents)):
+            if not names or len(set(names)) != len(names):
+                raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
+
+    def items(self) -> list[Item]:
+        """All runs."""
+        return [
+            Item(env=env, agent=agent, seed=seed)
+            for agent in self.agents
+            for env in self.envs
+            for seed in self.seeds
+        ]
 
 
 class Group(NamedTuple):
     """Runs that share one compiled program.
 
     Attributes:
-        agent: who.
-        runs: those still to be made.
-        total: how many there are with those that had ended before: they keep their lanes, since the
-            number of lanes decides how the accelerator rounds.
+        agent: name of their agent.
+        runs: the runs to make, those with the most steps first.
+        total: number of runs, those that have ended before included. It decides the number of
+            lanes, on which rounding depends.
     """
 
     agent: str
-    runs: list[Planned]
+    runs: list[RunSpec]
     total: int
 
     @property
     def name(self) -> str:
-        """The agent and where it is."""
+        """The agent and its environments."""
         task = self.runs[0].task
         if task.packing is not None:
             return f"{self.agent} in {task.packing.pack}"
@@ -63,34 +107,73 @@ class Group(NamedTuple):
         return f"{self.agent} in {envs[0] if len(envs) == 1 else _family(envs[0])}"
 
 
-def programs(
+class Outcome(NamedTuple):
+    """How many runs ended how, in this call or before it, and what it took."""
+
+    finished: int
+    failed: int
+    found: int
+    seconds: float
+    groups: tuple[Cost, ...] = ()
+
+    def updates_by_experiment(self) -> dict[str, int]:
+        """Updates made, most first: 'catch' for 'catch/3'."""
+        made: Counter[str] = Counter()
+        for group in self.groups:
+            for env, updates in group.updates.items():
+                made[env.replace(":", "/").split("/")[0]] += updates
+        return dict(made.most_common())
+
+    def row(self) -> dict[str, Any]:
+        """The outcome as JSON."""
+        return {
+            "runs": {"finished": self.finished, "failed": self.failed, "before": self.found},
+            "seconds": round(self.seconds, 1),
+            "programs": sum(group.programs for group in self.groups),
+            "compiling": round(sum(group.compiling for group in self.groups), 1),
+            "updates": self.updates_by_experiment(),
+            "groups": [group.row() for group in self.groups],
+        }
+
+
+def bsuite_envs(experiments: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The ids of some of bsuite's experiments, or of all."""
+    names = list(EXPERIMENTS) if experiments is None else list(experiments)
+    for name in names:
+        if name not in EXPERIMENTS:
+            parse(name)  # raises, and suggests
+            raise InputError(f"need an experiment such as catch, got {name!r}")
+    return tuple(env for name in names for env in EXPERIMENTS[name].ids)
+
+
+def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
+    """The ids of deep sea of these sizes."""
+    return tuple(f"deep_sea:size={require_integer('size', size, at_least=2)}" for size in sizes)
+
+
+def group_runs(
     sweep: Sweep,
-    out: Path,
     options: Options,
     mnist_dir: Path | None,
     items: Sequence[Item] | None = None,
 ) -> list[Group]:
-    """Runs of a sweep, some or all, by program: the longest first, ended or not."""
+    """Group some or all runs of a sweep by the program that they share."""
     groups: dict[Any, Group] = {}
     tasks: dict[str, Task] = {}
     for item in sweep.items() if items is None else items:
         if item.env not in tasks:
-            tasks[item.env] = _maker(sweep, item.env)(item.env, mnist_dir)
+            tasks[item.env] = _make_task(sweep, item.env, mnist_dir)
         task = tasks[item.env]
         configured = configure(item.agent, fields_of(item.agent, sweep.fields), task)
-        horizon = horizon_of(task, sweep.episodes)
-        stop = None if sweep.until is None else stop_of(sweep.until, horizon)
-        config = run_config(task, configured, item.seed, horizon, stop, options, item.agent)
-        folder = run_folder(out, item.env, item.agent, item.seed)
-        group = groups.setdefault(_shape(task, configured), Group(item.agent, [], 0))
-        recorder = Recorder(config=config, folder=folder)
-        group.runs.append(Planned(task, configured, horizon, stop, recorder))
+        horizon = make_horizon(task, sweep.episodes)
+        spec = make_spec(task, configured, item.seed, horizon, sweep.until, options)
+        groups.setdefault(_shape(spec), Group(item.agent, [], 0)).runs.append(spec)
     for group in groups.values():
-        group.runs.sort(key=lambda run: -(run.most_steps or 0))
+        group.runs.sort(key=lambda run: -(run.max_steps or 0))
     return [group._replace(total=len(group.runs)) for group in groups.values()]
 
 
-def grouped(
+def remaining_groups(
     sweep: Sweep,
     out: Path,
     options: Options,
@@ -99,18 +182,18 @@ def grouped(
     write: bool = True,
     items: Sequence[Item] | None = None,
 ) -> tuple[list[Group], Counter[str]]:
-    """The runs still to be made, by program, the longest first; and how many had ended how."""
+    """Group the runs that have not ended; count those that have by their status.
+
+    Unless `write` is false, this writes the records of runs that were killed at their very end.
+    """
     groups, ended = [], Counter[str]()
-    for group in programs(sweep, out, options, mnist_dir, items):
+    for group in group_runs(sweep, options, mnist_dir, items):
         left = []
         for run in group.runs:
-            config, folder = run.recorder.config, run.recorder.folder
-            assert folder is not None
+            folder = run.folder(out)
             if folder.exists() and not resume:
                 raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
-            if write:
-                conclude(folder, config)
-            if is_complete(folder, config):
+            if is_ended(run, folder, write):
                 ended[load_run(folder).config.get("status", "finished")] += 1
             else:
                 left.append(run)
@@ -122,56 +205,52 @@ def run_sweep(
     groups: list[Group],
     ended: Counter[str],
     out: Path,
-    options: Options,
     lanes: int | None = None,
     progress: Callable[[int, list[Status]], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
-    costs: list[GroupCost] | None = None,
+    log: Callable[[Outcome, str], None] = lambda *_: None,
 ) -> Outcome:
-    """All groups, one after the other. A run that fails is counted and stops nothing.
+    """Run all groups, one after the other. A run that fails is counted and stops nothing.
 
-    `costs` gets what each group took, also that of one which is interrupted.
+    `log` gets the outcome and 'ended', or the outcome so far and 'interrupted'.
     """
     ensure_folder(out)
-    begin = time.perf_counter()
-    finished = failed = 0
-    costs = [] if costs is None else costs
-    for number, group in enumerate(groups):
-        session = Session(
-            runs=group.runs,
-            options=options,
-            progress=partial(progress, number),
-            notice=notice,
-            keep=False,
-        )
-        count = lanes_of(group, lanes, notice, options.devices)
-        if options.ahead and number + 1 < len(groups):
-            _prepare(groups[number + 1], lanes, options)
-        try:
-            trained = session.run(count)
-        finally:
-            costs.append(GroupCost(group.name, len(group.runs), session.spent()))
-        bad = sum(run.config["status"] == "failed" for run in trained)
-        failed, finished = failed + bad, finished + len(trained) - bad
-    return Outcome(finished, failed, ended.total(), time.perf_counter() - begin, tuple(costs))
+    begin, ending = time.perf_counter(), "interrupted"
+    costs: list[Cost] = []
+    counts: Counter[str] = Counter()
+    try:
+        for number, group in enumerate(groups):
+            count = choose_lanes(group, lanes, notice)
+            session = Session(group.runs, out, count, partial(progress, number), notice, keep=False)
+            if group.runs[0].options.compile_in_background and number + 1 < len(groups):
+                _compile_in_background(groups[number + 1], lanes)
+            try:
+                counts.update(record.config["status"] for record in session.run())
+            finally:
+                costs.append(session.cost(group.name))
+        ending = "ended"
+    finally:
+        seconds = time.perf_counter() - begin
+        ends = counts["finished"], counts["failed"], ended.total()
+        outcome = Outcome(*ends, seconds, tuple(costs))
+        if groups:
+            log(outcome, ending)
+    return outcome
 
 
-def lanes_of(
-    group: Group,
-    wanted: int | None,
-    notice: Callable[[str], None] = lambda _: None,
-    devices: int = 1,
+def choose_lanes(
+    group: Group, wanted: int | None, notice: Callable[[str], None] = lambda _: None
 ) -> int:
     """How many runs of a group go side by side: all, if the devices have room for them.
 
-    A number that is asked for is taken; the notice says if it will not fit.
+    A number that is asked for is taken; the notice says if it may not fit.
     """
-    default = LANES_ON_CPU if jax.default_backend() == "cpu" else MOST_LANES * devices
+    run = group.runs[0]
+    devices = run.options.devices
+    default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES * devices
     lanes = min(default if wanted is None else wanted, group.total)
     lanes = -(-lanes // devices) * devices
-    run = group.runs[0]
-    shapes = shapes_of(run.task, run.configured, run.horizon)
-    need = lane_bytes(run.configured.agent, shapes, run.task.params)
+    need = lane_bytes(run.agent, state_shapes(run), run.task.params)
     fit = lanes_that_fit(need)
     if fit is None or lanes <= (fit := fit * devices):
         return lanes
@@ -184,37 +263,23 @@ def lanes_of(
     return lanes
 
 
-def _prepare(group: Group, lanes: int | None, options: Options) -> None:
-    """Have a group's programs compiled in the background, while another group runs."""
-
-    def prepare() -> None:
-        plans = [run.plan() for run in group.runs]
-        agent, world = group.runs[0].configured.agent, world_of(group.runs[0].task)
-        count = lanes_of(group, lanes, devices=options.devices)
-        machine = Lanes(agent, world, plans, count, options.chunk_steps, devices=options.devices)
-        machine.prepare()
-
-    threading.Thread(target=prepare, name="preparing", daemon=True).start()
-
-
-def calibrated(group: Group, lanes: int | None, options: Options) -> tuple[float, float]:
-    """Updates a second of a group's program, from one chunk, and seconds of its compilation."""
-    count = lanes_of(group, lanes, devices=options.devices)
+def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
+    """Time one chunk of a group: updates a second, and seconds of its compilation."""
+    count = choose_lanes(group, lanes)
     runs = group.runs[:count]
     plans = [run.plan()._replace(horizon=Horizon(), stop=None) for run in runs]
-    agent, world = runs[0].configured.agent, world_of(runs[0].task)
-    machine = Lanes(agent, world, plans, count, options.chunk_steps, devices=options.devices)
-    begin = time.perf_counter()
-    machine.advance()
-    first = time.perf_counter() - begin
-    begin = time.perf_counter()
-    machine.advance()
-    second = time.perf_counter() - begin
-    return options.chunk_steps * len(plans) / second, max(first - second, 0.0)
+    machine = make_lanes(runs[0].agent, runs[0].task, plans, count, _plain(runs[0].options))
+    times = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        machine.advance()
+        times.append(time.perf_counter() - begin)
+    rate = runs[0].options.chunk_steps * len(plans) / times[1]
+    return rate, max(times[0] - times[1], 0.0)
 
 
-def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str = "ended") -> None:
-    """Remember the call, for the provenance of a report."""
+def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str) -> None:
+    """Append the call to the folder's log of sweeps, for the provenance of a report."""
     path = out / SWEEPS
     row = {
         "agents": list(sweep.agents),
@@ -232,11 +297,29 @@ def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str = "ended") 
     write_text(path, before + json.dumps(row) + "\n")
 
 
-def _shape(task: Task, configured: Configured) -> tuple[Any, ...]:
+def _compile_in_background(group: Group, lanes: int | None) -> None:
+    """Compile a group's programs while another group runs."""
+
+    def compile_group() -> None:
+        run, plans = group.runs[0], [run.plan() for run in group.runs]
+        options = _plain(run.options)
+        make_lanes(run.agent, run.task, plans, choose_lanes(group, lanes), options).prepare()
+
+    threading.Thread(target=compile_group, name="compiling", daemon=True).start()
+
+
+def _plain(options: Options) -> Options:
+    """Options of lanes that neither shrink nor compile in the background."""
+    return Options(chunk_steps=options.chunk_steps, devices=options.devices)
+
+
+def _shape(spec: RunSpec) -> tuple[Any, ...]:
+    """What runs must agree in to share a program."""
+    task = spec.task
     leaves, structure = jax.tree.flatten((task.params, task.env))
     shapes = tuple((jax.numpy.shape(leaf), jax.numpy.result_type(leaf)) for leaf in leaves)
     together = _family(task.id) if task.packing is None else task.packing.pack
-    return configured.name, configured.agent, structure, shapes, together
+    return spec.algorithm, spec.agent, structure, shapes, together
 
 
 def _family(env: str) -> str:
@@ -244,8 +327,9 @@ def _family(env: str) -> str:
     return "deep_sea" if family.startswith("deep_sea") else family
 
 
-def _maker(sweep: Sweep, env: str) -> Callable[[str, Path | None], Task]:
+def _make_task(sweep: Sweep, env: str, mnist_dir: Path | None) -> Task:
     experiment, _ = parse(env)
     if sweep.packed and env in experiment.ids:
-        return make_packed
-    return make_padded if sweep.padded and experiment.name in PADDED else make
+        return make_packed(env, mnist_dir)
+    padded = sweep.padded and experiment.name in PADDED
+    return (make_padded if padded else make)(env, mnist_dir)

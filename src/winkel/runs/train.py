@@ -1,35 +1,89 @@
-"""Training: an agent in an environment, several seeds at once, recorded and resumable."""
+"""`winkel.train` and `winkel.load`: several seeds of an agent in an environment."""
 
-import json
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from winkel.envs.host import UNKNOWN, HostTask, is_name, make_host
-from winkel.envs.registry import Task, make
+from winkel.envs.registry import make
+from winkel.envs.simulator_task import make_simulator_task
+from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
-from winkel.experiments.visits import watching
 from winkel.files import ensure_folder
-from winkel.runs.folder import run_folder
-from winkel.runs.metrics import Mirror
-from winkel.runs.presets import named_preset
-from winkel.runs.recording import Recorder, conclude, is_complete
-from winkel.runs.session import Options, Planned, Session, Status
-from winkel.runs.spec import Configured, configure, describe, field_name, fingerprint
-from winkel.runs.trained import Training, load_trained
-from winkel.training.steps import UNLIMITED, Horizon
-from winkel.version import __version__
+from winkel.runs.checkpoint import load_checkpoint, unpack
+from winkel.runs.configure import configure, field_name
+from winkel.runs.presets import preset_fields
+from winkel.runs.record import (
+    CHECKPOINTS,
+    CONFIG,
+    Arrays,
+    Policy,
+    RunRecord,
+    find_runs,
+    load_run,
+    split_tables,
+)
+from winkel.runs.recorder import Status, is_begun, is_ended
+from winkel.runs.session import MirrorMaker, Session, state_shapes
+from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
+from winkel.simulators.names import is_name
+from winkel.simulators.visits import watch_visits
+from winkel.types import Estimates
 
 MAX_LANES = 256
-DOOM, DOOM_ENVS = "doom:", 32
-"""What names of VizDoom begin with, and the environments of a run there (the paper's table)."""
-DOOM_PRESET = "vizdoom-official"
-"""Of which it was seen that it learns (decision 021)."""
-MAX_SEED = 2**31 - 1
-"""Of runs that are reported. Seeds above it, of JAX's 32 bits, are for tuning (`winkel.search`)."""
+"""Runs side by side by default."""
+DOOM_ENVS = 32
+"""Environments of a run in VizDoom by default, as in the paper."""
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Several runs of one agent in one environment, in the order of their seeds."""
+
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def episodes(self) -> Arrays:
+        """All episodes of all seeds as one table: seed, episode, and the columns of each run."""
+        return self._table("episodes")
+
+    @property
+    def evaluations(self) -> Arrays:
+        """All greedy evaluations of all seeds as one table."""
+        return self._table("evaluations")
+
+    def policy(self, seed: int | None = None) -> Policy:
+        """The greedy policy of a seed, the first by default."""
+        return self.of(seed).policy()
+
+    def estimates(self, obs: Any, seed: int | None = None) -> Estimates:
+        """The estimates of the agent of a seed, the first by default, for an observation."""
+        return self.of(seed).estimates(obs)
+
+    def of(self, seed: int | None = None) -> RunRecord:
+        """The run of a seed, the first by default."""
+        seeds = [run.config["seed"] for run in self.runs]
+        if seed is not None and seed not in seeds:
+            raise InputError(f"need a seed from {seeds}, got {seed}")
+        return self.runs[0 if seed is None else seeds.index(seed)]
+
+    def _table(self, name: str) -> Arrays:
+        parts = []
+        for run in self.runs:
+            rows: Arrays = getattr(run, name)
+            if not rows:
+                continue
+            count = len(next(iter(rows.values())))
+            index = {"seed": np.full(count, run.config["seed"])}
+            if name == "episodes":
+                index["episode"] = np.arange(1, count + 1)
+            parts.append(index | rows)
+        if not parts:
+            return {}
+        return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
 def train(
@@ -49,7 +103,7 @@ def train(
     options: Options | None = None,
     label: str | None = None,
     mnist_dir: Path | None = None,
-    mirrors: Callable[[dict[str, Any], Path], tuple[Mirror, ...]] | None = None,
+    mirrors: MirrorMaker | None = None,
     progress: Callable[[list[Status]], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
     **fields: Any,
@@ -61,211 +115,145 @@ def train(
             'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`).
         agent: a name from `winkel list agents`.
         seeds: how many (0, 1, …), or which.
-        episodes: the horizon; bsuite's own where neither this nor `steps` is given.
+        episodes: the horizon; bsuite's own if neither this nor `steps` is given.
         steps: the horizon in steps.
-        until: stop after so many episodes, although schedules go by the horizon.
+        until: stop after so many episodes; schedules still use the full horizon.
         out: folder for the runs; nothing is written without one.
-        resume: go on with what is in `out`: finished runs are loaded, begun ones continued.
-        lanes: runs side by side; the others wait in a queue. All runs have a lane by default, also
-            finished ones: the number of lanes decides how the accelerator rounds.
-        num_envs: environments that each run of a simulator has at once; 1, or 32 in VizDoom, by
-            default. There is one update for each step of all of them.
-        workers: processes that simulators run in; by the number of CPUs by default, 0: none.
-        preset: settings from `winkel.agents.presets`, or of a file (`winkel.runs.presets`); in
-            VizDoom `DOOM_PRESET` by default.
+        resume: continue what is in `out`: finished runs are loaded, begun ones continued.
+        lanes: runs side by side; the others wait. By default all runs have a lane, finished ones
+            too, because results depend on the number of lanes through rounding.
+        num_envs: environments per run, for simulators; 1 by default, 32 in VizDoom. There is one
+            update for each step of all of them.
+        workers: processes that simulators run in; by the number of CPUs by default, 0 for none.
+        preset: settings by name (`winkel.runs.presets`).
         options: evaluation, snapshots, checkpoints.
-        label: what the agent is called in `out`; its name by default.
-        mnist_dir: where MNIST's files are.
+        label: the agent's name in `out`; `agent` by default.
+        mnist_dir: folder with MNIST's files.
         mirrors: makes copies of the metrics' log (TensorBoard, W&B) for a run's config and folder.
         progress: gets the status of every run after each chunk of steps.
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    options = options or Options()
-    fields = preset_fields(env, agent, preset) | fields
-    task = task_of(env, agent, fields, mnist_dir, num_envs, workers)
+    if preset is not None or env.startswith("doom:"):
+        fields = preset_fields(env, agent, preset) | fields
+    task = make_task(env, agent, fields, mnist_dir, num_envs, workers)
     configured = configure(agent, fields, task)
-    _tell_support(task, configured, fields, notice)
-    chosen_seeds = checked_seeds(seeds)
-    horizon = horizon_of(task, episodes, steps)
-    stop = None if until is None else stop_of(until, horizon)
+    if task.range_origin is not None and "z_min" in configured.hyper._fields:
+        z_min, z_max = configured.hyper.z_min, configured.hyper.z_max
+        notice(
+            f"returns are taken to lie in [{z_min:.4g}, {z_max:.4g}], {task.range_origin}; "
+            "--z-min and --z-max set it"
+        )
+    options, horizon = options or Options(), make_horizon(task, episodes, steps)
+    specs = [
+        make_spec(task, configured, seed, horizon, until, options, label)
+        for seed in check_seeds(seeds)
+    ]
     if lanes is not None:
         require_integer("lanes", lanes, at_least=1)
-    configs = [
-        run_config(task, configured, seed, horizon, stop, options, label or agent)
-        for seed in chosen_seeds
+    root = None if out is None else Path(out)
+    done = _load_finished(specs, root, resume, mnist_dir)
+    todo = [spec for spec in specs if spec.seed not in done]
+    num_lanes = min(lanes or MAX_LANES, len(specs))
+    size = len(todo) if task.compiled else num_lanes  # simulators of a session start together
+    for first in range(0, len(todo), max(size, 1)):
+        batch = todo[first : first + size]
+        with watch_visits(task, _watched(batch, root), notice) as watch:
+            session = Session(
+                batch, root, num_lanes, progress, notice, mirrors=mirrors, watch=watch
+            )
+            done |= {spec.seed: run for spec, run in zip(batch, session.run(), strict=True)}
+    return Training(runs=tuple(done[spec.seed] for spec in specs))
+
+
+def _watched(specs: Sequence[RunSpec], root: Path | None) -> list[tuple[Path, int, int, bool]]:
+    """Folder, number of steps and episodes, and whether it is resumed, of runs with a folder."""
+    folders = [] if root is None else [spec.folder(root) for spec in specs]
+    return [
+        (folder, int(spec.end.steps), int(spec.end.episodes), is_begun(folder))
+        for folder, spec in zip(folders, specs, strict=False)
     ]
-    folders = _folders(out, configs, resume)
-    for folder, config in zip(folders, configs, strict=True):
-        if folder is not None:
-            conclude(folder, config)
-    done = {
-        i: load_trained(folder, mnist_dir)
-        for i, folder in enumerate(folders)
-        if folder and is_complete(folder, configs[i])
-    }
-    todo = [i for i in range(len(configs)) if i not in done]
-    if todo:
-        runs = [
-            Planned(task, configured, horizon, stop, _recorder(configs[i], folders[i], mirrors))
-            for i in todo
-        ]
-        for numbers, batch in _batches(todo, runs, lanes, isinstance(task, HostTask)):
-            with watching(batch, notice) as watch:
-                session = Session(batch, options, progress, notice, watch=watch)
-                trained = session.run(min(lanes or MAX_LANES, len(configs)))
-            done |= dict(zip(numbers, trained, strict=True))
-    return Training(runs=tuple(done[i] for i in range(len(configs))))
 
 
-def task_of(
+def make_task(
     env: str,
     agent: str,
     fields: Mapping[str, Any],
     mnist_dir: Path | None = None,
     num_envs: int | None = None,
     workers: int | None = None,
-) -> Task | HostTask:
-    """The environment of an id or the simulator of a name."""
+) -> Task:
+    """Make the environment of an id or the simulator of a name."""
     if not is_name(env):
         for name, value in (("num_envs", num_envs), ("workers", workers)):
             if value is not None:
                 raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
         return make(env, mnist_dir)
-    default = DOOM_ENVS if env.startswith(DOOM) else 1
-    count = require_integer("num_envs", default if num_envs is None else num_envs, at_least=1)
+    if num_envs is None:
+        num_envs = DOOM_ENVS if env.startswith("doom:") else 1
+    require_integer("num_envs", num_envs, at_least=1)
     if workers is not None:
         require_integer("workers", workers, at_least=0)
     given = {field_name(agent, field) for field in fields}
-    return make_host(env, num_envs=count, workers=workers, look=not {"z_min", "z_max"} <= given)
+    measure = not {"z_min", "z_max"} <= given
+    return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
 
 
-def preset_fields(env: str, agent: str, name: str | None) -> dict[str, Any]:
-    """Settings of a preset by name; by default `DOOM_PRESET` in VizDoom, and none elsewhere."""
-    if name is None:
-        name = DOOM_PRESET if env.startswith(DOOM) else None
-    if name is None:
-        return {}
-    return named_preset(name, agent)
+def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
+    """Load runs from disk: the folder of one run, or one with runs of one agent and environment.
 
-
-def _tell_support(
-    task: Task | HostTask,
-    configured: Configured,
-    fields: Mapping[str, Any],
-    notice: Callable[[str], None],
-) -> None:
-    hyper = configured.hyper
-    if isinstance(task, HostTask) and task.rewards is not None and "z_min" in hyper._fields:
-        rewardless = task.rewards.support(hyper.gamma) == UNKNOWN
-        why = (
-            "though a random policy met no reward" if rewardless else "by a random policy's rewards"
-        )
-        notice(
-            f"returns are taken to lie in [{hyper.z_min:.4g}, {hyper.z_max:.4g}], {why}; "
-            "--z-min and --z-max set it"
-        )
-
-
-def _batches(
-    numbers: list[int], runs: list[Planned], lanes: int | None, host: bool
-) -> list[tuple[list[int], list[Planned]]]:
-    """Runs that go together: in simulators those that are side by side, else all."""
-    size = min(lanes or len(runs), len(runs)) if host else len(runs)
-    return [(numbers[i : i + size], runs[i : i + size]) for i in range(0, len(runs), size)]
-
-
-def run_config(
-    task: Task | HostTask,
-    configured: Configured,
-    seed: int,
-    horizon: Horizon,
-    stop: Horizon | None,
-    options: Options,
-    label: str,
-) -> dict[str, Any]:
-    """Everything that makes a run what it is, as JSON, with a hash of it and the versions used."""
-    settings = {
-        **task.describe(),
-        "agent": label,
-        "seed": seed,
-        "algorithm": configured.name,
-        **describe(configured),
-        "horizon": {
-            "episodes": None if horizon.episodes == UNLIMITED else int(horizon.episodes),
-            "steps": None if horizon.steps == UNLIMITED else int(horizon.steps),
-        },
-        "until": None if stop is None else int(stop.episodes),
-        "options": {
-            "evaluate_every": options.evaluate_every,
-            "evaluation_episodes": options.evaluation_episodes,
-            "snapshots": options.snapshots,
-            "chunk_steps": options.chunk_steps,
-        },
-    }
-    settings = json.loads(json.dumps(settings))
-    versions = {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
-    return settings | {
-        "fingerprint": fingerprint(settings),
-        "versions": versions,
-        "hardware": jax.devices()[0].device_kind,
-    }
-
-
-def _recorder(
-    config: dict[str, Any],
-    folder: Path | None,
-    mirrors: Callable[[dict[str, Any], Path], tuple[Mirror, ...]] | None,
-) -> Recorder:
-    copies = mirrors(config, folder) if mirrors is not None and folder is not None else ()
-    return Recorder(config=config, folder=folder, mirrors=copies)
-
-
-def checked_seeds(seeds: int | Sequence[int]) -> list[int]:
-    """Seeds 0, 1, … of a number, or those given; raises unless they are different and in range."""
-    if isinstance(seeds, int):
-        return list(range(require_integer("seeds", seeds, at_least=1)))
-    chosen = [require_integer("each seed", seed, at_least=0) for seed in seeds]
-    if chosen and max(chosen) > MAX_SEED:
+    A run that has not ended is loaded as its newest checkpoint has it.
+    """
+    path = Path(path)
+    if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
+        return Training(runs=(load_trained(path, mnist_dir),))
+    folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()] or find_runs(path)
+    loaded = (load_trained(folder, mnist_dir) for folder in folders)
+    runs = sorted(loaded, key=lambda run: run.config["seed"])
+    kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
+    if len(kinds) > 1:
         raise InputError(
-            f"need each seed <= {MAX_SEED} (above it they are for tuning), got {max(chosen)}"
+            f"need runs of one agent in one environment under {path}, got "
+            f"{', '.join(f'{agent} in {env}' for env, agent in kinds[:4])}"
         )
-    if not chosen or len(set(chosen)) != len(chosen):
-        raise InputError(f"need different seeds, at least one, got {chosen}")
-    return chosen
+    return Training(runs=tuple(runs))
 
 
-def horizon_of(task: Task | HostTask, episodes: int | None, steps: int | None = None) -> Horizon:
-    """When a run ends; after bsuite's own number of episodes where nothing is given."""
-    if episodes is None and steps is None:
-        if task.num_episodes is None:
-            raise InputError(f"need episodes or steps, the horizon, for {task.id}, got neither")
-        episodes = task.num_episodes
-    for name, count in (("episodes", episodes), ("steps", steps)):
-        if count is not None and require_integer(name, count, at_least=1) >= UNLIMITED:
-            raise InputError(f"need {name} < {UNLIMITED}, got {count}")
-    return Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED)
+def load_trained(folder: Path, mnist_dir: Path | None = None) -> RunRecord:
+    """Load one run with what its agent has learned."""
+    saved = load_checkpoint(folder / CHECKPOINTS)
+    tables: dict[str, Arrays] = {"episodes": {}, "evaluations": {}, "snapshots": {}} | split_tables(
+        saved.arrays
+    )
+    state = tables.pop("state", {})
+    if (folder / CONFIG).is_file():
+        record = load_run(folder)
+    else:
+        config, episodes = saved.meta.get("run", {}), tables.pop("episodes")
+        record = RunRecord(config, episodes, folder, finished=False, tables=tables)
+    try:
+        spec = RunSpec.from_config(record.config, mnist_dir)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
+    run = unpack(state, state_shapes(spec))
+    return dataclasses.replace(record, spec=spec, learner=run.learner, clock=run.clock)
 
 
-def stop_of(until: int, horizon: Horizon) -> Horizon:
-    """A stop within the horizon."""
-    if require_integer("until", until, at_least=1) > horizon.episodes:
-        raise InputError(f"need until <= {horizon.episodes}, the horizon, got {until}")
-    return Horizon(episodes=until, steps=horizon.steps)
-
-
-def _folders(
-    out: str | Path | None, configs: list[dict[str, Any]], resume: bool
-) -> list[Path | None]:
-    """Where each run goes; refuses to touch what is there, unless it is to be resumed."""
+def _load_finished(
+    specs: Sequence[RunSpec], out: Path | None, resume: bool, mnist_dir: Path | None
+) -> dict[int, RunRecord]:
+    """Runs that have ended, by seed; refuses to touch what is there unless it is to be resumed."""
     if out is None:
         if resume:
             raise InputError("need a folder `out` to resume from, got none")
-        return [None] * len(configs)
-    root = Path(out)
-    ensure_folder(root)
-    folders = [run_folder(root, c["env"], c["agent"], c["seed"]) for c in configs]
+        return {}
+    ensure_folder(out)
+    folders = [spec.folder(out) for spec in specs]
     for folder in folders:
         if not resume and folder.exists():
             raise InputError(f"{folder} exists; resume it, or choose another folder or label")
-    return list(folders)
+    return {
+        spec.seed: load_trained(folder, mnist_dir)
+        for spec, folder in zip(specs, folders, strict=True)
+        if is_ended(spec, folder)
+    }

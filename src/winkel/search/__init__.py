@@ -1,1 +1,1 @@
-"""The search for hyperparameters, appendix B.1: a population of trials in lanes. Needs Optuna."""
+"""The search for hyperparameters of appendix B.1: a population of trials in lanes. Needs Optuna."""

@@ -1,56 +1,53 @@
-"""The search itself: a population of trials in lanes, judged by their looks, refilled by Optuna."""
+"""The search loop: a population of trials in lanes, scored, pruned, and refilled from the study."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import Trial, TrialState
 
-from winkel.envs.host import HostTask
+from winkel.agents.base import Agent
 from winkel.errors import InputError, require_integer
-from winkel.search import claims
-from winkel.search.calibration import final_scores
-from winkel.search.flights import Flight
-from winkel.search.pools import Pools
-from winkel.search.problem import Problem
-from winkel.search.pruning import LOOKS, STARTUP, is_below_median, standing, step_of
-from winkel.search.storage import Shared, reachable
-from winkel.search.suggest import distributions, scores, size_of, suggest, sums
-from winkel.training.lanes import Report
+from winkel.runs.session import make_lanes
+from winkel.runs.spec import Options
+from winkel.search.problem import Problem, score_episodes
+from winkel.search.space import MILESTONES, SearchEnvironment
+from winkel.search.study import Study, storage_errors
+from winkel.search.trials import (
+    REASON,
+    STARTUP,
+    calibrated_scores,
+    final_scores,
+    is_below_median,
+    is_counted,
+    step_of,
+)
+from winkel.training.lanes import Arrays, Lanes, Report
 
 LANES, LANES_ON_CPU = 64, 8
-"""Runs side by side by default."""
-AT_ONCE = 16
-"""Trials claimed before the first of them gets its name, for which there are a few seconds."""
-REFRESH = 0.25
-"""Seconds between two looks at the study for those who watch."""
+"""Default number of runs side by side."""
+SHOW_SECONDS = 0.25
+"""Time between two updates of the display."""
 
 
 class Progress(NamedTuple):
-    """How a search stands.
+    """Progress of a search.
 
     Attributes:
-        wanted: trials in all.
-        complete: that went through all environments.
-        pruned: stopped below the median.
-        failed: whose loss was not finite, or which had no score.
-        running: under way here.
-        elsewhere: under way in other processes, or queued.
-        share: of the trials that is done.
-        updates: made here.
-        best: the best final score so far.
-        programs: shapes so far.
+        trials: number of trials by state: complete, pruned, failed, running (in this process) and
+            elsewhere (in other processes, or queued).
+        share: share of the work that is done.
+        updates: updates made in this process.
+        best: best final score so far.
+        programs: compiled programs of this process so far.
     """
 
-    wanted: int
-    complete: int
-    pruned: int
-    failed: int
-    running: int
-    elsewhere: int
+    trials: dict[str, int]
     share: float
     updates: int
     best: float | None
@@ -58,237 +55,325 @@ class Progress(NamedTuple):
 
 
 @dataclass
+class SeedRun:
+    """One run of a trial in its current environment: its episodes and its last report."""
+
+    episodes: list[Arrays] = field(default_factory=list)
+    last: Report | None = None
+
+    def add(self, report: Report) -> None:
+        """Add what a chunk of steps brought."""
+        if report.episodes:
+            self.episodes.append(report.episodes)
+        self.last = report
+
+    def has_reached(self, point: int, by_steps: bool) -> bool:
+        """Whether the run has made so many steps (or else episodes), or has ended."""
+        if self.last is None:
+            return False
+        reached = self.last.env_steps if by_steps else self.last.num_episodes
+        return self.last.finished or reached >= point
+
+    def episodes_until(self, point: int, by_steps: bool) -> Arrays:
+        """Return the episodes that had ended after so many steps (or else episodes)."""
+        if not self.episodes:
+            return {}
+        names = self.episodes[0]
+        table = {name: np.concatenate([part[name] for part in self.episodes]) for name in names}
+        self.episodes = [table]
+        if by_steps:
+            point = int(np.searchsorted(table["env_steps"], point, side="right"))
+        return {name: column[:point] for name, column in table.items()}
+
+
+@dataclass
+class TrialInProgress:
+    """A trial that trains in one environment after the other.
+
+    Attributes:
+        trial: Optuna's.
+        fields: the agent's fields.
+        environment: number of the current environment.
+        milestone: milestones passed in it.
+        runs: its runs there, one for each seed.
+        updates_before: updates in earlier environments.
+    """
+
+    trial: Trial
+    fields: dict[str, Any]
+    environment: int = 0
+    milestone: int = 0
+    runs: list[SeedRun] = field(default_factory=list)
+    updates_before: int = 0
+
+    @property
+    def number(self) -> int:
+        """Optuna's number of the trial."""
+        return self.trial.number
+
+    def score(self, entry: SearchEnvironment, point: int) -> float:
+        """Return the mean score over seeds after so many steps or episodes."""
+        episodes = [run.episodes_until(point, entry.by_steps) for run in self.runs]
+        return float(np.mean([score_episodes(entry.score, table) for table in episodes]))
+
+    @property
+    def updates(self) -> int:
+        """Updates in all environments."""
+        return self.updates_before + sum(run.last.updates for run in self.runs if run.last)
+
+    @property
+    def share(self) -> float:
+        """Share that is done of the current environment."""
+        return sum(run.last.progress for run in self.runs if run.last) / max(len(self.runs), 1)
+
+
+@dataclass
+class TrialLanes:
+    """Lanes of one program, and the trial and seed of each of their plans."""
+
+    lanes: Lanes
+    owners: dict[int, tuple[TrialInProgress, SeedRun]] = field(default_factory=dict)
+
+    def advance(self) -> list[tuple[TrialInProgress, Report]]:
+        """Advance all runs by a chunk of steps, and free the lanes of those that ended."""
+        advanced = []
+        for report in self.lanes.advance():
+            trial, run = self.owners[report.plan]
+            run.add(report)
+            advanced.append((trial, report))
+            if report.finished or report.failure is not None:
+                self._release(report.plan)
+        return advanced
+
+    def release(self, trial: TrialInProgress) -> None:
+        """Free all lanes of a trial."""
+        for plan in [plan for plan, (owner, _) in self.owners.items() if owner is trial]:
+            self._release(plan)
+
+    def _release(self, plan: int) -> None:
+        del self.owners[plan]
+        self.lanes.release(plan)
+
+
+@dataclass
 class Population:
-    """One process's part in a search."""
+    """The part of one process in a search.
+
+    Attributes:
+        problem: what to search for.
+        study: where trials are stored.
+        wanted: number of trials, those of other processes included.
+        lanes: runs side by side; None for the default.
+        chunk_steps: steps between two checks of the lanes.
+        seed: of the suggestions.
+        startup: other trials that must have been scored before any is pruned.
+        progress: called with the progress now and then.
+        notice: called with messages for the user.
+        in_progress: trials in progress here, by number.
+        programs: trials by environment, agent with its static settings, and for simulators, whose
+            runs begin together, trial number: those that share a compiled program.
+    """
 
     problem: Problem
-    shared: Shared
+    study: Study
     wanted: int
     lanes: int | None = None
     chunk_steps: int = 100
     seed: int = 0
-    """Of the sampler."""
     startup: int = STARTUP
     progress: Callable[[Progress], None] = lambda _: None
     notice: Callable[[str], None] = lambda _: None
-    flights: dict[int, Flight] = field(default_factory=dict)
-    updates: int = 0
-    _shown: float = -1.0
+    in_progress: dict[int, TrialInProgress] = field(init=False, default_factory=dict)
+    programs: dict[tuple[int, Agent, int | None], TrialLanes] = field(
+        init=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         require_integer("trials", self.wanted, at_least=1)
         default = LANES_ON_CPU if jax.default_backend() == "cpu" else LANES
-        chosen = default if self.lanes is None else self.lanes
-        self.lanes = require_integer("lanes", chosen, at_least=1)
+        lanes = default if self.lanes is None else self.lanes
+        self.lanes = require_integer("lanes", lanes, at_least=1)
         require_integer("chunk_steps", self.chunk_steps, at_least=1)
-        self.space = distributions(self.problem.space.parameters)
-        there_are = size_of(self.space)
-        if self.wanted > there_are:
+        size = self.problem.space.size()
+        if self.wanted > size:
             raise InputError(
-                f"need trials <= {there_are}, the configurations that the space has, "
-                f"got {self.wanted}"
+                f"need trials <= {size}, the configurations that the space has, got {self.wanted}"
             )
-        self.pools = Pools(self.problem, self.lanes, self.chunk_steps, self.notice)
-        simulators = any(isinstance(task, HostTask) for task in self.problem.tasks)
-        self.size = 1 if simulators else max(self.lanes // self.problem.seeds, 1)
+        compiled = all(task.compiled for task in self.problem.tasks)
+        self.size = max(self.lanes // self.problem.seeds, 1) if compiled else 1
+        self._updates = 0  # of ended trials
+        self._keys = set[Any]()  # of all programs so far
+        self._shown = time.monotonic()
 
     def run(self) -> Progress:
-        """Until there are as many trials as wanted, here or elsewhere."""
-        with reachable(self.shared.url):
-            self.process = claims.Process(self.shared)
+        """Run trials until there are as many as wanted, here and elsewhere."""
+        with storage_errors(self.study.url), self.study.heartbeats(self.in_progress):
             try:
-                taken = claims.take_up(self.shared)
-                if taken:
-                    self.notice(f"took up {taken} trials of processes that have ended")
                 while self._fill():
-                    for pool in list(self.pools.open.values()):
-                        self._settle(pool.advance())
-                    self.pools.tidy()
-                    self.process.beat()
-                    self._show()
-                standing = self.standing()
-                self.progress(standing)
-                return standing
+                    for lanes in list(self.programs.values()):
+                        self._advance(lanes)
+                    for key, lanes in list(self.programs.items()):
+                        if not lanes.owners:
+                            self.programs.pop(key).lanes.close()
+                    if time.monotonic() - self._shown >= SHOW_SECONDS:
+                        self.progress(self.measure())
+                        self._shown = time.monotonic()
+                progress = self.measure()
+                self.progress(progress)
+                return progress
             except BaseException:
-                claims.release(self.shared, list(self.flights))
+                for trial in self.in_progress.values():
+                    self.study.requeue(trial.trial)
                 raise
             finally:
-                self.process.close()
-                self.pools.close()
+                for lanes in self.programs.values():
+                    lanes.lanes.close()
+                self.programs.clear()
 
-    def _show(self) -> None:
-        if time.monotonic() - self._shown >= REFRESH:
-            self.progress(self.standing())
-            self._shown = time.monotonic()
-
-    def standing(self) -> Progress:
-        """How the search stands."""
-        trials = self.shared.trials()
-        counted = [t for t in trials if claims.counts(t, trials)]
-        state = [t.state for t in counted]
-        ended = sum(s.is_finished() for s in state)
-        environments = len(self.problem.tasks)
-        shares = sum(flight.share(environments) for flight in self.flights.values())
-        current = sum(flight.total()["updates"] for flight in self.flights.values())
+    def measure(self) -> Progress:
+        """Measure the progress of the search."""
+        counted = list(filter(is_counted, self.study.trials()))
+        states = [trial.state for trial in counted]
+        ended = sum(state.is_finished() for state in states)
+        num_environments = len(self.problem.tasks)
+        here = self.in_progress.values()
+        shares = sum((trial.environment + trial.share) / num_environments for trial in here)
         return Progress(
-            wanted=self.wanted,
-            complete=state.count(TrialState.COMPLETE),
-            pruned=state.count(TrialState.PRUNED),
-            failed=state.count(TrialState.FAIL),
-            running=len(self.flights),
-            elsewhere=len(counted) - ended - len(self.flights),
+            trials={
+                "complete": states.count(TrialState.COMPLETE),
+                "pruned": states.count(TrialState.PRUNED),
+                "failed": states.count(TrialState.FAIL),
+                "running": len(here),
+                "elsewhere": len(states) - ended - len(here),
+            },
             share=min((ended + shares) / self.wanted, 1.0),
-            updates=self.updates + current,
-            best=max(sums(counted, environments).values(), default=None),
-            programs=len(self.pools.programs),
+            updates=self._updates + sum(trial.updates for trial in here),
+            best=max(final_scores(counted, num_environments).values(), default=None),
+            programs=len(self._keys),
         )
 
     def _fill(self) -> bool:
-        """Ask for as many trials as there is room for; whether there is anything to do."""
-        entering: list[Flight] = []
-        while (room := self.size - len(self.flights)) > 0:
-            trials = self.shared.trials()
-            waiting = [t for t in trials if t.state == TrialState.WAITING]
-            missing = self.wanted - sum(claims.counts(t, trials) for t in trials)
-            if waiting:
-                entering += self._begin(waiting[: min(room, AT_ONCE)])
-            elif missing > 0:
-                environments = len(self.problem.tasks)
-                count = min(room, missing)
-                for kept in suggest(self.space, trials, environments, self.seed, count):
-                    self.shared.enqueue(kept)
-            elif self.flights or not any(map(claims.is_nameless, trials)):
-                break
-            else:
-                time.sleep(0.2)  # it gets its name, or is found to be nobody's
-                claims.take_up(self.shared)
-        for flight in entering:
-            if not self._is_through(flight):
-                self.pools.enter(flight, list(self.flights.values()))
-            else:
-                trials = self.shared.trials()
-                complete = [t for t in trials if t.state == TrialState.COMPLETE]
-                value = self._value([*complete, trials[flight.number]])
-                self._end(flight, TrialState.COMPLETE, value)
-        return bool(self.flights)
+        """Begin as many trials as there is room for; return whether any is in progress."""
+        while True:
+            room = self.size - len(self.in_progress)
+            space = self.problem.space
+            trials = self.study.begin_trials(space, room, self.wanted, self.seed)
+            begun = [TrialInProgress(trial, space.fields(trial.params)) for trial in trials]
+            self.in_progress |= {trial.number: trial for trial in begun}
+            for trial in begun:
+                self._enter_environment(trial)
+            if self.in_progress or not self.study.wait_for_others():
+                return bool(self.in_progress)
 
-    def _begin(self, waiting: list[FrozenTrial]) -> list[Flight]:
-        """Trials of the queue, but for those that turn out to be too many."""
-        claimed = [self.shared.claim(queued, self.space) for queued in waiting]
-        trials = self.shared.trials()
-        begun = []
-        for trial in filter(None, claimed):
-            frozen = trials[trial.number]
-            why = claims.superfluous(frozen, trials, self.wanted)
-            if why is not None:
-                self.shared.mark(frozen, why, True)
-                self.shared.end(trial.number, TrialState.FAIL)
-                trials = self.shared.trials()
-                continue
-            trial.set_user_attr(claims.PROCESS, self.process.name)
-            flight = Flight(trial=trial, values=self.problem.space.fields(trial.params))
-            ancestor = frozen.user_attrs.get(claims.SUCCESSOR)
-            if ancestor is not None:
-                self._inherit(flight, trials[ancestor])
-            self.flights[flight.number] = flight
-            begun.append(flight)
-        return begun
+    def _enter_environment(self, trial: TrialInProgress) -> None:
+        """Queue a trial's runs in the lanes of its program."""
+        configured = self.problem.configure(trial.environment, trial.fields)
+        plans = self.problem.plans(trial.environment, configured)
+        trial.runs = [SeedRun() for _ in plans]
+        task, agent = self.problem.tasks[trial.environment], configured.agent
+        alone = None if task.compiled else trial.number
+        key = (trial.environment, agent, alone)
+        if key in self.programs:
+            lanes = self.programs[key].lanes
+            numbers = [lanes.add(plan) for plan in plans]
+        else:
+            count, options = self._count_lanes(agent), Options(chunk_steps=self.chunk_steps)
+            lanes = make_lanes(agent, task, plans, count, options, self.notice)
+            self.programs[key] = TrialLanes(lanes)
+            self._keys.add(key)
+            numbers = list(range(len(plans)))
+        for number, run in zip(numbers, trial.runs, strict=True):
+            self.programs[key].owners[number] = trial, run
 
-    def _inherit(self, flight: Flight, ancestor: FrozenTrial) -> None:
-        """Environments that the trial had been through before its process died."""
-        looks = ancestor.intermediate_values
-        for environment in range(len(self.problem.tasks)):
-            steps = [step_of(environment, look) for look in range(1, LOOKS + 1)]
-            if not all(step in looks for step in steps):
-                return
-            for step in steps:
-                flight.trial.report(looks[step], step)
-            flight.environment += 1
+    def _count_lanes(self, agent: Agent) -> int:
+        """Return the number of lanes for all trials in progress that will share a program.
 
-    def _is_through(self, flight: Flight) -> bool:
-        return flight.environment == len(self.problem.tasks)
+        It is a power of two, so that few programs differ in it alone.
+        """
+        agents = [
+            self.problem.configure(trial.environment, trial.fields).agent
+            for trial in self.in_progress.values()
+        ]
+        expected = agents.count(agent) * self.problem.seeds
+        return min(self.lanes or LANES, 1 << (expected - 1).bit_length())
 
-    def _settle(self, moved: list[tuple[Flight, Report]]) -> None:
-        """Looks that are due, of all trials first; then who stops, and who goes on where."""
-        looked: dict[int, list[int]] = {}
-        for flight, report in moved:
-            if flight.number not in self.flights:
-                continue
-            if report.failure is not None:
-                self._fail(flight, report.failure)
-            elif flight.due(self.problem):
-                steps = self._look(flight)
-                if flight.number in self.flights:
-                    looked.setdefault(flight.number, []).extend(steps)
-        if not looked:
+    def _advance(self, lanes: TrialLanes) -> None:
+        """Advance lanes by a chunk; first score all trials, then prune, end or move them on."""
+        scored: dict[int, list[int]] = {}
+        for trial, report in lanes.advance():
+            if trial.number in self.in_progress:
+                with self._drop_if_ended(trial):
+                    if report.failure is not None:
+                        self._fail(trial, report.failure)
+                    elif steps := self._report_scores(trial):
+                        scored[trial.number] = steps
+        if not scored:
             return
-        trials = self.shared.trials()
-        complete = [t for t in trials if t.state == TrialState.COMPLETE]
-        for number, steps in looked.items():
-            flight = self.flights[number]
-            if self.problem.space.prune and any(self._stops(trials, number, s) for s in steps):
-                self._end(flight, TrialState.PRUNED)
-            elif flight.looks == LOOKS:
-                self.pools.leave(flight)
-                flight.move_on()
-                if self._is_through(flight):
+        trials = self.study.trials()
+        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        num_environments = len(self.problem.tasks)
+        last = step_of(num_environments - 1, MILESTONES)  # pruning there would save nothing
+        for trial in [self.in_progress[n] for n in scored if n in self.in_progress]:
+            number = trial.number
+            below = any(
+                step != last and is_below_median(number, step, trials, self.startup)
+                for step in scored[number]
+            )
+            with self._drop_if_ended(trial):
+                if below and self.problem.space.prune:
+                    self._end(trial, TrialState.PRUNED)
+                elif trial.milestone == MILESTONES and trial.environment + 1 < num_environments:
+                    self._release(trial)
+                    trial.updates_before, trial.milestone = trial.updates, 0
+                    trial.environment += 1
+                    self._enter_environment(trial)
+                elif trial.milestone == MILESTONES:
                     complete.append(trials[number])
-                    self._end(flight, TrialState.COMPLETE, self._value(complete))
-                else:
-                    self.pools.enter(flight, list(self.flights.values()))
+                    value = calibrated_scores(complete, num_environments)[-1].sum()
+                    self._end(trial, TrialState.COMPLETE, float(value))
 
-    def _look(self, flight: Flight) -> list[int]:
-        """All looks that are due."""
-        steps = []
-        try:
-            while flight.due(self.problem):
-                value = flight.look(self.problem)
-                steps.append(step_of(flight.environment, flight.looks))
-                flight.trial.report(value, steps[-1])
-        except UpdateFinishedTrialError:
-            self._lose(flight)
-        except InputError as error:
-            if "no episode" not in str(error):
-                raise
-            self._fail(flight, str(error))
+    def _report_scores(self, trial: TrialInProgress) -> list[int]:
+        """Report the mean score over seeds at each milestone that all of them have reached.
+
+        Return Optuna's steps of these milestones.
+        """
+        entry, steps = self.problem.space.environments[trial.environment], []
+        for point in entry.milestones()[trial.milestone :]:
+            if not all(run.has_reached(point, entry.by_steps) for run in trial.runs):
+                break
+            score = trial.score(entry, point)
+            trial.milestone += 1
+            if trial.milestone == MILESTONES and not np.isfinite(score):
+                self._fail(trial, f"no episode of {entry.id} ended within its horizon")
+                return []
+            steps.append(step_of(trial.environment, trial.milestone))
+            trial.trial.report(score, steps[-1])
         return steps
 
-    def _stops(self, trials: list[FrozenTrial], number: int, step: int) -> bool:
-        """Below the median of the other trials; at the very last look there is nothing to save."""
-        if step == step_of(len(self.problem.tasks) - 1, LOOKS):
-            return False
-        others = (
-            standing(t.intermediate_values, step, t.state == TrialState.PRUNED)
-            for t in trials
-            if t.number != number and claims.counts(t, trials)
-        )
-        known = [value for value in others if value is not None]
-        return is_below_median(trials[number].intermediate_values[step], known, self.startup)
+    def _fail(self, trial: TrialInProgress, reason: str) -> None:
+        self.notice(f"trial {trial.number} failed: {reason}")
+        trial.trial.set_user_attr(REASON, reason)
+        self._end(trial, TrialState.FAIL)
 
-    def _fail(self, flight: Flight, reason: str) -> None:
-        self.notice(f"trial {flight.number} failed: {reason}")
-        flight.trial.set_user_attr(claims.REASON, reason)
-        self._end(flight, TrialState.FAIL)
+    def _end(self, trial: TrialInProgress, state: TrialState, value: float | None = None) -> None:
+        trial.trial.set_user_attr("updates", trial.updates)
+        self.study.end(trial.trial, state, value)
+        self._forget(trial)
 
-    def _end(self, flight: Flight, state: TrialState, value: float | None = None) -> None:
-        """Tell Optuna, and free the lanes."""
-        for name, count in flight.total().items():
-            flight.trial.set_user_attr(name, count)
-        if self.shared.end(flight.number, state, value):
-            self._forget(flight)
-        else:
-            self._lose(flight)
+    @contextmanager
+    def _drop_if_ended(self, trial: TrialInProgress) -> Iterator[None]:
+        """Drop a trial that another process has ended because it took this one for dead."""
+        try:
+            yield
+        except UpdateFinishedTrialError:
+            self.notice(f"trial {trial.number} was requeued by another process; dropped it here")
+            self._forget(trial)
 
-    def _value(self, complete: list[FrozenTrial]) -> float:
-        """The final score of the last of some trials among them."""
-        _, totals = final_scores(scores(complete, len(self.problem.tasks)))
-        return float(totals[-1])
+    def _forget(self, trial: TrialInProgress) -> None:
+        self._updates += trial.updates
+        self._release(trial)
+        del self.in_progress[trial.number]
 
-    def _lose(self, flight: Flight) -> None:
-        self.notice(f"trial {flight.number} was taken up by another process; left it there")
-        self._forget(flight)
-
-    def _forget(self, flight: Flight) -> None:
-        self.updates += flight.total()["updates"]
-        self.pools.leave(flight)
-        del self.flights[flight.number]
+    def _release(self, trial: TrialInProgress) -> None:
+        for lanes in self.programs.values():
+            lanes.release(trial)

@@ -6,8 +6,4 @@
 from winkel.simulators.base import Layout, Simulator, SimulatorDied, Step
 from winkel.simulators.pool import Pool, StepBatch
 
-__all__ = ["Layout", "Moved", "Moves", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]
-
-# Old names, kept until no module uses them.
-Moved = Step
-Moves = StepBatch
+__all__ = ["Layout", "Pool", "Simulator", "SimulatorDied", "Step", "StepBatch"]

@@ -56,7 +56,7 @@ class DmSimulator:
 
     Args:
         env: the environment.
-        remake: makes it again with a `seed`, if that is possible.
+        remake: makes it again with a `seed`; None if it takes no seed.
         stack: number of frames that an agent sees if observations are pictures.
     """
 

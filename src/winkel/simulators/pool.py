@@ -1,7 +1,9 @@
 """Many copies of an environment, stepped together in worker processes."""
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +11,17 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from winkel.errors import InputError, require_integer
 from winkel.simulators.base import Spec
-from winkel.simulators.stepping import Copies, Maker, row_dtype
-from winkel.simulators.workers import WorkerPool
+from winkel.simulators.stepping import Maker, check_equal, map_rows
+from winkel.simulators.workers import (
+    LocalWorker,
+    Worker,
+    WorkerLost,
+    close_workers,
+    open_memory,
+)
+
+START_TIMEOUT = 120.0
+"""Seconds that a worker may take to make its environments, if `timeout` is not longer."""
 
 
 class StepBatch(NamedTuple):
@@ -31,30 +42,6 @@ class StepBatch(NamedTuple):
     facts: dict[str, Float[np.ndarray, "E"]]
     probes: Float[np.ndarray, "E P"]
     lost: Bool[np.ndarray, "E"]
-
-
-class _InProcess:
-    """All environments in this process. Same interface as `WorkerPool`."""
-
-    def __init__(self, maker: Maker, seeds: Sequence[int]):
-        self._seeds: Sequence[int | None] = seeds
-        self._copies = Copies(maker, range(len(seeds)))
-        self.spec = self._copies.spec
-        self.rows = np.zeros(len(seeds), row_dtype(self.spec))
-        self.close = self._copies.close
-        self.pids: list[int] = []
-        self._copies.attach(self.rows)
-
-    def reset(self) -> None:
-        self._copies.reset(self._seeds)
-        self._seeds = [None] * len(self._seeds)
-
-    def step(self) -> None:
-        pass
-
-    def wait(self) -> list[int]:
-        self._copies.step()
-        return []
 
 
 class Pool:
@@ -86,77 +73,87 @@ class Pool:
         restarts: int = 5,
         notice: Callable[[str], None] = lambda _: None,
     ):
-        self._workers: WorkerPool | _InProcess | None = None
-        seeds = [require_integer("a seed", seed, at_least=0) for seed in seeds]
-        if not seeds:
+        self._seeds = [require_integer("a seed", seed, at_least=0) for seed in seeds]
+        if not self._seeds:
             raise InputError("need at least one seed, got none")
         if not timeout > 0:
             raise InputError(f"need timeout > 0 seconds, got {timeout}")
-        require_integer("restarts", restarts, at_least=0)
-        if num_workers is None:
-            num_workers = _num_cpus()
-        require_integer("num_workers", num_workers, at_least=0)
-        self._num = len(seeds)
+        self._timeout = timeout
+        self._restarts = require_integer("restarts", restarts, at_least=0)
+        self._notice = notice
+        num_workers = _num_cpus() if num_workers is None else num_workers
+        num_workers = min(require_integer("num_workers", num_workers, at_least=0), len(self))
         self._waiting: bool | None = None  # None before the first reset
-        if num_workers == 0:
-            self._workers = _InProcess(maker, seeds)
-        else:
-            num_workers = min(num_workers, len(seeds))
-            self._workers = WorkerPool(maker, seeds, num_workers, timeout, restarts, notice)
-        spec: Spec = self._workers.spec
-        self.layout, self.num_actions, self.facts, self.probes = spec
+        self._workers: list[Worker | LocalWorker] = []
+        memory, lifeline = open_memory(), os.pipe()
+        self._finalizer = weakref.finalize(
+            self, close_workers, self._workers, memory, lifeline, os.getpid()
+        )
+        try:
+            if num_workers == 0:
+                self._workers.append(LocalWorker(maker, len(self), memory))
+            bounds = np.linspace(0, len(self), num_workers + 1).astype(int).tolist()
+            descriptors = memory.fileno(), lifeline[0]
+            for i, ends in enumerate(pairwise(bounds)):
+                self._workers.append(Worker(i, range(*ends), maker, len(self), descriptors))
+            specs = [self._receive_spec(worker) for worker in self._workers]
+            check_equal(specs)
+        except WorkerLost as lost:
+            self.close()
+            raise InputError(f"a worker {lost} while it made its environments") from None
+        except BaseException:
+            self.close()
+            raise
+        self.layout, self.num_actions, self.facts, self.probes = specs[0]
+        self._rows = map_rows(memory, specs[0], len(self))
 
     def __len__(self) -> int:
-        return self._num
+        return len(self._seeds)
 
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers."""
-        return self._open().pids
+        self._require_open()
+        return [worker.pid for worker in self._workers if worker.pid is not None]
 
     def reset(self) -> Shaped[np.ndarray, "E *shape"]:
         """Begin an episode everywhere, also in the middle of a step."""
-        workers = self._open()
-        try:
-            if self._waiting:
-                workers.wait()
-            workers.reset()
-        except InputError:
-            self.close()
-            raise
+        self._require_open()
+        if self._waiting:
+            self._wait()
+        first = self._waiting is None
+        for worker in self._workers:
+            worker.send([self._seeds[number] if first else None for number in worker.numbers])
+        self._wait()
         self._waiting = False
-        return workers.rows["obs"].copy()
+        return self._rows["obs"].copy()
 
     def step_async(self, actions: Int[np.ndarray, "E"]) -> None:
         """Let every environment make its action, and do not wait."""
-        workers = self._open()
+        self._require_open()
         if self._waiting is not False:
             before = "step_wait" if self._waiting else "reset"
             raise InputError(f"need {before} before step_async")
         actions = np.asarray(actions)
-        if actions.shape != (self._num,) or actions.dtype.kind not in "iu":
+        if actions.shape != (len(self),) or actions.dtype.kind not in "iu":
             raise InputError(
-                f"need {self._num} whole numbers as actions, got {actions.dtype} {actions.shape}"
+                f"need {len(self)} whole numbers as actions, got {actions.dtype} {actions.shape}"
             )
         if actions.min() < 0 or actions.max() >= self.num_actions:
             raise InputError(f"need actions in 0 … {self.num_actions - 1}, got {actions}")
-        workers.rows["action"] = actions
-        workers.step()
+        self._rows["action"] = actions
+        for worker in self._workers:
+            worker.send()
         self._waiting = True
 
     def step_wait(self) -> StepBatch:
         """Wait until all environments have made their actions, and return the results."""
-        workers = self._open()
+        self._require_open()
         if not self._waiting:
             raise InputError("need step_async before step_wait")
-        try:
-            replaced = workers.wait()
-        except InputError:
-            self.close()
-            raise
+        replaced = self._wait()
         self._waiting = False
-        rows = workers.rows
-        lost = np.zeros(self._num, bool)
+        rows, lost = self._rows, np.zeros(len(self), bool)
         if replaced:  # the reset has written both observations
             lost[replaced] = True
             for name, value in (("reward", 0), ("discount", 1), ("facts", 0), ("probes", 0)):
@@ -181,9 +178,8 @@ class Pool:
 
     def close(self) -> None:
         """End all workers and what they started. Closing again does nothing."""
-        if self._workers is not None:
-            self._workers.close()
-            self._workers = None
+        self._finalizer()
+        self._rows = np.zeros(0)  # releases the memory
 
     def __enter__(self) -> "Pool":
         return self
@@ -191,10 +187,54 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> WorkerPool | _InProcess:
-        if self._workers is None:
+    def _require_open(self) -> None:
+        if not self._finalizer.alive:
             raise InputError("need an open pool, this one is closed")
-        return self._workers
+
+    def _wait(self) -> list[int]:
+        """Wait for all answers; return the environments whose worker was lost and replaced."""
+        lost: list[int] = []
+        try:
+            for worker in self._workers:
+                if not worker.busy:
+                    continue
+                try:
+                    worker.receive(self._timeout)
+                except WorkerLost as error:
+                    self._replace(worker, str(error))
+                    lost.extend(worker.numbers)
+        except InputError:
+            self.close()
+            raise
+        return lost
+
+    def _replace(self, worker: Worker | LocalWorker, how: str) -> None:
+        while True:
+            if worker.restarts == self._restarts:
+                raise InputError(
+                    f"{worker} {how}, after {worker.restarts} restarts, the most that are allowed"
+                )
+            worker.restarts += 1
+            self._notice(
+                f"{worker} {how}; its episodes begin anew "
+                f"(restart {worker.restarts} of at most {self._restarts})"
+            )
+            try:
+                worker.start()
+                self._receive_spec(worker)
+                worker.send([_derive_seed(self._seeds[n], worker.restarts) for n in worker.numbers])
+                worker.receive(self._timeout)
+                return
+            except WorkerLost as lost:
+                how = str(lost)
+
+    def _receive_spec(self, worker: Worker | LocalWorker) -> Spec:
+        return worker.receive(max(self._timeout, START_TIMEOUT))
+
+
+def _derive_seed(seed: int, restarts: int) -> int:
+    """Return another seed for the same environment, so that a failure is not repeated."""
+    return int(np.random.SeedSequence((seed, restarts)).generate_state(1)[0]) >> 1
 
 
 def _num_cpus() -> int:

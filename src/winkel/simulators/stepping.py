@@ -74,6 +74,13 @@ class Copies:
         """Set the array of `row_dtype` that has a row for each environment of the pool."""
         self._rows = {name: rows[name] for name in row_dtype(self.spec).names or ()}
 
+    def answer(self, seeds: Sequence[int | None] | None) -> None:
+        """Make a step, or reset if there are seeds; `SimulatorDied` has one line."""
+        try:
+            self.step() if seeds is None else self.reset(seeds)
+        except SimulatorDied as error:
+            raise SimulatorDied(" ".join(str(error).split()).rstrip(".")) from error
+
     def reset(self, seeds: Sequence[int | None]) -> None:
         """Begin an episode everywhere."""
         for i, seed in enumerate(seeds):

@@ -22,7 +22,7 @@ _GUARD = 'read _; sleep 0.5; rm -rf -- "$1"; kill -KILL 0'
 
 
 def main(folder: str, *passed: str) -> None:
-    """Answer requests until the pool is gone; `Worker.start` passes the descriptors."""
+    """Answer requests until the connection closes; `Worker.start` passes the descriptors."""
     descriptors = connection_end, memory, lifeline = [int(text) for text in passed]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # else engines would keep them open
@@ -36,16 +36,12 @@ def main(folder: str, *passed: str) -> None:
             answer: Any = None
             try:
                 if copies is None:
-                    copies = _make(memory, **pickle.loads(message))
+                    copies = make_copies(memory, *pickle.loads(message))
                     answer = copies.spec
-                elif message:
-                    copies.reset(pickle.loads(message))
                 else:
-                    copies.step()
-            except InputError as error:
+                    copies.answer(pickle.loads(message) if message else None)
+            except (InputError, SimulatorDied) as error:
                 answer = error
-            except SimulatorDied as error:
-                answer = SimulatorDied(" ".join(str(error).split()).rstrip("."))
             connection.send_bytes(b"" if answer is None else pickle.dumps(answer))
     except (EOFError, ConnectionResetError, BrokenPipeError):
         if copies is not None:
@@ -54,7 +50,8 @@ def main(folder: str, *passed: str) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _make(descriptor: int, maker: bytes, num: int, path: list[str], numbers: range) -> Copies:
+def make_copies(descriptor: int, maker: bytes, numbers: range, num: int, path: list[str]) -> Copies:
+    """Make the environments with these numbers of a pool of `num`; modules are found in `path`."""
     sys.path[:] = path
     try:
         make = pickle.loads(maker)

@@ -14,22 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import weakref
-from collections.abc import Callable, Sequence
-from itertools import pairwise
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 import winkel
 from winkel.errors import InputError
 from winkel.simulators.base import SimulatorDied, Spec
-from winkel.simulators.stepping import Maker, check_equal, map_rows
+from winkel.simulators.stepping import Copies, Maker, map_rows
 
-START_TIMEOUT = 120.0
-"""Seconds that a worker may take to make its environments, if `timeout` is not longer."""
 CLOSE_TIMEOUT = 3.0
 """Seconds that all workers together may take to close their simulators."""
 
@@ -45,17 +38,26 @@ class WorkerLost(Exception):  # noqa: N818
 class Worker:
     """A worker process with some of a pool's environments.
 
-    Attributes:
+    Args:
+        index: number of the worker.
         numbers: its environments in the pool.
+        maker: makes one environment.
+        num: number of environments in the pool.
+        descriptors: of the shared memory, and of the read end of a pipe that closes when the pool's
+            process ends, however it ends.
+
+    Attributes:
         restarts: how often its process was replaced.
         busy: whether it has not yet answered a request.
     """
 
-    def __init__(self, index: int, numbers: range, descriptors: tuple[int, int]):
+    def __init__(
+        self, index: int, numbers: range, maker: Maker, num: int, descriptors: tuple[int, int]
+    ):
         self.numbers = numbers
         self.restarts = 0
-        self.busy = False
         self._index = index
+        self._arguments = (_pickle(maker), numbers, num, _search_path())
         self._descriptors = descriptors
         self.start()
 
@@ -70,10 +72,7 @@ class Worker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start a process in a folder and a process group of its own.
-
-        It inherits descriptors of its connection, of the shared memory and of the lifeline.
-        """
+        """Start a process in a folder and a process group of its own; it answers with a `Spec`."""
         self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
         self._connection, theirs = Pipe()
         self._readable = select.poll()
@@ -89,12 +88,14 @@ class Worker:
                 pass_fds=passed,
                 start_new_session=True,
             )
+        self.send(self._arguments)
 
     def send(self, request: Any = None) -> None:
         """Send a request; a lost worker is noticed when it should answer.
 
-        The first request holds the arguments of `worker._make`. Later ones are seeds for a reset,
-        or None for a step: an empty message, because a pickled one takes several times as long.
+        The first request holds the arguments of `worker.make_copies`. Later ones are seeds for a
+        reset, or None for a step: an empty message, since a pickled one takes several times as
+        long.
         """
         self.busy = True
         message = b"" if request is None else pickle.dumps(request)
@@ -146,115 +147,51 @@ class Worker:
         return f"died of {names.get(-status, f'signal {-status}')}"
 
 
-class WorkerPool:
-    """Worker processes that share the environments evenly; the arguments are those of `Pool`.
+class LocalWorker:
+    """All environments in this process. Same interface as `Worker`."""
 
-    Attributes:
-        spec: what the environments have in common.
-        rows: shared memory with a row for each environment.
-    """
+    pid = None
 
-    def __init__(
-        self,
-        maker: Maker,
-        seeds: Sequence[int],
-        num_workers: int,
-        timeout: float,
-        restarts: int,
-        notice: Callable[[str], None],
-    ):
-        self._seeds = list(seeds)
-        self._timeout = timeout
-        self._restarts = restarts
-        self._notice = notice
-        self._seeded = False
-        self._job = {"maker": _pickle(maker), "num": len(seeds), "path": _search_path()}
-        self._workers: list[Worker] = []
-        memory = _open_memory()
-        lifeline, our_end = os.pipe()  # our end closes when this process ends, however it ends
-        self.close = weakref.finalize(
-            self, _close, self._workers, memory, (lifeline, our_end), os.getpid()
-        )
-        try:
-            bounds = np.linspace(0, len(seeds), num_workers + 1).astype(int).tolist()
-            for i, ends in enumerate(pairwise(bounds)):
-                self._workers.append(Worker(i, range(*ends), (memory.fileno(), lifeline)))
-            for worker in self._workers:
-                worker.send(self._job | {"numbers": worker.numbers})
-            specs = [self._receive_spec(worker) for worker in self._workers]
-            check_equal(specs)
-        except WorkerLost as lost:
-            self.close()
-            raise InputError(f"a worker {lost} while it made its environments") from None
-        except BaseException:
-            self.close()
-            raise
-        self.spec = specs[0]
-        self.rows = map_rows(memory, self.spec, len(seeds))
+    def __init__(self, maker: Maker, num: int, memory: IO[bytes]):
+        self.numbers = range(num)
+        self.restarts = 0
+        self._maker = maker
+        self._memory = memory
+        self.start()
 
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return [worker.pid for worker in self._workers]
+    def __str__(self) -> str:
+        return "this process"
 
-    def reset(self) -> None:
-        """Begin episodes everywhere; seeds are given the first time only."""
-        for worker in self._workers:
-            seeds = [None if self._seeded else self._seeds[number] for number in worker.numbers]
-            worker.send(seeds)
-        self._seeded = True
-        self.wait()
+    def start(self) -> None:
+        """Make the environments."""
+        self._copies = Copies(self._maker, self.numbers)
+        self._copies.attach(map_rows(self._memory, self._copies.spec, len(self.numbers)))
+        self.busy = False
 
-    def step(self) -> None:
-        """Let all workers make the actions in the rows."""
-        for worker in self._workers:
-            worker.send()
+    def send(self, request: Any = None) -> None:
+        """Keep a request until `receive`."""
+        self.busy, self._request = True, request
 
-    def wait(self) -> list[int]:
-        """Wait for all answers; return the environments whose worker was lost and replaced."""
-        lost: list[int] = []
-        for worker in self._workers:
-            if not worker.busy:
-                continue
+    def receive(self, seconds: float) -> Spec:
+        """Do what was requested, however long it takes."""
+        if self.busy:
+            self.busy = False
             try:
-                worker.receive(self._timeout)
-            except WorkerLost as error:
-                self._replace(worker, str(error))
-                lost.extend(worker.numbers)
-        return lost
+                self._copies.answer(self._request)
+            except SimulatorDied as error:
+                self._copies.close()
+                raise WorkerLost(f"lost a simulator, {error}") from error
+        return self._copies.spec
 
-    def _receive_spec(self, worker: Worker) -> Spec:
-        return worker.receive(max(self._timeout, START_TIMEOUT))
+    def leave(self) -> None:
+        """Close all simulators."""
+        self._copies.close()
 
-    def _replace(self, worker: Worker, how: str) -> None:
-        while True:
-            if worker.restarts == self._restarts:
-                raise InputError(
-                    f"{worker} {how}, after {worker.restarts} restarts, the most that are allowed"
-                )
-            worker.restarts += 1
-            self._notice(
-                f"{worker} {how}; its episodes begin anew "
-                f"(restart {worker.restarts} of at most {self._restarts})"
-            )
-            try:
-                worker.start()
-                worker.send(self._job | {"numbers": worker.numbers})
-                self._receive_spec(worker)
-                seeds = [_derive_seed(self._seeds[n], worker.restarts) for n in worker.numbers]
-                worker.send(seeds)
-                worker.receive(self._timeout)
-                return
-            except WorkerLost as lost:
-                how = str(lost)
+    def kill(self, patience: float = 0.0) -> None:
+        """Do nothing: this process goes on."""
 
 
-def _derive_seed(seed: int, restarts: int) -> int:
-    """Return another seed for the same environment, so that a failure is not repeated."""
-    return int(np.random.SeedSequence((seed, restarts)).generate_state(1)[0]) >> 1
-
-
-def _open_memory() -> IO[bytes]:
+def open_memory() -> IO[bytes]:
     """Open a file without a name: it disappears with the last process that has it open."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("winkel"), "r+b")
@@ -294,7 +231,13 @@ def _environment(warnings: bool) -> dict[str, str]:
     return os.environ | variables
 
 
-def _close(workers: list[Worker], memory: IO[bytes], lifeline: tuple[int, int], owner: int) -> None:
+def close_workers(
+    workers: list[Worker | LocalWorker],
+    memory: IO[bytes],
+    lifeline: tuple[int, int],
+    owner: int,
+) -> None:
+    """Let all workers close their simulators, then end them."""
     if os.getpid() != owner:  # in a fork of the process that started the workers
         return
     for worker in workers:
@@ -302,6 +245,7 @@ def _close(workers: list[Worker], memory: IO[bytes], lifeline: tuple[int, int], 
     deadline = time.monotonic() + CLOSE_TIMEOUT
     for worker in workers:
         worker.kill(patience=max(0.0, deadline - time.monotonic()))
+    workers.clear()
     memory.close()
     for descriptor in lifeline:
         os.close(descriptor)

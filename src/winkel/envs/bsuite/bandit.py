@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome
+from winkel.envs.base import Environment, Outcome, outcome
 from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_once
-from winkel.types import AnyArray
+from winkel.types import AnyArray, Dense
 
 NUM_ARMS = 11
 PAYS = np.linspace(0, 1, NUM_ARMS).astype(np.float32)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.envs.base import Environment, Outcome, outcome, time_table
 from winkel.envs.bsuite.family import PERTURBATION, Episodes, Family, best, count, reward_each_step
-from winkel.types import AnyArray
+from winkel.types import AnyArray, Dense
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
 _ELAPSED = np.concatenate([[0.0], np.cumsum(np.full(1_100, TIMESCALE))])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome
+from winkel.envs.base import Environment, Outcome, outcome
 from winkel.envs.bsuite.cartpole import (
     NUM_STEPS,
     CartpoleState,
@@ -16,7 +16,7 @@ from winkel.envs.bsuite.cartpole import (
     pose_state,
 )
 from winkel.envs.bsuite.family import Episodes, Family, best, count, reward_each_step
-from winkel.types import AnyArray
+from winkel.types import AnyArray, Dense
 
 X_THRESHOLD, THETA_DOT_THRESHOLD, MOVE_COST = 3.0, 1.0, 0.1
 HANGING = np.array([0.0, 0.0, np.pi, 0.0], np.float32)

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome
+from winkel.envs.base import Environment, Outcome, outcome
 from winkel.envs.bsuite.family import PERTURBATION, Family, regret_of_wrong, reward_once
+from winkel.types import Dense
 
 ROWS, COLUMNS = 10, 5
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, OneHot, Outcome, outcome
+from winkel.envs.base import Environment, Outcome, outcome
 from winkel.envs.bsuite.family import MARGIN, Episodes, Family, Returns, count
-from winkel.types import AnyArray
+from winkel.types import AnyArray, OneHot
 
 NO_WIND = -1.0
 

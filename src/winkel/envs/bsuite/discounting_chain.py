@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Dense, Environment, Outcome, draw_track, outcome, time_table
+from winkel.envs.base import Environment, Outcome, draw_track, outcome, time_table
 from winkel.envs.bsuite.family import Family, reward_once
-from winkel.types import AnyArray
+from winkel.types import AnyArray, Dense
 
 REWARD_STEPS = np.array([1, 3, 10, 30, 100])
 NUM_STEPS = 100

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Dense, Environment, Outcome, countdown_table, draw_track, outcome
+from winkel.envs.base import Environment, Outcome, countdown_table, draw_track, outcome
 from winkel.envs.bsuite.family import Episodes, Family, count, reward_once
-from winkel.types import AnyArray
+from winkel.types import AnyArray, Dense
 
 NUM_EPISODES = 10_000
 

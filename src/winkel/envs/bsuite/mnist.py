@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome
+from winkel.envs.base import Environment, Outcome, outcome
 from winkel.envs.bsuite.family import PERTURBATION, Family, Setting, regret_of_wrong, reward_once
 from winkel.envs.bsuite.mnist_data import load_mnist
-from winkel.types import AnyArray
+from winkel.types import AnyArray, Dense
 
 NUM_CLASSES = 10
 # A table, because XLA compiles division by a constant to a product, which rounds differently.

@@ -1,17 +1,23 @@
-"""MNIST's training set from IDX files on disk, verified by checksum."""
+"""MNIST's training set from IDX files on disk, downloaded and verified by checksum."""
 
 import gzip
 import hashlib
+import http.client
 import os
+import urllib.request
 import zlib
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
 
 from winkel.errors import InputError
+from winkel.files import ensure_folder, write_atomically
+
+MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 
 IMAGES = "train-images-idx3-ubyte"
 LABELS = "train-labels-idx1-ubyte"
@@ -93,3 +99,43 @@ def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
         f"no {name} (plain or .gz) in {directory}; `winkel data mnist` fetches MNIST, "
         "--mnist-dir or WINKEL_MNIST names another folder"
     )
+
+
+def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: None) -> None:
+    """Download those of the four official files that are missing in the folder or wrong.
+
+    A file is replaced only by a verified one.
+    """
+    directory = mnist_directory(directory)
+    for name in CHECKSUMS:
+        if _is_in_place(directory, name):
+            continue
+        ensure_folder(directory)
+        progress(f"downloading {MIRROR}{name}.gz")
+        try:
+            content = _download(name)
+        except (OSError, EOFError, zlib.error, http.client.HTTPException) as error:
+            raise InputError(
+                f"cannot fetch {MIRROR}{name}.gz ({' '.join(str(error).split())}); "
+                f"put {', '.join(CHECKSUMS)} (plain or .gz) into {directory} by hand"
+            ) from error
+        write_atomically(directory / name, partial(_write, content))
+
+
+def _download(name: str) -> bytes:
+    with urllib.request.urlopen(f"{MIRROR}{name}.gz", timeout=20) as response:
+        content = gzip.decompress(response.read())
+    if not is_official(name, content):
+        raise OSError("wrong checksum")
+    return content
+
+
+def _write(content: bytes, file: IO[bytes]) -> None:
+    file.write(content)
+
+
+def _is_in_place(directory: Path, name: str) -> bool:
+    try:
+        return is_official(name, read_idx(directory, name)[1])
+    except InputError:
+        return False

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Dense, Environment, Outcome, outcome, time_table
+from winkel.envs.base import Environment, Outcome, outcome, time_table
 from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_each_step
+from winkel.types import Dense
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
 MAX_SPEED, FORCE, GRAVITY = 0.07, 0.001, 0.0025

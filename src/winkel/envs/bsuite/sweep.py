@@ -42,61 +42,62 @@ class Experiment:
         return self.settings[:index].count(self.settings[index])
 
 
-def _make_experiments() -> list[Experiment]:
-    experiments = []
-
-    def add(
-        name: str, family: str, num_episodes: int, tags: str, settings: Sequence[Setting]
-    ) -> None:
-        experiments.append(
-            Experiment(
-                name=name,
-                family=family,
-                settings=tuple(MappingProxyType(setting) for setting in settings),
-                num_episodes=num_episodes,
-                tags=tuple(tags.split()),
-            )
-        )
-
-    def add_with_noise_and_scale(name: str, num_episodes: int, tags: str, more_tags: str) -> None:
-        bandit = name == "bandit"  # its settings also differ in the order of the arms
-        plain: list[Setting] = [{"mapping_seed": n} if bandit else {} for n in range(20)]
-        add(name, name, num_episodes, tags, plain)
-        for kind, values in (("noise", _NOISE_SCALES), ("scale", _REWARD_SCALES)):
-            key = "noise_scale" if kind == "noise" else "reward_scale"
-            settings: list[Setting] = [
-                {key: value, "mapping_seed": n} if bandit else {key: value}
-                for value in values
-                for n in range(4)
-            ]
-            add(f"{name}_{kind}", name, num_episodes, f"{kind} {more_tags}", settings)
-
-    add_with_noise_and_scale("bandit", 10_000, "basic", "")
-    add_with_noise_and_scale(
-        "cartpole", 1_000, "basic credit_assignment generalization", "generalization"
+def _experiment(
+    name: str, num_episodes: int, tags: str, settings: Sequence[Setting], family: str | None = None
+) -> Experiment:
+    return Experiment(
+        name=name,
+        family=family or name,
+        settings=tuple(MappingProxyType(setting) for setting in settings),
+        num_episodes=num_episodes,
+        tags=tuple(tags.split()),
     )
-    swingup = [{"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)]
-    add("cartpole_swingup", "cartpole_swingup", 1_000, "exploration generalization", swingup)
-    add_with_noise_and_scale("catch", 10_000, "basic credit_assignment", "credit_assignment")
-    sizes = [{"size": n, "mapping_seed": 42} for n in range(10, 51, 2)]
-    add("deep_sea", "deep_sea", 10_000, "exploration", sizes)
-    add("deep_sea_stochastic", "deep_sea_stochastic", 10_000, "exploration noise", sizes)
-    mappings = [{"mapping_seed": n} for n in range(20)]
-    add("discounting_chain", "discounting_chain", 1_000, "credit_assignment", mappings)
-    lengths = (*_LOG_SPACED, *range(30, 105, 10))
-    add("memory_len", "memory_len", 10_000, "memory", [{"memory_length": n} for n in lengths])
-    bits = (*_LOG_SPACED, 30, 40)
-    add("memory_size", "memory_size", 10_000, "memory", [{"num_bits": n} for n in bits])
-    add_with_noise_and_scale("mnist", 10_000, "basic generalization", "generalization")
-    add_with_noise_and_scale("mountain_car", 1_000, "basic generalization", "generalization")
-    distractors = [{"n_distractor": n} for n in lengths]
-    add("umbrella_distract", "umbrella_distract", 10_000, "credit_assignment noise", distractors)
-    chains = [{"chain_length": n, "n_distractor": 20} for n in lengths]
-    add("umbrella_length", "umbrella_length", 10_000, "credit_assignment noise", chains)
-    return experiments
 
 
-EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({e.name: e for e in _make_experiments()})
+def _with_noise_and_scale(
+    name: str, num_episodes: int, tags: str, more_tags: str
+) -> tuple[Experiment, ...]:
+    """Return an experiment and its two perturbed ones; bandits also differ in the order of arms."""
+
+    def vary(number: int, setting: Setting) -> Setting:
+        return {**setting, "mapping_seed": number} if name == "bandit" else setting
+
+    noises = [vary(n, {"noise_scale": scale}) for scale in _NOISE_SCALES for n in range(4)]
+    scales = [vary(n, {"reward_scale": scale}) for scale in _REWARD_SCALES for n in range(4)]
+    return (
+        _experiment(name, num_episodes, tags, [vary(n, {}) for n in range(20)]),
+        _experiment(f"{name}_noise", num_episodes, f"noise {more_tags}", noises, name),
+        _experiment(f"{name}_scale", num_episodes, f"scale {more_tags}", scales, name),
+    )
+
+
+_LENGTHS = (*_LOG_SPACED, *range(30, 105, 10))
+_SEAS = [{"size": n, "mapping_seed": 42} for n in range(10, 51, 2)]
+_SWINGUPS = [{"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)]
+_BITS = [{"num_bits": n} for n in (*_LOG_SPACED, 30, 40)]
+_CHAINS = [{"chain_length": n, "n_distractor": 20} for n in _LENGTHS]
+_NOISE = "credit_assignment noise"
+
+_ALL = (
+    *_with_noise_and_scale("bandit", 10_000, "basic", ""),
+    *_with_noise_and_scale(
+        "cartpole", 1_000, "basic credit_assignment generalization", "generalization"
+    ),
+    _experiment("cartpole_swingup", 1_000, "exploration generalization", _SWINGUPS),
+    *_with_noise_and_scale("catch", 10_000, "basic credit_assignment", "credit_assignment"),
+    _experiment("deep_sea", 10_000, "exploration", _SEAS),
+    _experiment("deep_sea_stochastic", 10_000, "exploration noise", _SEAS),
+    _experiment(
+        "discounting_chain", 1_000, "credit_assignment", [{"mapping_seed": n} for n in range(20)]
+    ),
+    _experiment("memory_len", 10_000, "memory", [{"memory_length": n} for n in _LENGTHS]),
+    _experiment("memory_size", 10_000, "memory", _BITS),
+    *_with_noise_and_scale("mnist", 10_000, "basic generalization", "generalization"),
+    *_with_noise_and_scale("mountain_car", 1_000, "basic generalization", "generalization"),
+    _experiment("umbrella_distract", 10_000, _NOISE, [{"n_distractor": n} for n in _LENGTHS]),
+    _experiment("umbrella_length", 10_000, _NOISE, _CHAINS),
+)
+EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({e.name: e for e in _ALL})
 
 TAGS = (
     "basic", "noise", "scale", "exploration", "credit_assignment", "memory", "generalization",

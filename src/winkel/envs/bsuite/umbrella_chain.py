@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Dense, Environment, Outcome, countdown_table, draw_track, outcome
+from winkel.envs.base import Environment, Outcome, countdown_table, draw_track, outcome
 from winkel.envs.bsuite.family import Family, Returns, Setting, discounted_sum, regret_of_wrong
-from winkel.types import AnyArray
+from winkel.types import AnyArray, Dense
 
 NUM_EPISODES = 10_000
 

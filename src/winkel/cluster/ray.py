@@ -1,0 +1,186 @@
+"""Run shards as tasks of a Ray cluster, which retries those whose worker or node is lost."""
+
+import contextlib
+import importlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from winkel.cluster.shards import MANIFEST, Manifest, read_manifest, read_progress, run_shard
+from winkel.errors import InputError
+from winkel.runs.deterministic import DETERMINISTIC
+from winkel.runs.recorder import Status
+
+POLL_SECONDS, STOP_SECONDS = 0.5, 120.0
+"""Time between two updates of the display, and that cancelled tasks have for their checkpoints."""
+VISIBLE_SECONDS = 10.0
+"""Time within which nodes see a file that the driver has written."""
+LOCK_SECONDS = 150.0
+"""Time to wait for a shard's lock: a file server frees those of a lost node after about 90 s."""
+GPU_MEMORY = 0.9
+"""Share of a GPU's memory for all shards on it."""
+
+
+class NotSharedError(InputError):
+    """A worker does not see the driver's results folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """CPUs and GPUs of a shard, and how often Ray retries it when its worker or node is lost."""
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    retries: int = 10
+
+    def __post_init__(self) -> None:
+        if self.cpus < 0 or self.gpus < 0 or self.retries < 0:
+            raise InputError(
+                "need CPUs, GPUs and retries of a shard >= 0, "
+                f"got {self.cpus:g}, {self.gpus:g} and {self.retries}"
+            )
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise InputError(f"need a part of one GPU or whole ones, got {self.gpus:g}")
+
+
+@contextlib.contextmanager
+def connect(address: str | None) -> Iterator[Any]:
+    """Connect to a Ray cluster; without an address, start one on this machine and end it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address not in (None, "auto"):
+        _check_answers(str(address))
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError as error:
+        raise InputError("need Ray for --cluster ray: pip install 'winkel[cluster]'") from error
+    try:
+        ray.init(
+            address="local" if address is None else address,
+            log_to_driver=False,
+            logging_level="ERROR",
+            **({"include_dashboard": False} if address is None else {}),
+        )
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = "on this machine" if address is None else f"at {address}"
+        raise InputError(f"cannot use a Ray cluster {where}: {_one_line(error)}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def run_on_ray(
+    ray: Any,
+    manifest: Manifest,
+    out: Path,
+    resources: Resources,
+    show: Callable[[set[int], dict[int, list[Status]]], None] = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> tuple[int, int, int]:
+    """Run all shards of the results folder's manifest; count runs finished, failed and skipped.
+
+    A shard that cannot run does not stop the others; raise at the end. On Ctrl-C cancel all tasks:
+    Ray raises KeyboardInterrupt in them, and they write checkpoints.
+
+    Args:
+        ray: the module, connected to a cluster.
+        manifest: the manifest in the results folder.
+        out: the results folder, which all nodes share.
+        resources: what each shard needs.
+        show: called with the numbers of ended shards, and the status of runs by shard.
+        notice: called with messages for the user.
+    """
+    out = out.absolute()
+    task = ray.remote(
+        max_retries=resources.retries,
+        num_cpus=resources.cpus,
+        num_gpus=resources.gpus,
+        runtime_env={"env_vars": _environment(manifest, resources)},
+    )(_run)
+    waiting = {
+        task.options(name=f"shard {number}").remote(str(out), manifest.id, number): number
+        for number in range(len(manifest.shards))
+    }
+    counts: dict[int, tuple[int, int, int]] = {}
+    problems: dict[int, str] = {}
+    statuses: dict[int, list[Status]] = {}
+    try:
+        while waiting:
+            unfinished = list(waiting.values())
+            done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=POLL_SECONDS)
+            for ref in done:
+                number = waiting.pop(ref)
+                try:
+                    counts[number] = ray.get(ref)
+                except ray.exceptions.RayError as error:
+                    cause = getattr(error, "cause", None) or error
+                    if isinstance(cause, NotSharedError):
+                        raise cause from None
+                    problems[number] = _one_line(cause)
+                    notice(f"shard {number}: {problems[number]}")
+            statuses |= {n: read_progress(out, manifest.shards[n]) for n in unfinished}
+            show(set(counts), statuses)
+    finally:
+        for ref in waiting:
+            ray.cancel(ref)
+        if waiting:
+            ray.wait(list(waiting), num_returns=len(waiting), timeout=STOP_SECONDS)
+    if problems:
+        number, reason = next(iter(problems.items()))
+        raise InputError(
+            f"{len(problems)} of {len(manifest.shards)} shards did not end; "
+            f"shard {number}: {reason}"
+        )
+    finished, failed, found = (sum(column) for column in zip(*counts.values(), strict=True))
+    return finished, failed, found
+
+
+def _run(out: str, manifest_id: str, number: int) -> tuple[int, int, int]:
+    """Run one shard in a worker."""
+    path = Path(out) / MANIFEST
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    while not path.exists() or read_manifest(path).id != manifest_id:
+        if time.monotonic() > deadline:
+            raise NotSharedError(
+                f"{out} on {socket.gethostname()} does not have the manifest of this sweep; "
+                "need a folder that all nodes share"
+            )
+        time.sleep(0.2)
+    outcome = run_shard(read_manifest(path), number, Path(out), wait=LOCK_SECONDS)
+    return outcome.finished, outcome.failed, outcome.found
+
+
+def _environment(manifest: Manifest, resources: Resources) -> dict[str, str]:
+    """Environment variables of workers, set before JAX starts there."""
+    variables = {}
+    if not resources.gpus:
+        variables["JAX_PLATFORMS"] = "cpu"
+    elif resources.gpus < 1:
+        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{GPU_MEMORY * resources.gpus:.3f}"
+    if manifest.deterministic:
+        flags = os.environ.get("XLA_FLAGS", "").split()
+        variables["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))
+    return variables
+
+
+def _one_line(error: BaseException) -> str:
+    """Shorten an error to its first line, or a foreign one's traceback to its last."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0] if isinstance(error, InputError) else lines[-1]
+
+
+def _check_answers(address: str) -> None:
+    """Raise unless something listens at the address: Ray itself would try for minutes."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or "/" in host:
+        raise InputError(f"need --address HOST:PORT of a Ray cluster, or auto, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"no Ray cluster answers at {address}: {reason}") from error

@@ -1,1 +1,0 @@
-"""Experiments: each computes named arrays, which a figure then draws."""

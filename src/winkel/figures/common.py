@@ -1,0 +1,285 @@
+"""Shared by figures: check arrays, select runs, note what is left out, and tables over seeds."""
+
+import dataclasses
+import itertools
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from winkel.analysis.statistics import Band, Interval
+from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.errors import InputError
+from winkel.runs.results import Results, RunRecord
+
+_RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
+_BY_ENVIRONMENT = ("z_min", "z_max")  # defaults that follow the range of the environment's returns
+
+
+def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str]) -> None:
+    """Raise unless each array has its axes, and axes of one name are equally long and not empty.
+
+    `shapes` are such as {"agents": "agents", "mean": "agents sizes"}.
+    """
+    lengths: dict[str, tuple[int, str]] = {}
+    for name, axes in shapes.items():
+        if name not in arrays:
+            raise InputError(f"need an array {name}, got {', '.join(arrays) or 'none'}")
+        array = arrays[name]
+        if array.ndim != len(axes.split()):
+            raise InputError(f"need axes [{axes}] of {name}, got shape {list(array.shape)}")
+        for axis, length in zip(axes.split(), array.shape, strict=True):
+            known, where = lengths.setdefault(axis, (length, name))
+            if length != known:
+                raise InputError(f"need {known} {axis} in {name}, as in {where}, got {length}")
+            if length == 0 and axis != "notes":
+                raise InputError(f"need at least one of {axis} in {name}, got none")
+
+
+def text(lines: Iterable[str]) -> np.ndarray:
+    """Strings as an array, also when there are none."""
+    return np.array(list(lines), dtype=np.str_)
+
+
+@dataclass
+class Selection:
+    """The runs of a figure. Each step that leaves runs out adds a note."""
+
+    records: list[RunRecord]
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def keep(self, wanted: Callable[[RunRecord], bool], otherwise: str) -> None:
+        """Leave out other runs; `otherwise` describes them, after 'left out: 3 runs'."""
+        kept = [r for r in self.records if wanted(r)]
+        count = len(self.records) - len(kept)
+        if count:
+            self.notes.append(f"left out: {count} run{'s' if count > 1 else ''} {otherwise}")
+        self.records = kept
+
+    def keep_most(self, key: Callable[[RunRecord], Any], describe: Callable[[Any], str]) -> Any:
+        """Keep runs with the commonest value of a key, the largest of equally common ones."""
+        counts = Counter(map(key, self.records))
+        chosen = max(counts, key=lambda value: (counts[value], value))
+        others = [f"{n} {describe(v)}" for v, n in sorted(counts.items()) if v != chosen]
+        if others:
+            self.notes.append(f"only runs {describe(chosen)}; left out: {', '.join(others)}")
+        self.records = [r for r in self.records if key(r) == chosen]
+        return chosen
+
+    def keep_first(self, key: Callable[[RunRecord], Hashable], what: str) -> None:
+        """Keep one run of each key: a second run of one agent and seed is not another sample."""
+        first: dict[Hashable, RunRecord] = {}
+        for record in self.records:
+            first.setdefault(key(record), record)
+        if len(first) < len(self.records):
+            extra = len(self.records) - len(first)
+            self.notes.append(f"left out: {extra} further runs of the same {what}")
+        self.records = list(first.values())
+
+    def agents(self) -> list[str]:
+        """Names, sorted."""
+        return sorted(set(map(agent_of, self.records)))
+
+    def all_notes(self) -> np.ndarray:
+        """All notes, with what is unequal among the remaining runs."""
+        return text([*self.notes, *_unequal_seeds(self.records), *_unequal_settings(self.records)])
+
+
+def select(
+    results: Results,
+    what: str,
+    *,
+    experiments: Container[str],
+    agent: Callable[[str], bool] = lambda _: True,
+    having: Sequence[str] = (),
+) -> Selection:
+    """Select runs of some experiments and agents that have the columns `having`."""
+    selection = Selection(
+        [r for r in results.records if r.experiment in experiments and agent(agent_of(r))],
+        _problems(results, experiments, agent),
+    )
+    if not selection.records:
+        raise InputError(f"no {what} runs")
+    columns = " and ".join(having)
+    selection.keep(lambda r: all(c in r.episodes for c in having), f"without {columns}")
+    if not selection.records:
+        raise InputError(f"no {what} runs with {columns}")
+    selection.keep(lambda r: num_episodes(r) > 0, "in which no episode ended")
+    if not selection.records:
+        raise InputError(f"no {what} runs in which an episode ended")
+    return selection
+
+
+def agent_of(record: RunRecord) -> str:
+    """The name under which an agent was run."""
+    return str(record.config["agent"])
+
+
+def num_episodes(record: RunRecord) -> int:
+    """The number of episodes that ended."""
+    return len(record.episodes["return"])
+
+
+def hard_exploration(experiments: Iterable[str]) -> np.ndarray:
+    """1 for experiments that bsuite tags as exploration, else 0."""
+    return np.array(["exploration" in EXPERIMENTS[name].tags for name in experiments], int)
+
+
+# Seeds
+
+
+def seed_table(
+    records: Iterable[Any],
+    labels: Iterable[Hashable],
+    key: Callable[[Any], Hashable],
+    value: Callable[[Any], Any],
+) -> np.ndarray:
+    """Tabulate the values of each label's runs, [labels, seeds, ...]; NaN fills short rows."""
+    rows: dict[Hashable, list[Any]] = {label: [] for label in labels}
+    for record in records:
+        rows[key(record)].append(value(record))
+    inner = next(np.shape(values[0]) for values in rows.values() if values)
+    table = np.full((len(rows), max(map(len, rows.values())), *inner), np.nan)
+    for place, values in enumerate(rows.values()):
+        for seed, found in enumerate(values):
+            table[place, seed] = found
+    return table
+
+
+def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval | Band]) -> Band:
+    """Apply a statistic to the values in each cell of a table [..., seeds]; NaN in empty cells."""
+    found = Band(*(np.full(table.shape[:-1], np.nan) for _ in Band._fields))
+    for place in np.ndindex(table.shape[:-1]):
+        values = table[place][~np.isnan(table[place])]
+        if values.size:
+            for array, number in zip(found, statistic(values), strict=True):
+                array[place] = number
+    return found
+
+
+# Deep sea
+
+
+def deep_sea_runs(
+    results: Results,
+    what: str = "deep_sea",
+    *,
+    having: tuple[str, ...],
+    agent: Callable[[str], bool] = lambda _: True,
+) -> Selection:
+    """Select runs of deep sea, of any size but otherwise with equal settings."""
+    selection = select(results, what, experiments=("deep_sea",), agent=agent, having=having)
+    selection.keep(lambda r: size_of(r) > 0, "that do not say their size")
+    if not selection.records:
+        raise InputError(f"no {what} runs that say their size")
+    selection.keep_most(_other_settings, lambda settings: f"with settings {settings}")
+    return selection
+
+
+def keep_one_size(selection: Selection) -> tuple[int, int]:
+    """Keep runs of one size and one budget, and one run of each agent and seed."""
+    size = selection.keep_most(size_of, lambda n: f"of size {n}")
+    budget = selection.keep_most(num_episodes, describe_budget)
+    selection.keep_first(lambda r: (agent_of(r), r.config["seed"]), "agent and seed")
+    return size, budget
+
+
+def describe_budget(episodes: int) -> str:
+    """For notes."""
+    return f"of {episodes:,} episodes"
+
+
+def size_of(record: RunRecord) -> int:
+    """N of a deep sea of N × N cells; 0 where the run does not say."""
+    return int(record.config.get("setting", {}).get("size", 0))
+
+
+def regret_of(record: RunRecord) -> float:
+    """The number of episodes without treasure; infinity if there was none at all."""
+    bad = np.asarray(record.episodes["bad"], bool)
+    return np.inf if bad.all() else float(bad.sum())
+
+
+def first_treasure(record: RunRecord) -> float:
+    """The first episode with treasure, counted from 1; infinity if there is none."""
+    good = np.flatnonzero(~np.asarray(record.episodes["bad"], bool))
+    return float(good[0] + 1) if len(good) else np.inf
+
+
+def visited_shares(record: RunRecord) -> np.ndarray:
+    """The share of reachable state-actions visited so far, after each episode."""
+    size = size_of(record)
+    return np.asarray(record.episodes["seen"], float) / (size * (size + 1))
+
+
+def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
+    """Count the runs without any treasure; `regret` has a row for each name."""
+    counts = [
+        f"{name} {np.isinf(runs).sum()}/{(~np.isnan(runs)).sum()}"
+        for name, runs in zip(names, regret, strict=True)
+        if np.isinf(runs).any()
+    ]
+    return (
+        [f"runs without any treasure, shown at the budget: {', '.join(counts)}"] if counts else []
+    )
+
+
+def _other_settings(record: RunRecord) -> str:
+    """All settings but the size and the mapping of actions."""
+    setting = record.config["setting"].items()
+    rest = {key: value for key, value in setting if key not in ("size", "mapping_seed")}
+    return json.dumps(rest, sort_keys=True)
+
+
+# Notes
+
+
+def _problems(
+    results: Results, experiments: Container[str], agent: Callable[[str], bool]
+) -> list[str]:
+    """Problems of these experiments and agents, or of all runs."""
+    found = []
+    for line in results.problems:
+        run = _RUN_PROBLEM.match(line)
+        if run is None:
+            if "agents have different seeds" not in line:  # `_unequal_seeds` notes it
+                found.append(line)
+        elif run["experiment"] in experiments and agent(run["agent"]):
+            found.append(line)
+    return found
+
+
+def _unequal_seeds(records: Iterable[RunRecord]) -> list[str]:
+    """Agents that lack a setting or seed which others have in that experiment, in one note."""
+    have: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    envs: dict[str, set[str]] = defaultdict(set)
+    seeds: dict[str, set[int]] = defaultdict(set)
+    for record in records:
+        have[agent_of(record)].add((record.config["env"], record.config["seed"]))
+        envs[record.experiment].add(record.config["env"])
+        seeds[record.experiment].add(record.config["seed"])
+    every = {pair for name in envs for pair in itertools.product(envs[name], seeds[name])}
+    fewer = [f"{agent} {len(h)}" for agent, h in sorted(have.items()) if len(h) < len(every)]
+    if not fewer:
+        return []
+    return [f"of {len(every)} pairs of setting and seed some agents have fewer: {', '.join(fewer)}"]
+
+
+def _unequal_settings(records: Iterable[RunRecord]) -> list[str]:
+    """Agents whose runs differ in a field, except a support that follows the environment."""
+    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for record in records:
+        fields = {**record.config.get("config", {}), **record.config.get("hyper", {})}
+        for field, value in fields.items():
+            if field not in _BY_ENVIRONMENT:
+                values[agent_of(record)][field].add(json.dumps(value))
+    lines = []
+    for agent, fields in sorted(values.items()):
+        uneven = [field for field, found in fields.items() if len(found) > 1]
+        if uneven:
+            lines.append(f"runs of {agent} differ in {', '.join(uneven)}")
+    return lines

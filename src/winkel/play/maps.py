@@ -1,0 +1,156 @@
+"""Maps of visits: where the environments of a run have been over training, with walls if known."""
+
+import contextlib
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
+from winkel.errors import InputError
+from winkel.figures import style
+from winkel.runs.record import Arrays, RunRecord
+from winkel.simulators.visits import VISITS, load_visits
+
+PANELS = 5
+"""Parts of training, with a panel each."""
+DECADES = 3
+"""Range of the colours: cells with less than a thousandth of the most visits look alike."""
+_MAX_COLUMNS = 4
+
+
+def map_arrays(run: RunRecord) -> tuple[str, Arrays] | None:
+    """Return the name of a run's map and its arrays: 'map' with walls, 'places' without.
+
+    None if the run left no visits.
+    """
+    if not (run.folder / VISITS).is_file():
+        return None
+    found = load_visits(run.folder)
+    visits = found["visits"].reshape(PANELS, -1, *found["visits"].shape[1:]).sum(axis=1)
+    made = int(np.flatnonzero(visits.any(axis=(1, 2)))[-1]) + 1
+    titles = np.array(_titles(run.config, made))
+    arrays = {"visits": visits[:made], "extent": found["extent"], "titles": titles}
+    maker: Any = getattr(run.task, "maker", None)
+    if hasattr(maker, "floor_plan"):
+        with contextlib.suppress(InputError):  # the file of the map is another one, or missing
+            return "map", arrays | maker.floor_plan()._asdict()
+    return "places", arrays
+
+
+def _titles(config: Mapping[str, Any], made: int) -> list[str]:
+    """Name panels by steps if the run's length is known in steps, else by per cent of training.
+
+    The last panel of a run that has not ended has a beginning only.
+    """
+    steps, unit = config["horizon"]["steps"], "steps"
+    if steps is None or config["horizon"]["episodes"] or config.get("until"):
+        steps, unit = 100, "% of training"
+    ends = [EngFormatter()(steps * part / PANELS) for part in range(PANELS + 1)]
+    titles = [f"{begin}–{end} {unit}" for begin, end in itertools.pairwise(ends)][:made]
+    if config.get("status") != "finished":
+        titles[-1] = f"from {ends[made - 1]} {unit} on"
+    return titles
+
+
+def draw(arrays: Arrays) -> Figure:
+    """Draw a panel for each of `titles`, in which cells are coloured by their share of its steps.
+
+    `visits` [panels, rows, columns] count steps, row 0 at the lowest y, in cells that fill `extent`
+    (left, right, bottom, top). If there are `walls` [walls, 2 ends, xy], also `starts` [starts, xy]
+    and `goal` [xy] are drawn. All panels have one logarithmic scale.
+    """
+    visits, titles, walls = arrays["visits"], arrays["titles"], arrays.get("walls")
+    if visits.ndim != 3 or len(titles) != len(visits) or not visits.any():
+        raise InputError(
+            f"need visits [panels, rows, columns] with a title for each panel and at least one "
+            f"visit, got {list(visits.shape)}, {len(titles)} titles and {visits.sum()} visits"
+        )
+    left, right, bottom, top = arrays["extent"] if walls is None else _bounds(walls, margin=0.03)
+    rows = -(-len(titles) // _MAX_COLUMNS)
+    columns = -(-len(titles) // rows)
+    width = min(style.TEXT_WIDTH, 0.9 + 2.2 * columns)
+    shape = float(np.clip((top - bottom) / (right - left), 0.4, 1.5))
+    height = rows * (0.2 + (width - 0.9) / columns * shape)
+    figure = style.new_figure(width=width, height=0.25 + height)
+    figure.set_layout_engine("compressed", w_pad=0.02, h_pad=0.02)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    panels = list(grid.flatten())
+    shares = visits / np.maximum(visits.sum(axis=(1, 2), keepdims=True), 1)
+    scale = LogNorm(shares.max() / 10**DECADES, shares.max(), clip=True)
+    for axes, title, share in zip(panels, titles, shares, strict=False):
+        image = axes.imshow(
+            np.ma.masked_equal(share, 0.0),
+            origin="lower",
+            extent=tuple(arrays["extent"]),
+            interpolation="nearest",
+            cmap="viridis_r",
+            norm=scale,
+        )
+        if walls is not None:
+            _draw_level(axes, arrays)
+        axes.set(xlim=(left, right), ylim=(bottom, top))
+        axes.set_title(str(title), pad=3, fontsize=7.5)
+        axes.locator_params(nbins=4)
+    for axes in panels[len(titles) - columns : len(titles)]:
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel("x")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("y")
+    for axes in panels[len(titles) if walls is None else 0 :]:
+        axes.set_axis_off()
+    if walls is not None:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    bar = figure.colorbar(image, ax=panels, aspect=18, pad=0.02, fraction=0.06)
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
+    bar.ax.minorticks_off()
+    bar.outline.set_linewidth(0.6)
+    bar.set_label("share of steps [%]")
+    cell = (arrays["extent"][1] - arrays["extent"][0]) / visits.shape[2]
+    caption = f"Share of a panel's steps in each cell of side {cell:g}, on a logarithmic scale"
+    style.write_below(figure, f"{caption}{'' if walls is None else '; grey: no visit'}.", [])
+    return figure
+
+
+def _bounds(walls: np.ndarray, margin: float = 0.0) -> tuple[float, float, float, float]:
+    """Return left, right, bottom and top, and a margin around them as a share of the width."""
+    (left, bottom), (right, top) = walls.min(axis=(0, 1)), walls.max(axis=(0, 1))
+    room = margin * (right - left)
+    return left - room, right + room, bottom - room, top + room
+
+
+def _draw_level(axes: Axes, arrays: Arrays) -> None:
+    """Draw floor, walls, starts and the goal."""
+    walls, starts = arrays["walls"], arrays["starts"]
+    left, right, bottom, top = _bounds(walls)
+    x, y = (
+        low + (high - low) * (np.arange(480) + 0.5) / 480
+        for low, high in ((left, right), (bottom, top))
+    )
+    axes.imshow(
+        np.ma.masked_equal(find_floor(walls, x, y), False),
+        origin="lower",
+        extent=(left, right, bottom, top),
+        cmap=ListedColormap(["#EDEDED"]),
+        zorder=-1,
+    )
+    axes.add_collection(LineCollection(list(walls), colors=style.INK, linewidths=0.8, zorder=2))
+    name = "start" if len(starts) == 1 else f"one of {len(starts)} starts"
+    axes.plot(*starts.T, "o", label=name, ms=3.6, mfc="white", mec=style.INK, mew=0.8)
+    x, y = arrays["goal"]
+    axes.plot(x, y, "*", label="goal", ms=7.5, mfc=style.CATEGORICAL, mec="white", mew=0.5)
+
+
+def find_floor(walls: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return which points are inside closed walls [y, x]: a ray to the east meets an odd number."""
+    (x0, y0), (x1, y1) = walls[:, 0].T, walls[:, 1].T
+    crossed = (y0 > y[:, None]) != (y1 > y[:, None])  # [y, walls]
+    rise = np.where(y0 == y1, 1.0, y1 - y0)
+    where = x0 + (x1 - x0) * (y[:, None] - y0) / rise  # [y, walls]
+    east = crossed[:, None] & (where[:, None] > x[None, :, None])  # [y, x, walls]
+    return east.sum(axis=-1) % 2 == 1

@@ -1,0 +1,235 @@
+"""The records of one run while it goes on, in memory and on disk."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from winkel.runs.metrics import MetricsLog, Mirror
+from winkel.runs.record import (
+    CHECKPOINTS,
+    CONFIG,
+    METRICS,
+    Arrays,
+    RunRecord,
+    load_run,
+    save_run,
+    split_tables,
+)
+from winkel.runs.spec import RunSpec, check_same_run
+from winkel.training.lanes import Report
+from winkel.training.steps import UNLIMITED
+from winkel.types import OneHot
+
+RECENT = 50
+"""Episodes in the mean return of a `Status`."""
+MAX_PARTS = 256
+"""Parts of a column before they are joined. Joining after every chunk would be quadratic."""
+
+
+class Status(NamedTuple):
+    """State of one run, for a display.
+
+    Attributes:
+        env: id of the environment.
+        agent: label of the agent.
+        seed: of the run.
+        progress: share of the run that is done.
+        env_steps: steps so far.
+        num_episodes: episodes so far.
+        updates: updates so far.
+        recent_return: mean over the last episodes, NaN before the first.
+        visited: share of the state-action pairs that were visited, None if they are not counted.
+        goal_episode: first episode that reached the goal of deep sea, None before it.
+        state: 'running', 'finished' or 'failed'.
+    """
+
+    env: str
+    agent: str
+    seed: int
+    progress: float = 0.0
+    env_steps: int = 0
+    num_episodes: int = 0
+    updates: int = 0
+    recent_return: float = float("nan")
+    visited: float | None = None
+    goal_episode: int | None = None
+    state: str = "running"
+
+
+@dataclass
+class Recorder:
+    """Records of one run.
+
+    Attributes:
+        spec: the run.
+        folder: where to keep it; None to keep it in memory.
+        mirrors: copies of the metrics' log.
+        status: for a display.
+        tables: `episodes`, `evaluations` and `snapshots`, each column a list of parts.
+    """
+
+    spec: RunSpec
+    folder: Path | None = None
+    mirrors: tuple[Mirror, ...] = ()
+    status: Status = field(init=False)
+    tables: dict[str, dict[str, list[np.ndarray]]] = field(init=False)
+    _recent: deque[float] = field(init=False)
+    _log: MetricsLog | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.status = Status(self.spec.task.id, self.spec.label, self.spec.seed)
+        self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
+        self._recent = deque(maxlen=RECENT)
+
+    def record(self, report: Report) -> None:
+        """Record the episodes and metrics of a chunk."""
+        if report.episodes:
+            self.add("episodes", report.episodes)
+            self._update_status(report.episodes, report.num_episodes)
+        state = "failed" if report.failure else "finished" if report.finished else "running"
+        self.status = self.status._replace(
+            progress=report.progress,
+            env_steps=report.env_steps,
+            num_episodes=report.num_episodes,
+            updates=report.updates,
+            state=state,
+        )
+        chunk = report.updates // self.spec.options.chunk_steps
+        due = bool(report.metrics) and chunk % self.spec.options.log_every == 0
+        if self.folder is not None and report.failure is None and (report.finished or due):
+            if self._log is None:
+                self._log = MetricsLog(self.folder / METRICS, mirrors=self.mirrors)
+            counts: dict[str, float] = {
+                "env_steps": report.env_steps,
+                "episodes": report.num_episodes,
+                "updates": report.updates,
+            }
+            self._log.write(counts | report.metrics)
+
+    def add(self, table: str, rows: Arrays) -> None:
+        """Append rows to one of the tables."""
+        for name, values in rows.items():
+            parts = self.tables[table].setdefault(name, [])
+            if len(values) or not parts:
+                parts.append(np.asarray(values))
+            if len(parts) > MAX_PARTS:
+                parts[:] = [np.concatenate(parts)]
+
+    def rows(self, table: str) -> Arrays:
+        """A table so far, its columns in alphabetical order."""
+        columns = self.tables[table]
+        for parts in columns.values():
+            if len(parts) > 1:
+                parts[:] = [np.concatenate(parts)]
+        return {name: columns[name][0] for name in sorted(columns)}
+
+    def due_evaluation(self, report: Report) -> int | None:
+        """Number of the evaluation that is due, None if none is."""
+        every = self.spec.options.evaluate_every
+        if every is None or report.failure:
+            return None
+        by_steps = self.spec.horizon.steps != UNLIMITED
+        number = (report.env_steps if by_steps else report.num_episodes) // every
+        made = self.tables["evaluations"].get("evaluation")
+        return number if number > (made[-1][-1] if made else 0) else None
+
+    def due_snapshot(self, report: Report) -> bool:
+        """Whether a snapshot is due."""
+        wanted = self.spec.options.snapshots
+        made = sum(map(len, self.tables["snapshots"].get("episodes", ())))
+        countable = isinstance(self.spec.agent.spec.observation, OneHot)
+        if not countable or report.failure or made >= wanted:
+            return False
+        return report.progress >= (made / (wanted - 1) if wanted > 1 else 1.0) - 1e-6
+
+    def checkpoint(self, state: Arrays, outcome: dict[str, Any] | None = None) -> None:
+        """Save the state, all records so far, and the outcome if the run has ended."""
+        if self.folder is None:
+            return
+        arrays = {f"state/{name}": array for name, array in state.items()}
+        for table in self.tables:
+            arrays |= {f"{table}/{name}": rows for name, rows in self.rows(table).items()}
+        position = 0 if self._log is None else self._log.position
+        meta = {"run": self.spec.config, "log_position": position, "outcome": outcome}
+        save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
+
+    def resume(self) -> tuple[Arrays, tuple[str, ...]]:
+        """Take over the records of the newest checkpoint.
+
+        Returns:
+            The state in it, and why newer checkpoints were skipped.
+        """
+        assert self.folder is not None
+        saved = load_checkpoint(self.folder / CHECKPOINTS)
+        check_same_run(self.spec.config, saved.meta.get("run", {}), str(saved.path))
+        for newer in sorted((self.folder / CHECKPOINTS).glob("*.ckpt")):
+            if newer.name > saved.path.name:  # unreadable; must not count among those that are kept
+                newer.rename(newer.with_suffix(".damaged"))
+        found = split_tables(saved.arrays)
+        for table in self.tables:
+            self.add(table, found.get(table, {}))
+        episodes = found.get("episodes", {})
+        self._update_status(episodes, len(episodes.get("return", ())))
+        position = int(saved.meta["log_position"])
+        self._log = MetricsLog(self.folder / METRICS, position, self.mirrors)
+        return found.get("state", {}), saved.skipped
+
+    def finish(self, outcome: dict[str, Any]) -> RunRecord:
+        """Write the records and hand them over; the tables are empty afterwards."""
+        self.close()
+        tables = {table: self.rows(table) for table in self.tables}
+        episodes = tables.pop("episodes")
+        record = RunRecord(self.spec.config | outcome, episodes, self.folder, tables=tables)
+        if self.folder is not None:
+            save_run(self.folder, record)
+        for columns in self.tables.values():
+            columns.clear()
+        return record
+
+    def close(self) -> None:
+        """Close the metrics' log and its mirrors."""
+        if self._log is not None:
+            self._log.close()
+
+    def _update_status(self, rows: Arrays, num_episodes: int) -> None:
+        """Update what the status says of episodes; the last of the rows is `num_episodes`."""
+        count = len(rows.get("return", ()))
+        if not count:
+            return
+        self._recent.extend(rows["return"][-RECENT:].tolist())
+        visited, goal = self.status.visited, self.status.goal_episode
+        if self.spec.task.num_pairs is not None and "seen" in rows:
+            visited = float(rows["seen"][-1] / self.spec.task.num_pairs)
+        goals = np.flatnonzero(rows.get("treasure", ()))
+        if goal is None and len(goals):
+            goal = num_episodes - count + int(goals[0]) + 1
+        self.status = self.status._replace(
+            recent_return=float(np.mean(self._recent)), visited=visited, goal_episode=goal
+        )
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a folder holds a checkpoint to continue from."""
+    return has_checkpoint(folder / CHECKPOINTS)
+
+
+def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
+    """Whether a folder holds this run, ended; raises if it holds another run.
+
+    Unless `write` is false, this writes the records of a run that was killed just before that.
+    """
+    if not (folder / CONFIG).is_file():
+        if not write or not is_begun(folder):
+            return False
+        outcome = load_checkpoint(folder / CHECKPOINTS, only="episodes/").meta.get("outcome")
+        if outcome is None:
+            return False
+        recorder = Recorder(spec, folder)
+        recorder.resume()
+        recorder.finish(outcome)
+    check_same_run(spec.config, load_run(folder).config, str(folder / CONFIG))
+    return True

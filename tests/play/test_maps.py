@@ -1,0 +1,147 @@
+"""Maps of visits: shares of steps where they were made, within walls if there are any."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from play.rooms import OPTIONS, TINY, room_task
+from winkel.errors import InputError
+from winkel.figures import style
+from winkel.play import maps
+from winkel.play.maps import find_floor, map_arrays
+from winkel.runs.configure import configure
+from winkel.runs.record import RunRecord
+from winkel.runs.spec import make_spec
+from winkel.simulators.visits import VISITS, Visits
+from winkel.simulators.vizdoom.my_way_home import DoomMaker
+from winkel.training.steps import Horizon
+
+ROOM = np.array(
+    [[(0, 0), (60, 0)], [(60, 0), (60, 40)], [(60, 40), (0, 40)], [(0, 40), (0, 0)]], float
+)
+CONFIG = {
+    "horizon": {"steps": 2_000_000, "episodes": None}, "until": None, "status": "finished"
+}  # fmt: skip
+
+
+def make_arrays(rng, panels=3, starts=0):
+    visits = rng.integers(1, 50, (panels, 4, 6))
+    visits[:, 0] = 0
+    level = {"walls": ROOM, "starts": rng.uniform(5, 35, (starts, 2)), "goal": np.array([50, 20.0])}
+    return {
+        "visits": visits,
+        "extent": np.array([0.0, 60.0, 0.0, 40.0]),
+        "titles": np.array([f"part {i}" for i in range(panels)]),
+    } | (level if starts else {})
+
+
+def draw(arrays):
+    with style.paper_style():
+        return maps.draw(arrays)
+
+
+@pytest.mark.parametrize("panels", [1, 3, 5])
+@pytest.mark.parametrize("starts", [0, 1, 17])
+def test_cells_have_the_share_of_their_panel_on_one_scale(rng, panels, starts):
+    arrays = make_arrays(rng, panels, starts)
+    figure = draw(arrays)
+    shown = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in shown] == arrays["titles"].tolist()
+    images = [axes.images[0] for axes in shown]
+    for image, visits in zip(images, arrays["visits"], strict=True):
+        np.testing.assert_array_equal(image.get_array().mask, visits == 0)
+        np.testing.assert_allclose(image.get_array(), visits / visits.sum())
+        assert (image.get_extent(), image.origin) == ([0, 60, 0, 40], "lower")
+    most = (arrays["visits"] / arrays["visits"].sum(axis=(1, 2), keepdims=True)).max()
+    assert {image.get_clim() for image in images} == {(most / 1000, most)}
+    if starts:
+        drawn, goal = (line.get_xydata() for line in shown[0].lines)
+        np.testing.assert_array_equal(drawn, arrays["starts"])
+        np.testing.assert_array_equal(goal, [arrays["goal"]])
+        np.testing.assert_array_equal(shown[0].collections[0].get_segments(), ROOM)
+        names = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert names == ["start" if starts == 1 else "one of 17 starts", "goal"]
+
+
+def test_floor_is_what_walls_enclose():
+    hole = np.array([[(20, 10), (40, 10)], [(40, 10), (30, 30)], [(30, 30), (20, 10)]], float)
+    x, y = np.array([-5.0, 5.0, 30.0, 55.0, 65.0]), np.array([-5.0, 5.0, 15.0, 35.0, 45.0])
+    expected = np.zeros((5, 5), bool)
+    expected[1:4, 1:4] = True
+    expected[2, 2] = False  # in the triangle
+    np.testing.assert_array_equal(find_floor(np.concatenate([ROOM, hole]), x, y), expected)
+
+
+def test_a_panel_without_visits_is_empty(rng):
+    arrays = make_arrays(rng, starts=1)
+    arrays["visits"][0] = 0
+    assert draw(arrays).axes[0].images[0].get_array().mask.all()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("titles", np.array(["one"])),
+        ("visits", np.zeros((3, 4, 6))),
+        ("visits", np.zeros((4, 6))),
+    ],
+)
+def test_arrays_that_do_not_fit_are_one_line(rng, name, wrong):
+    with pytest.raises(InputError, match="need visits") as caught:
+        draw(make_arrays(rng) | {name: wrong})
+    assert "\n" not in str(caught.value)
+
+
+def save_visits(folder):
+    """Visits of the first six tenths of a run."""
+    count = Visits(100, 2**31 - 1, cell=16.0)
+    for steps in range(0, 60, 10):
+        count.add(np.array([[240.0, -176.0], [300.0, -150.0]]), steps, 0)
+    np.savez(folder / VISITS, **count.arrays())
+
+
+def doom_task(variant):
+    return dataclasses.replace(room_task(), maker=DoomMaker(variant))
+
+
+def arrays_of(folder, config, task):
+    """The arrays of a run of which only these are known."""
+    agent = configure("c51", TINY | {"channels": 1, "z_min": 0.0, "z_max": 1.0}, task)
+    spec = make_spec(task, agent, 0, Horizon(steps=100), None, OPTIONS)
+    return map_arrays(RunRecord(config, {}, folder, spec=spec))
+
+
+def test_a_map_of_vizdoom_has_walls_starts_and_the_goal(tmp_path, monkeypatch):
+    assert arrays_of(tmp_path, CONFIG, doom_task("dense")) is None
+    save_visits(tmp_path)
+    for variant, starts in (("dense", 17), ("sparse", 1), ("very-sparse", 1)):
+        name, arrays = arrays_of(tmp_path, CONFIG, doom_task(variant))
+        assert name == "map"
+        assert arrays["starts"].shape == (starts, 2)
+        assert arrays["walls"].shape[1:] == (2, 2)
+    assert arrays["titles"].tolist() == ["0–400 k steps", "400 k–800 k steps", "800 k–1.2 M steps"]
+    assert arrays["visits"].sum(axis=(1, 2)).tolist() == [4, 4, 4]
+
+    def missing(self):
+        raise InputError("need vizdoom")
+
+    monkeypatch.setattr(DoomMaker, "floor_plan", missing)
+    assert arrays_of(tmp_path, CONFIG, doom_task("dense"))[0] == "places"
+
+
+@pytest.mark.parametrize(
+    ("horizon", "others", "titles"),
+    [
+        ({"steps": 100, "episodes": None}, {}, ["0–20 steps", "20–40 steps", "40–60 steps"]),
+        ({"steps": None, "episodes": 50}, {}, ["0–20 % of training", "20–40 % of training"]),
+        ({"steps": 10**7, "episodes": None}, {"until": 5}, ["0–20 % of training"]),
+        ({"steps": 25, "episodes": None}, {"status": "failed"}, ["0–5 steps", "5–10 steps",
+                                                                "from 10 steps on"]),
+        ({"steps": 25, "episodes": None}, {"status": None}, ["0–5 steps"]),
+    ],
+)  # fmt: skip
+def test_panels_are_named_by_steps_or_by_shares(tmp_path, horizon, others, titles):
+    save_visits(tmp_path)
+    _, arrays = arrays_of(tmp_path, CONFIG | {"horizon": horizon} | others, room_task())
+    assert arrays["titles"][: len(titles)].tolist() == titles

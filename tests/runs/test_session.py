@@ -1,0 +1,365 @@
+"""Runs that are interrupted, killed or damaged: they continue as if nothing had happened."""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+import winkel
+from runs.tiny import (
+    CHUNKS,
+    EVALUATED,
+    LENGTH,
+    OFTEN,
+    RARELY,
+    SEED_0,
+    assert_same_records,
+    files,
+    learn,
+    stop_after,
+)
+from winkel.errors import InputError
+from winkel.runs.checkpoint import load_checkpoint, save_checkpoint
+from winkel.runs.recorder import Recorder
+from winkel.runs.results import read_results
+from winkel.runs.session import Session
+from winkel.runs.spec import Options, check_same_run
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL, which no program can catch."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run that nothing interrupts, and what `train` returned."""
+    root = tmp_path_factory.mktemp("whole")
+    training = learn(root)
+    return root / SEED_0, training
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    root = tmp_path_factory.mktemp("begun")
+    with pytest.raises(KeyboardInterrupt):
+        learn(root, progress=stop_after(3))
+    return root
+
+
+@pytest.fixture
+def half(begun, tmp_path):
+    """A run that was interrupted after its third chunk."""
+    shutil.copytree(begun, tmp_path / "half")
+    return tmp_path / "half"
+
+
+# Unfinished runs
+
+
+def test_an_unfinished_run_is_loaded_as_its_checkpoint_has_it(half, whole):
+    loaded = winkel.load(half / SEED_0)
+    count = (8 + 3 * 16) // LENGTH
+    np.testing.assert_array_equal(loaded.episodes["return"], whole[1].episodes["return"][:count])
+    assert "status" not in loaded.of(0).config
+    assert np.isfinite(loaded.estimates(0).value).all()
+
+
+def test_an_unfinished_run_is_a_result_only_if_asked_for(half, whole):
+    with pytest.raises(InputError, match=r"no finished runs in .*seed-0: unfinished"):
+        read_results(half)
+    (record,), problems, _ = read_results(half, unfinished=True)
+    count = (8 + 3 * 16) // LENGTH
+    assert problems == (f"{SEED_0}: unfinished, its first {count} episodes",)
+    assert not record.finished
+    loaded = winkel.load(half / SEED_0).of(0)
+    for table in ("episodes", "evaluations", "snapshots"):
+        np.testing.assert_equal(getattr(record, table), getattr(loaded, table))
+        assert getattr(record, table)
+    (ended,), problems, _ = read_results(whole[0].parents[3], unfinished=True)
+    assert ended.finished
+    assert not problems
+    for checkpoint in (half / SEED_0 / "checkpoint").glob("*.ckpt"):
+        checkpoint.write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"no runs in.*need a readable checkpoint"):
+        read_results(half, unfinished=True)
+
+
+# Interrupts
+
+
+@pytest.mark.parametrize(("chunk", "options"), [(1, RARELY), (3, OFTEN), (CHUNKS, RARELY)])
+def test_an_interrupted_run_continues(tmp_path, whole, chunk, options):
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path, options=options, progress=stop_after(chunk))
+    assert load_checkpoint(tmp_path / SEED_0 / "checkpoint").skipped == ()
+    training = learn(tmp_path, options=options, resume=True)
+    assert_same_records(tmp_path / SEED_0, whole[0])
+    np.testing.assert_equal(training.estimates(3), whole[1].estimates(3))
+    np.testing.assert_equal(training.episodes, whole[1].episodes)
+    assert list(training.episodes) == list(whole[1].episodes)
+
+
+def test_a_run_that_is_interrupted_after_every_chunk_ends_all_the_same(tmp_path, whole):
+    for _ in range(CHUNKS):
+        with pytest.raises(KeyboardInterrupt):
+            learn(tmp_path, options=RARELY, resume=True, progress=stop_after(1))
+    reported = []
+    learn(tmp_path, options=RARELY, resume=True, progress=reported.append)
+    assert reported == []
+    assert_same_records(tmp_path / SEED_0, whole[0])
+
+
+@pytest.mark.parametrize("chunk", [2, CHUNKS + 1])
+def test_interrupted_runs_in_a_queue_continue(tmp_path, whole, chunk):
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path, seeds=[1, 0], progress=stop_after(chunk))
+    learn(tmp_path, seeds=[1, 0], resume=True)
+    assert_same_records(tmp_path / SEED_0, whole[0])
+
+
+@pytest.mark.long
+def test_runs_continue_in_as_many_lanes_as_before(tmp_path):
+    """Another number of lanes would round otherwise. The fourth run is alone when it is resumed."""
+    settings = {"seeds": 4, "lanes": 3}
+    learn(tmp_path / "whole", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "half", **settings, progress=stop_after(CHUNKS + 2))
+    learn(tmp_path / "half", **settings, resume=True)
+    for seed in range(4):
+        folder = f"deep_sea/pe_dqn/size=5/seed-{seed}"
+        assert_same_records(tmp_path / "half" / folder, tmp_path / "whole" / folder)
+
+
+PLACES = (
+    (Recorder, "record", 4, RARELY),
+    (Session, "_take_snapshots", 4, RARELY),
+    (Session, "_save", 4, OFTEN),
+    (Session, "_finish", 1, RARELY),
+    (Recorder, "finish", 1, RARELY),
+)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[1])
+def test_ctrl_c_at_any_place_loses_nothing(tmp_path, whole, monkeypatch, place):
+    """The chunk is completed first, then saved: the fourth chunk or the last."""
+    kind, name, call, options = place
+    original, calls = getattr(kind, name), []
+
+    def pressed(self, *arguments):
+        calls.append(name)
+        if len(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, name, pressed)
+        with pytest.raises(KeyboardInterrupt):
+            learn(tmp_path, options=options)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    made = []
+    learn(tmp_path, resume=True, progress=made.append)
+    assert len(made) == (CHUNKS - 4 if call == 4 else 0)
+    assert_same_records(tmp_path / SEED_0, whole[0])
+
+
+def test_ctrl_c_twice_is_not_deferred(tmp_path, whole, monkeypatch):
+    """The chunk is broken off, and what it left half done is not saved."""
+    original, calls = Recorder.record, []
+
+    def pressed(self, report):
+        calls.append(report)
+        if len(calls) == 4:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("went on after two interrupts")
+        original(self, report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "record", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            learn(tmp_path)
+    learn(tmp_path, resume=True)
+    assert_same_records(tmp_path / SEED_0, whole[0])
+
+
+LAST = CHUNKS + 4
+"""A checkpoint after each chunk but the last; at the end a checkpoint, then four files."""
+
+
+@pytest.mark.parametrize("write", [1, CHUNKS - 1, *range(CHUNKS, LAST + 2)])
+def test_a_run_that_dies_at_any_write_continues(tmp_path, whole, monkeypatch, write):
+    """Before the first, before each of the last ones, and after all of them."""
+    replace, calls = os.replace, []
+
+    def die(source, target):
+        calls.append(target)
+        if len(calls) == write:
+            raise Killed
+        replace(source, target)
+        if len(calls) == LAST:
+            raise Killed
+
+    def keep(path):
+        """A killed process does not tidy up."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die)
+        patch.setattr(os, "unlink", keep)
+        with pytest.raises(Killed):
+            learn(tmp_path)
+    assert len(calls) == min(write, LAST)
+    if not (tmp_path / SEED_0 / "config.json").exists():
+        with (tmp_path / SEED_0 / "metrics.jsonl").open("ab") as file:
+            file.write(b'{"env_steps": 1')
+    learn(tmp_path, resume=True)
+    assert_same_records(tmp_path / SEED_0, whole[0])
+
+
+# Damage
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, flip])
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(half, whole, damage):
+    _, newest = sorted((half / SEED_0 / "checkpoint").iterdir())
+    damage(newest)
+    notices = []
+    learn(half, resume=True, notice=notices.append)
+    (notice,) = notices
+    for part in (newest.name, str(half / SEED_0), "checkpoint before"):
+        assert part in notice
+    assert_same_records(half / SEED_0, whole[0])
+
+
+def test_without_a_readable_checkpoint_nothing_is_touched(half):
+    for path in (half / SEED_0 / "checkpoint").iterdir():
+        truncate(path)
+    before = files(half)
+    with pytest.raises(InputError, match="need a readable checkpoint") as error:
+        learn(half, resume=True)
+    assert str(half / SEED_0) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert files(half) == before
+
+
+def other_version(arrays, meta):
+    meta["run"]["versions"]["winkel"] = "9.8.7"
+
+
+def other_shape(arrays, meta):
+    arrays["state/visits"] = arrays["state/visits"][:-1]
+
+
+def other_learner(arrays, meta):
+    for name in [name for name in arrays if name.startswith("state/run.learner.prior")]:
+        del arrays[name]
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        (other_version, "was made by winkel 9.8.7, this is"),
+        (other_shape, r"need shape \[25, 2\] of int32 for visits, got shape \[24, 2\]"),
+        (other_learner, "need run.learner.prior"),
+    ],
+)
+def test_foreign_checkpoints_are_refused_and_left_alone(half, change, shown):
+    folder = half / SEED_0 / "checkpoint"
+    saved = load_checkpoint(folder)
+    arrays, meta = dict(saved.arrays), json.loads(json.dumps(saved.meta))
+    change(arrays, meta)
+    save_checkpoint(folder, arrays, meta)
+    before = files(half)
+    with pytest.raises(InputError, match=shown):
+        learn(half, resume=True)
+    assert files(half) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({"batch_size": 9}, "config.batch_size is 8 there and 9 here"),
+        ({"episodes": 21}, "horizon.episodes is 20 there and 21 here"),
+        ({"until": 3}, "until is None there and 3 here"),
+        ({"options": Options(chunk_steps=17, **EVALUATED)}, "options.chunk_steps is 16 there"),
+        ({"agent": "pe_dqn_no_prior", "label": "pe_dqn"}, "algorithm is 'pe_dqn' there and 'pe_d"),
+    ],
+)
+def test_another_run_is_not_resumed(half, changed, shown):
+    before = files(half)
+    with pytest.raises(InputError, match=shown) as error:
+        learn(half, resume=True, **changed)
+    assert SEED_0 in str(error.value)
+    assert files(half) == before
+
+
+def test_a_finished_run_is_not_resumed_as_another(whole):
+    root = whole[0].parents[3]
+    before = files(root)
+    with pytest.raises(InputError, match=r"learning_rate is 0\.0005 there and 0\.25 here"):
+        learn(root, resume=True, learning_rate=0.25)
+    assert files(root) == before
+
+
+def test_a_field_that_the_other_run_does_not_know_is_a_difference():
+    ours = {"fingerprint": "a", "options": {"every": None, "x": 1}}
+    theirs = {"fingerprint": "b", "options": {"x": 1}}
+    with pytest.raises(InputError, match=r"options.every is .* there and None here"):
+        check_same_run(ours, theirs, "here")
+
+
+def test_a_folder_is_not_overwritten(half):
+    before = files(half)
+    with pytest.raises(InputError, match="exists; resume it") as error:
+        learn(half)
+    assert str(half / SEED_0) in str(error.value)
+    assert files(half) == before
+
+
+@contextlib.contextmanager
+def disk_of(size):
+    """No file may be larger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("chunk", [0, 3])
+def test_a_full_disk_loses_nothing_that_was_saved(tmp_path, whole, chunk):
+    """Checkpoints grow with the records: here the one after so many chunks is too large."""
+    sizes = []
+
+    def weigh(_):
+        newest = sorted((tmp_path / "weighed" / SEED_0 / "checkpoint").iterdir())[-1]
+        sizes.append(newest.stat().st_size)
+
+    learn(tmp_path / "weighed", progress=weigh)
+    assert sizes == sorted(set(sizes))
+    root = tmp_path / "full"
+    with disk_of(sizes[chunk] - 1), pytest.raises(InputError, match="cannot write") as error:
+        learn(root)
+    assert "File too large" in str(error.value)
+    assert "\n" not in str(error.value)
+    kept = sorted(path.name for path in (root / SEED_0 / "checkpoint").iterdir())
+    assert kept == [f"{n:012d}.ckpt" for n in range(max(chunk - 1, 1), chunk + 1)]
+    if chunk:
+        assert winkel.load(root / SEED_0).runs
+    learn(root, resume=True)
+    assert_same_records(root / SEED_0, whole[0])
