@@ -7,6 +7,7 @@ the call that needs it then finds it in JAX's own cache.
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,18 +37,13 @@ CUDA_GRAPHS: dict[str, str] = {
 """What XLA records into CUDA graphs by default, and convolutions; branches run side by side."""
 
 
-class _Compilations(threading.local):
-    """Programs that this thread has compiled."""
-
-    count = 0
-
-
-_compilations = _Compilations()
+_compilations = Counter[int]()
+"""Programs compiled so far, by thread."""
 
 
 def _count_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
     if event == COMPILED:
-        _compilations.count += 1
+        _compilations[threading.get_ident()] += 1
 
 
 jax.monitoring.register_event_duration_secs_listener(_count_compilation)
@@ -85,10 +81,11 @@ class Programs:
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call a compiled function; its results are not waited for."""
-        before, begin = _compilations.count, time.perf_counter()
+        thread, begin = threading.get_ident(), time.perf_counter()
+        before = _compilations[thread]
         result = function(*arguments, **named)
         seconds = time.perf_counter() - begin
-        if _compilations.count > before:
+        if _compilations[thread] > before:
             self.count, self.compiling = self.count + 1, self.compiling + seconds
         else:
             self.running += seconds

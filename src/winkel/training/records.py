@@ -224,59 +224,62 @@ class EpisodeTotals:
 
     def __init__(self, pool: Pool, hypers: Sequence[Any]):
         count = len(pool)
-        self.facts, self._num_envs = pool.facts, count // len(hypers)
-        ends = [[getattr(h, "z_min", -np.inf), getattr(h, "z_max", np.inf)] for h in hypers]
-        self._supports = np.repeat(np.array(ends, np.float64), self._num_envs, axis=0)
+        self._num_envs = count // len(hypers)
+        self._facts = pool.facts
+        self._sums: Arrays = {name: np.zeros(count) for name in self._facts}
+        self._sums["return"] = np.zeros(count, np.float32)
+        self._sums["length"] = np.zeros(count, np.int64)
+        self._ended: list[Arrays] = []
         gammas = np.array([hyper.gamma for hyper in hypers], np.float64)
+        ends = [[getattr(h, "z_min", -np.inf), getattr(h, "z_max", np.inf)] for h in hypers]
         self._gammas = np.repeat(gammas, self._num_envs)
-        self._total = np.zeros(count, np.float32)
+        self._supports = np.repeat(np.array(ends, np.float64), self._num_envs, axis=0)
         self._discounted, self._decay = np.zeros(count), np.ones(count)
-        self._length = np.zeros(count, np.int64)
-        self._facts = np.zeros((count, len(self.facts)))
         self._lowest, self._highest = np.full(count, np.inf), np.full(count, -np.inf)
         self._outside = np.zeros(count, np.int64)
-        self._ended: list[Arrays] = []
 
     def add(self, moves: StepBatch, env_steps: int) -> None:
-        """Add one move of every environment, the last of which is step `env_steps` of its run."""
-        self._total += moves.reward
+        """Add one step of every environment, the last of which is step `env_steps` of its run."""
+        added = {"return": moves.reward, "length": 1, **moves.facts}
+        for name, total in self._sums.items():
+            total += added[name]
         self._discounted += self._decay * moves.reward
         self._decay *= self._gammas
-        self._length += 1
-        for i, name in enumerate(self.facts):
-            self._facts[:, i] += moves.facts[name]
         if not moves.boundary.any():
             return
         envs = np.flatnonzero(moves.boundary & ~moves.lost)
+        ended = {name: total[envs] for name, total in self._sums.items()}
+        self._ended.append(ended | {"env": envs, "env_steps": np.full(len(envs), env_steps)})
+        self._check_support(envs)
+        for total in (*self._sums.values(), self._discounted):
+            total[moves.boundary] = 0
+        self._decay[moves.boundary] = 1.0
+
+    def take(self) -> Arrays:
+        """The episodes that have ended since the last call, sorted by lane, then by time."""
+        dtypes = {name: total.dtype for name, total in self._sums.items()}
+        dtypes |= dict.fromkeys(("env", "env_steps"), np.dtype(np.int64))
+        ended, self._ended = self._ended, []
+        table = {
+            name: np.concatenate([np.zeros(0, dtype), *(part[name] for part in ended)])
+            for name, dtype in dtypes.items()
+        }
+        lane = table["env"] // self._num_envs
+        order = np.argsort(lane, kind="stable")
+        table = {name: column[order] for name, column in table.items()}
+        return {
+            "lane": lane[order],
+            "return": table["return"].astype(np.float64),
+            "length": table["length"],
+            "env_steps": table["env_steps"],
+        } | {name: _as_counts(table[name]) for name in self._facts}
+
+    def _check_support(self, envs: np.ndarray) -> None:
         returns, (low, high) = self._discounted[envs], self._supports[envs].T
         slack = SUPPORT_SLACK * (high - low)
         self._lowest[envs] = np.minimum(self._lowest[envs], returns)
         self._highest[envs] = np.maximum(self._highest[envs], returns)
         self._outside[envs] += (returns < low - slack) | (returns > high + slack)
-        self._ended.append(
-            {
-                "env": envs,
-                "return": self._total[envs].astype(np.float64),
-                "length": self._length[envs],
-                "env_steps": np.full(len(envs), env_steps, np.int64),
-            }
-            | {name: self._facts[envs, i] for i, name in enumerate(self.facts)}
-        )
-        begun = moves.boundary
-        self._total[begun], self._discounted[begun], self._decay[begun] = 0.0, 0.0, 1.0
-        self._length[begun], self._facts[begun] = 0, 0.0
-
-    def take(self) -> Arrays:
-        """The episodes that have ended since the last call, sorted by lane, then by time."""
-        whole = dict.fromkeys(("env", "length", "env_steps"), np.int64)
-        names = ("env", "return", "length", "env_steps", *self.facts)
-        empty = {name: np.zeros(0, whole.get(name, np.float64)) for name in names}
-        parts, self._ended = [empty, *self._ended], []
-        table = {name: np.concatenate([part[name] for part in parts]) for name in names}
-        lane = table.pop("env") // self._num_envs
-        order = np.argsort(lane, kind="stable")
-        facts = {name: _as_counts(table[name][order]) for name in self.facts}
-        return {"lane": lane[order]} | {name: x[order] for name, x in table.items()} | facts
 
     def left_support(self, lane: int) -> str | None:
         """A sentence on episodes whose return was outside of the support, None without any."""
