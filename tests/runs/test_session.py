@@ -265,7 +265,7 @@ def other_shape(arrays, meta):
 
 
 def other_learner(arrays, meta):
-    for name in [name for name in arrays if name.startswith("state/run.learner.prior")]:
+    for name in [name for name in arrays if name.startswith("state/learner.prior")]:
         del arrays[name]
 
 
@@ -274,7 +274,7 @@ def other_learner(arrays, meta):
     [
         (other_version, "was made by winkel 9.8.7, this is"),
         (other_shape, r"need shape \[25, 2\] of int32 for visits, got shape \[24, 2\]"),
-        (other_learner, "need run.learner.prior"),
+        (other_learner, "need learner.prior"),
     ],
 )
 def test_foreign_checkpoints_are_refused_and_left_alone(half, change, shown):
