@@ -25,7 +25,7 @@ def test_the_course_of_bsuite_is_deepminds(name, settings, rng):
         np.testing.assert_array_equal(pool.reset()[0], env.reset().observation)
         for action in actions:
             moves, step = pool.step(np.array([action])), env.step(action)
-            np.testing.assert_array_equal(moves.obs_next[0], step.observation)
+            np.testing.assert_array_equal(moves.next_obs[0], step.observation)
             assert moves.reward[0] == np.float32(step.reward)
             assert moves.discount[0] == step.discount
             assert moves.boundary[0] == step.last()

@@ -30,7 +30,7 @@ def test_the_course_is_that_of_the_environment(num_workers, rng):
         for row, move in zip(actions, moves, strict=True):
             obs, reward, terminated, truncated, _ = env.step(row[i])
             ends |= {(terminated, truncated)}
-            np.testing.assert_array_equal(move.obs_next[i], obs)
+            np.testing.assert_array_equal(move.next_obs[i], obs)
             assert move.reward[i] == reward
             assert move.discount[i] == (0.0 if terminated else 1.0)
             assert move.boundary[i] == (terminated or truncated)

@@ -47,7 +47,7 @@ def test_the_course_is_that_of_the_device_loop(env, num_workers, rng):
         np.testing.assert_array_equal([m.boundary[i] for m in moves], steps.boundary)
         np.testing.assert_array_equal([m.obs[i] for m in moves], jax.vmap(dense)(steps.obs))
         np.testing.assert_array_equal(
-            [m.obs_next[i] for m in moves], jax.vmap(dense)(steps.next_obs)
+            [m.next_obs[i] for m in moves], jax.vmap(dense)(steps.next_obs)
         )
         for name, fact in steps.info.items():
             np.testing.assert_array_equal([m.facts[name][i] for m in moves], fact)

@@ -35,7 +35,7 @@ def check(pool, maker, seeds, actions):
         moves = pool.step_wait()
         assert moves.obs.dtype == first.dtype
         np.testing.assert_array_equal(moves.obs, obs)
-        np.testing.assert_array_equal(moves.obs_next, [m.obs for m in moved])
+        np.testing.assert_array_equal(moves.next_obs, [m.obs for m in moved])
         np.testing.assert_array_equal(moves.reward, np.float32([m.reward for m in moved]))
         np.testing.assert_array_equal(moves.discount, [m.discount for m in moved])
         np.testing.assert_array_equal(moves.boundary, [m.boundary for m in moved])
@@ -73,7 +73,7 @@ def test_the_last_observation_of_an_episode_is_seen_before_the_first_of_the_next
     with Pool(Walk, [3], 1) as pool:
         pool.reset()
         moves = [pool.step(np.array([1])) for _ in range(9)]
-    times = [(m.obs_next[0, 1], m.obs[0, 1], m.obs[0, 2]) for m in moves]
+    times = [(m.next_obs[0, 1], m.obs[0, 1], m.obs[0, 2]) for m in moves]
     first, second = ([(t, t % 4, episode + (t == 4)) for t in (1, 2, 3, 4)] for episode in (0, 1))
     assert times == [*first, *second, (1, 1, 2)]
     assert [bool(m.boundary[0]) for m in moves] == [t in (3, 7) for t in range(9)]
@@ -95,13 +95,13 @@ def test_what_is_returned_is_not_overwritten():
         first = pool.reset()
         kept = first.copy()
         moves = pool.step(np.array([2, 2]))
-        copies = [np.copy(x) for x in (moves.obs, moves.obs_next, moves.reward, moves.probes)]
+        copies = [np.copy(x) for x in (moves.obs, moves.next_obs, moves.reward, moves.probes)]
         for _ in range(3):
             last = pool.step(np.array([0, 2]))
         assert last.boundary.all()
     np.testing.assert_array_equal(first, kept)
     for now, then in zip(
-        (moves.obs, moves.obs_next, moves.reward, moves.probes), copies, strict=True
+        (moves.obs, moves.next_obs, moves.reward, moves.probes), copies, strict=True
     ):
         np.testing.assert_array_equal(now, then)
     np.testing.assert_array_equal(moves.facts["ends"], 0)
@@ -122,7 +122,7 @@ def test_scalars_and_other_numbers_are_observations():
         assert pool.reset().dtype == np.float32
         for t in (1, 2, 3):
             moves = pool.step(np.array([1, 1]))
-            np.testing.assert_array_equal(moves.obs_next, [[t], [t]])
+            np.testing.assert_array_equal(moves.next_obs, [[t], [t]])
             np.testing.assert_array_equal(moves.reward, np.ones(2, np.float32))
 
 

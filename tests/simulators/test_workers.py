@@ -88,7 +88,7 @@ def test_a_killed_worker_is_named_and_replaced_and_its_transitions_are_marked():
         np.testing.assert_array_equal(lost.lost, [False, True, True])
         assert lost.obs[0, 1] == 2
         np.testing.assert_array_equal(lost.obs[1:, 1:3], 0)
-        np.testing.assert_array_equal(lost.obs_next[1:], lost.obs[1:])
+        np.testing.assert_array_equal(lost.next_obs[1:], lost.obs[1:])
         np.testing.assert_array_equal(lost.reward[1:], 0)
         np.testing.assert_array_equal(lost.discount[1:], 1)
         np.testing.assert_array_equal(lost.boundary, [False, True, True])

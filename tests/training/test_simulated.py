@@ -183,7 +183,7 @@ def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
         boundary = np.array([last, False, last])
         shown = observed(100 * (number + 1))
         moves = StepBatch(
-            obs_next=shown,
+            next_obs=shown,
             obs=np.where(boundary[:, None], np.float32(1000), shown),
             reward=np.float32([1, 2, 3]),
             discount=np.ones(3, np.float32),

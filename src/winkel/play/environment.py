@@ -55,7 +55,7 @@ class SimulatedEnvironment:
         batch = self._pool.step(np.array([action]))
         if batch.lost[0]:
             raise InputError("the simulator died in the middle of an episode; play again")
-        next_obs = batch.obs_next[0]
+        next_obs = batch.next_obs[0]
         if self._num_frames:
             next_obs = np.concatenate([self._obs[1:], next_obs[None]])
         self._obs = self._first(batch.obs[0]) if batch.boundary[0] else next_obs

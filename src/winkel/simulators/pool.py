@@ -28,13 +28,13 @@ class StepBatch(NamedTuple):
     """Result of one step of every environment (see `Step`), in arrays that the caller may keep.
 
     Attributes:
-        obs_next: observations that the transitions end in, before any reset.
+        next_obs: observations that the transitions end in, before any reset.
         obs: observations to act on next: the same, or the first ones of new episodes.
         lost: whether the worker was lost. Then `obs` begins a new episode, and the rest is no
             transition: reward 0, discount 1, a boundary.
     """
 
-    obs_next: Shaped[np.ndarray, "E *shape"]
+    next_obs: Shaped[np.ndarray, "E *shape"]
     obs: Shaped[np.ndarray, "E *shape"]
     reward: Float[np.ndarray, "E"]
     discount: Float[np.ndarray, "E"]
@@ -161,7 +161,7 @@ class Pool:
             rows["boundary"][lost] = True
         facts = rows["facts"].copy()
         return StepBatch(
-            obs_next=rows["next_obs"].copy(),
+            next_obs=rows["next_obs"].copy(),
             obs=rows["obs"].copy(),
             reward=rows["reward"].copy(),
             discount=rows["discount"].copy(),

@@ -58,7 +58,7 @@ class SimulatorStep(NamedTuple):
             return np.stack([x.reshape(num_runs, -1, *x.shape[1:]) for x in arrays], axis=1)
 
         numbers = stack(moves.reward, moves.discount, moves.boundary, ~moves.lost)
-        return cls(stack(moves.obs_next, moves.obs), numbers.astype(np.float32))
+        return cls(stack(moves.next_obs, moves.obs), numbers.astype(np.float32))
 
     def unpack(self, observation: Observation, before: Array) -> tuple[EnvStep, Bool[Array, "E"]]:
         """The step of one run's environments, and which of their transitions were not lost."""
