@@ -201,7 +201,7 @@ class Batch(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What one update of a learner tells, none of it needed for the next.
+    """What one update of a learner returns beside the learner.
 
     Attributes:
         priorities: how much each transition of the batch is worth seeing again.

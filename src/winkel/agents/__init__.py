@@ -1,7 +1,7 @@
 """Agents: one file each. `AGENTS` is the table that command line, sweeps and contract tests read.
 
-A new agent is one file beside these and one line in it. `VARIANTS` are agents with other settings
-that have a name of their own: the paper's ablations.
+A new agent is one file in this folder and one line in `AGENTS`. `VARIANTS` are agents with other
+settings that have a name of their own: the paper's ablations.
 """
 
 from typing import Any

@@ -79,7 +79,8 @@ Epsilon = Probability
 HorizonShare = Positive
 """Share of the horizon over which a schedule decays linearly."""
 EpsilonSteps = NonNegative
-"""Environment steps over which ε decays linearly; 0 for `epsilon_decay`, or a constant ε."""
+"""Environment steps over which ε decays linearly; 0: by `epsilon_decay` if the agent has it,
+else ε is constant."""
 Support = Real
 """Ends of the support of categorical models: `z_min` and `z_max`."""
 
@@ -106,7 +107,7 @@ class Settings:
     importance_exponent: Annotated[float, Range(0.0, 1.0)] = 0.45
     """Exponent of the importance weights at the start; it increases to 1."""
     adam_epsilon: Annotated[float, Range(0.0, open=True)] = 1e-3
-    """ε of Adam, times the batch size."""
+    """ε of Adam is this divided by the batch size."""
     clip_norm: Annotated[float, Range(0.0)] = 0.0
     """Largest global norm of the gradients, which are scaled down to it; 0 for no clipping."""
     channels: Count = 2
@@ -167,7 +168,7 @@ class Agent(Protocol):
 
     @property
     def config(self) -> Any:
-        """Static settings; the training loop reads `batch_size`, `capacity` and `burn_in`."""
+        """Static settings; the training loop reads the fields of `Settings` about replay."""
         ...
 
     @property

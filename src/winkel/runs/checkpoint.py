@@ -66,7 +66,7 @@ def unpack(arrays: Arrays, like: PyTree) -> PyTree:
 
 
 def save_checkpoint(folder: Path, arrays: Arrays, meta: Mapping[str, Any]) -> Path:
-    """Write the next checkpoint, then delete all but the newest.
+    """Write the next checkpoint, then delete all but the newest `KEPT`.
 
     A failed write leaves the others as they are. Only one process may write to a folder, because
     half-written files are deleted. Nothing waits for the disk: after a power cut the newest

@@ -278,9 +278,6 @@ def _defer_interrupt() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-# The two functions below are the only ones in which compiled environments and simulators differ.
-
-
 def make_world(
     task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
 ) -> World:
