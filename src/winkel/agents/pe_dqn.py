@@ -1,7 +1,7 @@
 """PE-DQN: deep exploration by the disagreement of a diverse projection ensemble.
 
 Zanger, Böhmer and Spaan (2024), section 5, Algorithm 1 and App. B. Comments name the lines of
-Algorithm 1: lines 1–4 are `init`, `Config` and `Hyper`, lines 8–11 `act`, lines 14–24 `update`.
+Algorithm 1: lines 1–4 are `init`, `Config` and `Hyper`, lines 8–11 `act` and `predict`, lines 14–24 `update`.
 Lines 5–7, 12–13 and 25–27 (buffer, environment, sampling) are `winkel.training`, for all agents.
 
 The listing is simplified; this is the agent of the paper's experiments, as App. B describes it:
@@ -243,11 +243,11 @@ class PEDQN:
         target_next_obs: Array,
         decay: Float[Array, ""] | float = 1.0,
     ) -> Targets:
-        """Targets of one transition: actions by the online networks, distributions by the target's.
+        """Targets of one transition: actions by the online networks, distributions by the targets.
 
         `target_next_obs` is s' for the target networks, which on images have their own features.
         `decay` is γⁿ⁻¹ for a sample of n steps, without regard to termination. Of the n steps, the
-        bonus counts only the disagreement at the last state.
+        bonus counts the disagreement at the last state only; if it is learned, at the first.
         """
         config, available, target_params = self.config, self.spec.available, learner.target_params
         # Line 15: η_θ̃i(s', ·).
@@ -345,7 +345,7 @@ class PEDQN:
         return linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
 
     def _bonus_projections(self, hyper: Hyper) -> list[Projection]:
-        """A bonus is never negative, and at most a few times the range of the values."""
+        """The categorical bonus model has the support [0, 2 (z_max − z_min)]."""
         return self._projections(0.0, 2.0 * (hyper.z_max - hyper.z_min))
 
     def _projections(self, z_min: Any, z_max: Any) -> list[Projection]:

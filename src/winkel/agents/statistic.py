@@ -1,4 +1,4 @@
-"""Exploration by one statistic of a predicted return distribution (section 6.1, figure 2).
+"""Exploration by one statistic of a predicted return distribution (section 6.1, figure 3).
 
 A single model learns returns, by default in a world without rewards; the action is the one whose
 predicted distribution has the highest mean, variance, skewness or kurtosis. The states that this

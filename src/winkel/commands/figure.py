@@ -30,7 +30,7 @@ class Figure:
     """Computed: toy (fig. 1, two projections of the same data), operator (fig. 2, the five steps of
     Ω_M T^π), iteration (value and bonus iteration on small MDPs). From RUNS: radar and scores
     (bsuite by capability, by experiment), learning-curves, regret (deep sea by size), statistics
-    (section 5.1), coverage (deep sea over episodes), ensemble-size (BDQN+P), heatmaps, vizdoom."""
+    (section 6.1), coverage (deep sea over episodes), ensemble-size (BDQN+P), heatmaps, vizdoom."""
     runs: tyro.conf.Positional[Path | None] = None
     """Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."""
     out: Path = Path("figures")

@@ -65,7 +65,7 @@ class SweepCommand:
     """Run an experiment of the paper. Any field of the agents is an option: --hidden 64."""
 
     kind: tyro.conf.Positional[Literal["bsuite", "deep-sea", "statistics"]]
-    """bsuite: its settings; deep-sea: several sizes; statistics: the moments of section 5.1."""
+    """bsuite: its settings; deep-sea: several sizes; statistics: the moments of section 6.1."""
     agents: tuple[str, ...] = ()
     """Names from `winkel list agents`; pe_dqn by default, all moments for statistics."""
     seeds: int | None = None
