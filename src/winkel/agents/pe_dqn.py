@@ -1,8 +1,8 @@
 """PE-DQN: deep exploration by the disagreement of a diverse projection ensemble.
 
 Zanger, Böhmer and Spaan (2024), section 5, Algorithm 1 and App. B. Comments name the lines of
-Algorithm 1: lines 1–4 are `init`, `Config` and `Hyper`, lines 8–11 `act` and `predict`, lines 14–24 `update`.
-Lines 5–7, 12–13 and 25–27 (buffer, environment, sampling) are `winkel.training`, for all agents.
+Algorithm 1: 1–4 are `init`, `Config` and `Hyper`, 8–11 `predict` and `act`, 14–24 `update`. Lines
+5–7, 12–13 and 25–27 (buffer, environment, sampling) are `winkel.training`, for all agents.
 
 The listing is simplified; this is the agent of the paper's experiments, as App. B describes it:
 
