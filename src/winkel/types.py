@@ -245,7 +245,7 @@ class RunState(NamedTuple):
         env_state: the compiled environment.
         tally: return, length and facts of the episode so far.
         visits: how often each action was selected at each observation, if those are countable.
-        seen: how many of these counts are not 0.
+        visited: how many of these counts are not 0.
     """
 
     learner: PyTree
@@ -258,7 +258,7 @@ class RunState(NamedTuple):
     env_state: PyTree = ()
     tally: PyTree = ()
     visits: PyTree = ()
-    seen: PyTree = ()
+    visited: PyTree = ()
 
 
 class Estimates(NamedTuple):

@@ -30,7 +30,7 @@ def add(root, env, agent, seed, episodes, *, evaluations=None, snapshots=None, *
 def deep_sea(root, agent, size, seed, bad, env=None, seen=None, setting=(), **config):
     episodes = {"bad": np.asarray(bad, bool)}
     if seen is not None:
-        episodes["seen"] = np.asarray(seen)
+        episodes["visited"] = np.asarray(seen)
     setting = {"size": size, **dict(setting)}
     return add(
         root, env or f"deep_sea:size={size}", agent, seed, episodes, setting=setting, **config

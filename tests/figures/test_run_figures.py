@@ -302,7 +302,7 @@ def test_a_figure_of_runs_is_drawn_and_redrawn_from_its_arrays(tmp_path, capsys)
         (["vizdoom", "RUNS"], "no vizdoom runs in "),
         (["radar", "RUNS"], "no runs of bsuite's own settings"),
         (["statistics", "RUNS"], "no statistic runs in "),
-        (["coverage", "RUNS"], "no deep_sea runs with seen in "),
+        (["coverage", "RUNS"], "no deep_sea runs with visited in "),
         (["ensemble-size", "RUNS"], "no deep_sea runs of bdqn in "),
         (["heatmaps", "RUNS"], "no deep_sea runs with snapshots in "),
         (["regret", "--data", "absent.npz"], "no such file: absent.npz"),

@@ -29,7 +29,7 @@ def deep_sea(root, agent, size, bads, *, visited=0.5, algorithm=None, config=Non
             "length": np.full(EPISODES, size),
             "bad": flags,
             "treasure": ~flags,
-            "seen": np.full(EPISODES, round(share * size * (size + 1))),
+            "visited": np.full(EPISODES, round(share * size * (size + 1))),
         }
         setting = {"size": size, "mapping_seed": 42, "move_cost": 0.01}
         save(

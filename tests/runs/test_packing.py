@@ -206,7 +206,10 @@ def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
     ("options", "shown"),
     [
         (("bsuite", "--pack", "--no-pack"), "need one of --pack and --no-pack"),
-        (("bsuite", "--shrink", "--no-shrink"), "need one of --shrink and --no-shrink"),
+        (
+            ("bsuite", "--compact-lanes", "--no-compact-lanes"),
+            "need one of --compact-lanes and --no-compact-lanes",
+        ),
         (("deep-sea", "--pack"), "need --pack for bsuite, got it for deep-sea"),
         (("bsuite", "--deterministic"), "before JAX has started"),
     ],

@@ -82,14 +82,16 @@ def test_episodes_are_a_table_of_all_seeds(whole):
     table = pd.DataFrame(training.episodes)
     assert list(table.columns[:2]) == ["seed", "episode"]
     assert set(table.columns) == {
-        *("seed", "episode", "return", "length", "env_steps", "seen", "bad", "treasure")
+        *("seed", "episode", "return", "length", "env_steps", "visited", "bad", "treasure")
     }
     assert table["seed"].tolist() == [1] * 20 + [0] * 20
     assert table["episode"].tolist() == [*range(1, 21)] * 2
     steps = table.groupby("seed")["length"].cumsum()
     np.testing.assert_array_equal(steps, table["env_steps"])
     np.testing.assert_equal(training.of(0).episodes, whole[2].of(0).episodes)
-    assert not np.array_equal(training.of(0).episodes["seen"], training.of(1).episodes["seen"])
+    assert not np.array_equal(
+        training.of(0).episodes["visited"], training.of(1).episodes["visited"]
+    )
     np.testing.assert_equal(training.estimates(3), training.estimates(3, seed=1))
     with pytest.raises(InputError, match=r"need a seed from \[1, 0\], got 7"):
         training.of(7)
@@ -113,7 +115,7 @@ def test_progress_is_reported_after_every_chunk():
     assert first.state == "finished"
     assert (first.seed, first.progress, first.num_episodes) == (0, 1.0, 20)
     assert first.recent_return == pytest.approx(rows["return"].mean())
-    assert first.visited == pytest.approx(rows["seen"][-1] / 30)  # 15 cells below the diagonal
+    assert first.visited == pytest.approx(rows["visited"][-1] / 30)  # 15 cells below the diagonal
     goals = np.flatnonzero(rows["treasure"])
     assert first.goal_episode == (goals[0] + 1 if len(goals) else None)
     assert (second.seed, second.state, second.progress) == (1, "running", 0.0)

@@ -62,7 +62,7 @@ def test_a_trial_has_the_scores_of_training_alone(found, monkeypatch):
     fixed = {"hidden": (16,), "batch_size": 16, "burn_in": 12, "capacity": 256, "num_members": 5}
     fields = fixed | found.complete[0].params
     alone = train("deep_sea:size=6", "bdqn", seeds=[FIRST_SEED], episodes=60, **fields)
-    seen = alone.runs[0].episodes["seen"]
+    seen = alone.runs[0].episodes["visited"]
     scores = found.scores[found.complete[0].number]
     assert [scores[step] for step in range(1, 6)] == [seen[at - 1] for at in (12, 24, 36, 48, 60)]
 

@@ -171,7 +171,7 @@ def test_scores_by_hand(tmp_path, monkeypatch):
     episodes = {
         "return": np.array([0.0, 1.0, 4.0]),
         "length": np.array([7, 9, 2]),
-        "seen": np.array([3, 5, 5]),
+        "visited": np.array([3, 5, 5]),
     }
     assert find_score("visited")(episodes) == 5
     assert find_score("interactions")(episodes) == -18

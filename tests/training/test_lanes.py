@@ -144,7 +144,7 @@ def test_seeds_differ(company):
     for a, b in zip(leaves(first.learner.params), leaves(second.learner.params), strict=True):
         assert not np.array_equal(a, b)
     assert not np.array_equal(*(jax.random.key_data(run.key) for run in (first, second)))
-    assert not np.array_equal(company[0].episodes["seen"], other.episodes["seen"])
+    assert not np.array_equal(company[0].episodes["visited"], other.episodes["visited"])
     assert company[0].reports[0].metrics["loss"] != other.reports[0].metrics["loss"]
 
 
@@ -176,7 +176,7 @@ def test_records_end_with_the_last_episode_of_the_horizon(episodes):
     assert {len(values) for values in table.values()} == {episodes}
     np.testing.assert_array_equal(table["length"], LENGTH)
     np.testing.assert_array_equal(table["env_steps"], np.cumsum(table["length"]))
-    assert set(table) == {"return", "length", "env_steps", "seen", "bad", "treasure"}
+    assert set(table) == {"return", "length", "env_steps", "visited", "bad", "treasure"}
     last = course.reports[-1]
     assert [report.finished for report in course.reports] == [False] * (len(course.reports) - 1) + [
         True
@@ -205,10 +205,10 @@ def test_the_first_of_two_horizons_counts(episodes, steps, kept):
 def test_records_agree_with_what_was_counted():
     course = alone(plan(seed=2))
     table, state = course.episodes, course.states[-1]
-    assert state.seen == (state.visits > 0).sum()
+    assert state.visited == (state.visits > 0).sum()
     assert state.visits.sum() == state.clock.env_steps == BURN_IN + CHUNK * len(course.reports)
     assert state.clock.updates == CHUNK * len(course.reports) == course.reports[-1].updates
-    assert (np.diff(table["seen"]) >= 0).all()
+    assert (np.diff(table["visited"]) >= 0).all()
     cost = 0.01 / LENGTH
     moves = (table["treasure"] - table["return"]) / cost
     np.testing.assert_allclose(moves, np.round(moves), atol=1e-3)

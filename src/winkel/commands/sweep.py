@@ -51,7 +51,7 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 """Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
 LANE_UNIT = 8
-"""On an accelerator, lanes shrink to a multiple of this number."""
+"""On an accelerator, lanes are compacted to a multiple of this number."""
 CHUNK_ON_ACCELERATOR = 200
 """Steps between two reports to the host, during which the accelerator waits."""
 CHUNKS_LOGGED = 5
@@ -95,16 +95,16 @@ class SweepCommand:
     program; the default on an accelerator."""
     no_pack: Flag = False
     """Let only settings of one experiment share a program; the default on a CPU."""
-    shrink: Flag = False
+    compact_lanes: Flag = False
     """Continue in fewer lanes if enough are idle; the default on an accelerator, except with
     --deterministic."""
-    no_shrink: Flag = False
+    no_compact_lanes: Flag = False
     """Keep idle lanes; the default on a CPU."""
-    rest: Flag = False
+    freeze_bonus: Flag = False
     """Stop learning PE-DQN's bonus once β is 0, which changes only what `winkel inspect` shows of
     it; with PE-DQN's kernels. The default for bsuite on an accelerator, except with
     --deterministic."""
-    no_rest: Flag = False
+    no_freeze_bonus: Flag = False
     """Learn the bonus to the end; the default for everything else."""
     deterministic: bool = False
     """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
@@ -205,8 +205,10 @@ class SweepCommand:
         """What to run and how, by whether there is an accelerator."""
         fast, bsuite = accelerated and not self.deterministic, self.kind == "bsuite"
         packed = _choose_flag("pack", self.pack, self.no_pack, accelerated and bsuite)
-        shrinks = _choose_flag("shrink", self.shrink, self.no_shrink, fast)
-        freezes = _choose_flag("rest", self.rest, self.no_rest, shrinks and bsuite)
+        compacts = _choose_flag("compact-lanes", self.compact_lanes, self.no_compact_lanes, fast)
+        freezes = _choose_flag(
+            "freeze-bonus", self.freeze_bonus, self.no_freeze_bonus, compacts and bsuite
+        )
         if packed and not bsuite:
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
         every = 200 if self.paper and self.evaluate_every is None else self.evaluate_every
@@ -215,7 +217,7 @@ class SweepCommand:
             checkpoint_seconds=self.checkpoint_seconds,
             chunk_steps=CHUNK_ON_ACCELERATOR if accelerated else 100,
             log_every=CHUNKS_LOGGED if accelerated else 1,
-            shrink=LANE_UNIT if shrinks else None,
+            compact_lanes=LANE_UNIT if compacts else None,
             freeze_bonus=freezes,
             compile_in_background=accelerated,
             devices=devices,

@@ -213,7 +213,7 @@ def first_treasure(record: RunRecord) -> float:
 def visited_shares(record: RunRecord) -> np.ndarray:
     """The share of reachable state-actions visited so far, after each episode."""
     size = size_of(record)
-    return np.asarray(record.episodes["seen"], float) / (size * (size + 1))
+    return np.asarray(record.episodes["visited"], float) / (size * (size + 1))
 
 
 def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:

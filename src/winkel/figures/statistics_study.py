@@ -30,7 +30,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     """The share of state-actions visited at the end by statistic, [projections, moments]."""
     agents = [f"statistic_{p}_{m}" for p in PROJECTIONS for m in MOMENTS]
     selection = common.deep_sea_runs(
-        results, "statistic", having=("seen",), agent=agents.__contains__
+        results, "statistic", having=("visited",), agent=agents.__contains__
     )
     size, budget = common.keep_one_size(selection)
     shares = common.seed_table(

@@ -167,7 +167,7 @@ def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: s
     missing = _missing(results, names)
     if len(missing) == len(names):
         return Measured(missing=missing)
-    selection = common.deep_sea_runs(_only(results, names), having=("seen",))
+    selection = common.deep_sea_runs(_only(results, names), having=("visited",))
     size, budget = common.keep_one_size(selection)
     shares: dict[str, list[float]] = {name: [] for name in names}
     for record in selection.records:

@@ -202,8 +202,8 @@ class Recorder:
             return
         self._recent.extend(rows["return"][-RECENT:].tolist())
         visited, goal = self.status.visited, self.status.goal_episode
-        if self.spec.task.num_pairs is not None and "seen" in rows:
-            visited = float(rows["seen"][-1] / self.spec.task.num_pairs)
+        if self.spec.task.num_pairs is not None and "visited" in rows:
+            visited = float(rows["visited"][-1] / self.spec.task.num_pairs)
         goals = np.flatnonzero(rows.get("treasure", ()))
         if goal is None and len(goals):
             goal = num_episodes - count + int(goals[0]) + 1

@@ -304,7 +304,7 @@ def make_lanes(
         plans,
         num_lanes,
         options.chunk_steps,
-        compact_lanes=options.shrink,
+        compact_lanes=options.compact_lanes,
         freeze_bonus=options.freeze_bonus,
         compile_in_background=options.compile_in_background,
         notice=notice,

@@ -55,7 +55,7 @@ class Options:
     """Steps between two reports to the host."""
     log_every: int = 1
     """Chunks of a run between two lines of its metrics; the last chunk always has a line."""
-    shrink: int | None = None
+    compact_lanes: int | None = None
     """If no run waits and enough lanes are idle, continue in fewer lanes, a multiple of this
     number; None to keep all lanes. The number of lanes changes rounding."""
     compile_in_background: bool = False
@@ -74,7 +74,7 @@ class Options:
             ("devices", 1),
         ):
             require_integer(name, getattr(self, name), at_least=least)
-        for name in ("evaluate_every", "shrink"):
+        for name in ("evaluate_every", "compact_lanes"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=1)
         if not self.checkpoint_seconds >= 0:

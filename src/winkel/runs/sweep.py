@@ -309,7 +309,7 @@ def _compile_in_background(group: Group, lanes: int | None) -> None:
 
 
 def _plain(options: Options) -> Options:
-    """Options of lanes that neither shrink nor compile in the background."""
+    """Options of lanes that are neither compacted nor compiled in the background."""
     return Options(chunk_steps=options.chunk_steps, devices=options.devices)
 
 

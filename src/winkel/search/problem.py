@@ -26,7 +26,7 @@ FIRST_SEED = MAX_SEED + 1
 both tuned on and reported."""
 
 Episodes = Mapping[str, np.ndarray]
-"""All episodes of a run so far: arrays by name, such as 'return', 'length' and 'seen'."""
+"""All episodes of a run so far: arrays by name, such as 'return', 'length' and 'visited'."""
 Score = Callable[[Episodes], float]
 
 
@@ -106,9 +106,9 @@ class Problem:
 
 def visited(episodes: Episodes) -> float:
     """Σ 1[visited(s, a)]: state-actions visited; needs countable observations."""
-    if "seen" not in episodes:
+    if "visited" not in episodes:
         raise InputError("need countable observations (such as deep_sea's) to score by visited")
-    return float(episodes["seen"][-1])
+    return float(episodes["visited"][-1])
 
 
 def interactions(episodes: Episodes) -> float:

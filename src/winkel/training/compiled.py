@@ -44,13 +44,13 @@ class Trace(NamedTuple):
     Attributes:
         ended: whether an episode ended with this step.
         tally: of that episode.
-        seen: pairs of observation and action that the run has visited by then.
+        visited: pairs of observation and action that the run has visited by then.
         metrics: of the update, empty without learning.
     """
 
     ended: Bool[Array, "*S T"]
     tally: Tally
-    seen: Int[Array, "*S T"]
+    visited: Int[Array, "*S T"]
     metrics: dict[str, Float[Array, "*S T"]]
 
 
@@ -113,7 +113,7 @@ class CompiledWorld(World):
             "env_steps": last[lanes] - shown.ended.shape[1] + 1 + at,
         }
         if runs.visits.shape[1] > 0:
-            episodes["seen"] = np.asarray(shown.seen)[lanes, at].astype(np.int64)
+            episodes["visited"] = np.asarray(shown.visited)[lanes, at].astype(np.int64)
         for name, fact in shown.tally.facts.items():
             episodes[name] = np.asarray(fact)[lanes, at].astype(np.int64)
         return clock, Chunk(episodes, dict(shown.metrics))
@@ -211,7 +211,7 @@ def _begin(agent: Agent, env: Any, job: Job) -> RunState:
             facts={name: jnp.zeros(x.shape, x.dtype) for name, x in example.info.items()},
         ),
         visits=jnp.zeros((cells, agent.spec.num_actions), jnp.int32),
-        seen=jnp.zeros((), jnp.int32),
+        visited=jnp.zeros((), jnp.int32),
     )
 
 
@@ -229,7 +229,7 @@ def _step(
     decision, actor = steps.decide(agent, run, job.hyper, key)
     key_environment = jax.random.fold_in(key, steps.KEY_ENVIRONMENT)
     env_state, result = env.step(key_environment, run.env_state, decision.action, job.params)
-    visits, seen = _count_visit(run, decision.action)
+    visits, visited = _count_visit(run, decision.action)
     metrics = {}
     if learning:
         # Learn only once the action is selected. Otherwise XLA may select it later, from a copy of
@@ -246,16 +246,16 @@ def _step(
         env_state=env_state,
         tally=jax.tree.map(lambda x: jnp.where(result.boundary, jnp.zeros_like(x), x), tally),
         visits=visits,
-        seen=seen,
+        visited=visited,
     )
-    return run, Trace(ended=result.boundary, tally=tally, seen=seen, metrics=metrics)
+    return run, Trace(ended=result.boundary, tally=tally, visited=visited, metrics=metrics)
 
 
 def _count_visit(run: RunState, action: Int[Array, ""]) -> tuple[Array, Array]:
     if run.visits.shape[0] == 0:
-        return run.visits, run.seen
+        return run.visits, run.visited
     before = run.visits[run.obs, action]
-    return run.visits.at[run.obs, action].add(1), run.seen + (before == 0).astype(jnp.int32)
+    return run.visits.at[run.obs, action].add(1), run.visited + (before == 0).astype(jnp.int32)
 
 
 def _evaluate(

@@ -17,8 +17,8 @@ from winkel.types import Clock, RunState
 
 Arrays = dict[str, np.ndarray]
 
-COUNTED = ("return", "length", "env_steps", "seen")
-"""Columns of the table of episodes besides facts; `seen` only with countable observations."""
+COUNTED = ("return", "length", "env_steps", "visited")
+"""Columns of the table of episodes besides facts; `visited` only with countable observations."""
 SUPPORT_SLACK = 1e-4
 """Share of the support that a return may be beyond it by rounding."""
 COPY_OFFSET = 1_000_000
