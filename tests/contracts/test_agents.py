@@ -14,7 +14,7 @@ from winkel.agents.base import check_number
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.networks import MLP, Ensemble
-from winkel.runs.configure import configure
+from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan
 from winkel.training.steps import Horizon, start_clock
@@ -56,15 +56,16 @@ def small(name, **others):
     return configure(name, small_fields(name, **others), make(SEA))
 
 
-def plans(configured, seeds, episodes=12):
+def plans(hyper, seeds, episodes=12):
     params = make(SEA).params
-    return [Plan(params, configured.hyper, Horizon(episodes=episodes), seed) for seed in seeds]
+    return [Plan(params, hyper, Horizon(episodes=episodes), seed) for seed in seeds]
 
 
 def finished(configured, seeds, num_lanes):
     """Records and final learners by seed."""
     world = CompiledWorld(make(SEA).env)
-    lanes = Lanes(configured.agent, world, plans(configured, seeds), num_lanes, 16)
+    agent, hyper = configured
+    lanes = Lanes(agent, world, plans(hyper, seeds), num_lanes, 16)
     records, learners = {seed: [] for seed in seeds}, {}
     while reports := lanes.advance():
         for report in reports:
@@ -107,9 +108,9 @@ def test_programs_are_compiled_once(name):
 @pytest.mark.parametrize("observation", [OneHot((3, 3)), Dense((2, 2))], ids=["one-hot", "dense"])
 def test_fresh_networks_are_independent_and_their_targets_copies(name, observation):
     """Members and priors differ, Adam's moments are 0, and only agents with priors have them."""
-    configured = small(name)
-    agent = dataclasses.replace(configured.agent, spec=Spec(observation=observation, num_actions=3))
-    learner = jax.jit(agent.init)(jax.random.key(0), configured.hyper)
+    agent, hyper = small(name)
+    agent = dataclasses.replace(agent, spec=Spec(observation=observation, num_actions=3))
+    learner = jax.jit(agent.init)(jax.random.key(0), hyper)
     parts = (learner.ensemble, learner.c51) if hasattr(learner, "c51") else (learner,)
     obs = jnp.asarray(4) if isinstance(observation, OneHot) else jnp.ones((2, 2))
     for part in parts:
@@ -135,17 +136,17 @@ def test_fresh_networks_are_independent_and_their_targets_copies(name, observati
     ids=["one-hot", "dense"],
 )
 def test_estimates_are_finite_and_shaped_as_promised(name, observation, obs):
-    configured = small(name)
-    agent = dataclasses.replace(configured.agent, spec=Spec(observation=observation, num_actions=3))
+    agent, hyper = small(name)
+    agent = dataclasses.replace(agent, spec=Spec(observation=observation, num_actions=3))
 
     @jax.jit
     def look(key, obs):
-        learner = agent.init(key, configured.hyper)
+        learner = agent.init(key, hyper)
         decision, _ = agent.act(
             learner, agent.init_actor(key), obs, jnp.ones((), bool), start_clock(),
-            configured.hyper, key,
+            hyper, key,
         )  # fmt: skip
-        return agent.estimates(learner, obs, configured.hyper), decision.action
+        return agent.estimates(learner, obs, hyper), decision.action
 
     found, action = look(jax.random.key(0), jnp.asarray(obs))
     members = len(agent.member_names())
@@ -185,13 +186,11 @@ PROBED = np.array([[GAMMA, 0.5], [1.0, -1.0]])
 def test_the_values_of_a_probe_are_learned(name):
     """Every action's value within 0.05 after 1,500 updates (0 everywhere, without rewards)."""
     fields = {"batch_size": 16, "hidden": (32,), "c51_hidden": (32,), "prior_scale": 1.0}
-    configured = small(
+    agent, hyper = small(
         name, **fields, learning_rate=3e-3, c51_learning_rate=3e-3, gamma=GAMMA, z_min=-1.5,
         z_max=1.5, beta=0.0, target_period=2,
     )  # fmt: skip
-    agent = dataclasses.replace(
-        configured.agent, spec=Spec(observation=OneHot((2,)), num_actions=2)
-    )
+    agent = dataclasses.replace(agent, spec=Spec(observation=OneHot((2,)), num_actions=2))
 
     @jax.jit
     def learned(key, hyper):
@@ -215,4 +214,4 @@ def test_the_values_of_a_probe_are_learned(name):
         return jax.vmap(lambda obs: agent.estimates(learner, obs, hyper).value)(jnp.arange(2))
 
     wanted = 0.0 * PROBED if getattr(agent.config, "reward_free", False) else PROBED
-    np.testing.assert_allclose(learned(jax.random.key(0), configured.hyper), wanted, atol=0.05)
+    np.testing.assert_allclose(learned(jax.random.key(0), hyper), wanted, atol=0.05)

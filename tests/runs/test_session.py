@@ -27,8 +27,8 @@ from winkel.errors import InputError
 from winkel.runs.checkpoint import load_checkpoint, save_checkpoint
 from winkel.runs.recorder import Recorder
 from winkel.runs.results import read_results
-from winkel.runs.session import Session
 from winkel.runs.spec import Options, check_same_run
+from winkel.runs.train import Session
 
 
 class Killed(BaseException):

@@ -11,9 +11,8 @@ import pytest
 import winkel
 from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
-from winkel.runs.configure import configure
 from winkel.runs.results import read_results
-from winkel.runs.spec import Options
+from winkel.runs.spec import Options, configure
 from winkel.runs.sweep import (
     Sweep,
     bsuite_envs,
@@ -157,12 +156,11 @@ def test_a_padded_setting_knows_its_true_inputs(env):
 
 def test_first_layers_have_the_scale_of_the_true_fan_in():
     task = make_padded("deep_sea/0")
-    configured = configure("dqn", {"hidden": (64,)}, task)
+    agent, hyper = configure("dqn", {"hidden": (64,)}, task)
     plans = [
-        Plan(task.params, configured.hyper, Horizon(episodes=1), 0, fan_in=fan_in)
-        for fan_in in (100, 2_500)
+        Plan(task.params, hyper, Horizon(episodes=1), 0, fan_in=fan_in) for fan_in in (100, 2_500)
     ]
-    lanes = Lanes(configured.agent, CompiledWorld(task.env), plans, 2)
+    lanes = Lanes(agent, CompiledWorld(task.env), plans, 2)
     lanes._fill()
     weights = np.asarray(lanes.rows[0].lanes.learner.params.members.layers[0].weight)
     np.testing.assert_allclose(weights[0].std(), math.sqrt(2 / 100), rtol=0.02)

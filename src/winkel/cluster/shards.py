@@ -131,7 +131,7 @@ def plan_manifest(
         size = shard_runs or count
         for first in range(0, len(group.runs), size):
             runs = group.runs[first : first + size]
-            items = tuple(Item(run.task.id, run.label, run.seed) for run in runs)
+            items = tuple((run.task.id, run.label, run.seed) for run in runs)
             shards.append(
                 Shard(id=_shard_id(runs, count), group=group.name, lanes=count, runs=items)
             )
@@ -166,7 +166,7 @@ def read_manifest(path: Path) -> Manifest:
         sweep=Sweep(**_tuples(data["sweep"])),
         options=Options(**data["options"]),
         shards=tuple(
-            Shard(**(shard | {"runs": tuple(Item(*run) for run in shard["runs"])}))
+            Shard(**(shard | {"runs": tuple(tuple(run) for run in shard["runs"])}))
             for shard in data["shards"]
         ),
         deterministic=data["deterministic"],
@@ -303,12 +303,8 @@ def _progress_path(out: Path, shard: Shard) -> Path:
 
 def _log(out: Path, shard: Shard, sweep: Sweep, outcome: Outcome, status: str) -> None:
     """Append to the log of sweeps, one shard at a time."""
-    part = dataclasses.replace(
-        sweep,
-        envs=tuple(dict.fromkeys(item.env for item in shard.runs)),
-        agents=tuple(dict.fromkeys(item.agent for item in shard.runs)),
-        seeds=tuple(dict.fromkeys(item.seed for item in shard.runs)),
-    )
+    envs, agents, seeds = (tuple(dict.fromkeys(names)) for names in zip(*shard.runs, strict=True))
+    part = dataclasses.replace(sweep, envs=envs, agents=agents, seeds=seeds)
     with FileLock(out / SHARDS / "log"):
         write_log(out, part, outcome, status)
 

@@ -1,8 +1,8 @@
 """`winkel search`: search for hyperparameters, write the page of a study, apply its winner."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -10,7 +10,6 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError
-from winkel.runs.configure import parse_fields
 from winkel.runs.presets import named_preset, write_preset
 
 if TYPE_CHECKING:
@@ -59,13 +58,14 @@ class SearchCommand:
     """Folder of MNIST's IDX files."""
     action: "tyro.conf.OmitArgPrefixes[Action]" = None
     """What to do instead of searching."""
-    fields: tyro.conf.Suppress[tuple[str, ...]] = ()
+    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    """Fields of the agent, by the names that were typed."""
 
     def run(self) -> None:
         """Search, print a summary and write the page."""
         if self.action is not None:
             if self.fields:
-                raise InputError(f"unknown argument {self.fields[0]!r}")
+                raise InputError(f"unknown argument '--{next(iter(self.fields))}'")
             self.action.run()
             return
         _require_optuna()
@@ -120,7 +120,7 @@ class SearchCommand:
             agent=self.agent,
             space=space,
             seeds=self.seeds,
-            fields=parse_fields([self.agent], self.fields),
+            fields=self.fields,
             mnist_dir=self.mnist_dir,
         )
 

@@ -14,7 +14,7 @@ from winkel.errors import InputError, require_integer
 from winkel.play.environment import PlayedEnvironment
 from winkel.play.observations import newest_frame, to_arrays
 from winkel.runs.record import Arrays, RunRecord, encode_observation
-from winkel.runs.train import load
+from winkel.runs.results import load
 from winkel.types import Clock
 
 MAX_STEPS = 10_000
@@ -111,7 +111,7 @@ def play(
             obs = env.reset()
     arrays = {name: np.asarray(cells) for name, cells in rows.items()}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
-    inputs = None if run.packing is None else run.packing.inputs
+    inputs = None if run.task.packing is None else run.task.packing.inputs
     pictures = to_arrays(task.env.observation, kept, task.setting.get("size"), inputs)
     return arrays | {"shown": np.asarray(shown)} | pictures
 
@@ -119,15 +119,17 @@ def play(
 def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
     """Return a function that acts as the agent does when it trains, at a fixed time of training."""
     key_actor, key_act = (jax.random.fold_in(jax.random.key(seed), use) for use in (1, 2))
+    assert run.spec is not None
     agent: Any = run.agent
-    if run.packing is not None and run.packing.actions is not None:
-        available = jnp.asarray(run.packing.actions)
+    hyper = run.spec.hyper
+    if run.task.packing is not None and run.task.packing.actions is not None:
+        available = jnp.asarray(run.task.packing.actions)
         agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
     actor, time = agent.init_actor(key_actor), 0
 
     @jax.jit
     def act(learner: Any, actor: Any, obs: Array, first: Array, key: PRNGKeyArray) -> Any:
-        return agent.act(learner, actor, obs, first, clock, run.hyper, key)
+        return agent.act(learner, actor, obs, first, clock, hyper, key)
 
     def explore(obs: np.ndarray, first: bool) -> int:
         nonlocal actor, time

@@ -41,7 +41,7 @@ def inspection_arrays(run: RunRecord, obs: np.ndarray) -> Arrays:
     """Return the agent's estimates at an observation, as `draw` needs them."""
     task, estimates = run.task, run.estimates(obs)
     form = task.env.observation
-    inputs = None if run.packing is None else run.packing.inputs
+    inputs = None if run.task.packing is None else run.task.packing.inputs
     shown = to_arrays(form, [newest_frame(form, obs)], task.setting.get("size"), inputs, 0)
     arrays = {
         "locations": np.asarray(estimates.members.locations),

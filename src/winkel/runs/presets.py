@@ -10,7 +10,7 @@ from typing import Any
 from winkel.agents import VARIANTS, presets
 from winkel.errors import InputError
 from winkel.files import write_text
-from winkel.runs.configure import field_name
+from winkel.runs.spec import field_name
 
 DOOM_PRESET = "vizdoom-official"
 """Default in VizDoom: the settings that learn there (decision 021)."""

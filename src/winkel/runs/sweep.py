@@ -1,5 +1,6 @@
 """Sweeps: many environments, agents and seeds, in as few programs as their shapes allow."""
 
+import itertools
 import json
 import threading
 import time
@@ -17,11 +18,10 @@ from winkel.envs.registry import make, make_packed, make_padded, parse
 from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
-from winkel.runs.configure import configure, fields_of
 from winkel.runs.record import load_run
 from winkel.runs.recorder import Status, is_ended
-from winkel.runs.session import Cost, Session, make_lanes, state_shapes
-from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
+from winkel.runs.spec import Options, RunSpec, check_seeds, fields_of, make_spec
+from winkel.runs.train import Session, make_lanes, state_shapes
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
@@ -34,12 +34,8 @@ SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
 
 
-class Item(NamedTuple):
-    """Names of one run of a sweep."""
-
-    env: str
-    agent: str
-    seed: int
+Item = tuple[str, str, int]
+"""One run of a sweep: id of its environment, name of its agent, seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +71,8 @@ class Sweep:
 
     def items(self) -> list[Item]:
         """All runs."""
-        return [
-            Item(env=env, agent=agent, seed=seed)
-            for agent in self.agents
-            for env in self.envs
-            for seed in self.seeds
-        ]
+        agents = itertools.product(self.agents, self.envs, self.seeds)
+        return [(env, agent, seed) for agent, env, seed in agents]
 
 
 class Group(NamedTuple):
@@ -100,39 +92,41 @@ class Group(NamedTuple):
     @property
     def name(self) -> str:
         """The agent and its environments."""
-        task = self.runs[0].task
+        tasks = {run.task.id: run.task for run in self.runs}
+        task: Any = next(iter(tasks.values()))
         if task.packing is not None:
             return f"{self.agent} in {task.packing.pack}"
-        envs = sorted({run.task.id for run in self.runs})
-        return f"{self.agent} in {envs[0] if len(envs) == 1 else _family(envs[0])}"
+        return f"{self.agent} in {task.id if len(tasks) == 1 else task.family.name}"
 
 
 class Outcome(NamedTuple):
-    """How many runs ended how, in this call or before it, and what it took."""
+    """How many runs ended how, in this call or before it, and what it took.
+
+    Attributes:
+        finished: number of runs that reached their end.
+        failed: number of runs whose loss was not finite.
+        found: number of runs that had ended before.
+        seconds: wall time.
+        updates: by experiment: 'catch' for 'catch/3'.
+        groups: what each group took, as JSON.
+    """
 
     finished: int
     failed: int
     found: int
     seconds: float
-    groups: tuple[Cost, ...] = ()
-
-    def updates_by_experiment(self) -> dict[str, int]:
-        """Updates made, most first: 'catch' for 'catch/3'."""
-        made: Counter[str] = Counter()
-        for group in self.groups:
-            for env, updates in group.updates.items():
-                made[env.replace(":", "/").split("/")[0]] += updates
-        return dict(made.most_common())
+    updates: dict[str, int]
+    groups: tuple[dict[str, Any], ...]
 
     def row(self) -> dict[str, Any]:
         """The outcome as JSON."""
         return {
             "runs": {"finished": self.finished, "failed": self.failed, "before": self.found},
             "seconds": round(self.seconds, 1),
-            "programs": sum(group.programs for group in self.groups),
-            "compiling": round(sum(group.compiling for group in self.groups), 1),
-            "updates": self.updates_by_experiment(),
-            "groups": [group.row() for group in self.groups],
+            "programs": sum(group["programs"] for group in self.groups),
+            "compiling": round(sum(group["compiling"] for group in self.groups), 1),
+            "updates": self.updates,
+            "groups": list(self.groups),
         }
 
 
@@ -160,14 +154,14 @@ def group_runs(
     """Group some or all runs of a sweep by the program that they share."""
     groups: dict[Any, Group] = {}
     tasks: dict[str, Task] = {}
-    for item in sweep.items() if items is None else items:
-        if item.env not in tasks:
-            tasks[item.env] = _make_task(sweep, item.env, mnist_dir)
-        task = tasks[item.env]
-        configured = configure(item.agent, fields_of(item.agent, sweep.fields), task)
-        horizon = make_horizon(task, sweep.episodes)
-        spec = make_spec(task, configured, item.seed, horizon, sweep.until, options)
-        groups.setdefault(_shape(spec), Group(item.agent, [], 0)).runs.append(spec)
+    for env, agent, seed in sweep.items() if items is None else items:
+        if env not in tasks:
+            tasks[env] = _make_task(sweep, env, mnist_dir)
+        spec = make_spec(
+            tasks[env], agent, fields_of(agent, sweep.fields),
+            seed=seed, episodes=sweep.episodes, until=sweep.until, options=options,
+        )  # fmt: skip
+        groups.setdefault(_shape(spec), Group(agent, [], 0)).runs.append(spec)
     for group in groups.values():
         group.runs.sort(key=lambda run: -(run.max_steps or 0))
     return [group._replace(total=len(group.runs)) for group in groups.values()]
@@ -216,26 +210,59 @@ def run_sweep(
     """
     ensure_folder(out)
     begin, ending = time.perf_counter(), "interrupted"
-    costs: list[Cost] = []
-    counts: Counter[str] = Counter()
+    costs: list[dict[str, Any]] = []
+    counts, updates = Counter[str](), Counter[str]()
     try:
         for number, group in enumerate(groups):
             count = choose_lanes(group, lanes, notice)
             session = Session(group.runs, out, count, partial(progress, number), notice, keep=False)
+            began = time.perf_counter()
             if group.runs[0].options.compile_in_background and number + 1 < len(groups):
                 _compile_in_background(groups[number + 1], lanes)
             try:
                 counts.update(record.config["status"] for record in session.run())
             finally:
-                costs.append(session.cost(group.name))
+                made = _count_updates(session)
+                updates += made
+                seconds = time.perf_counter() - began
+                costs.append({"group": group.name} | _cost(session, seconds, made.total()))
         ending = "ended"
     finally:
-        seconds = time.perf_counter() - begin
-        ends = counts["finished"], counts["failed"], ended.total()
-        outcome = Outcome(*ends, seconds, tuple(costs))
+        outcome = Outcome(
+            finished=counts["finished"],
+            failed=counts["failed"],
+            found=ended.total(),
+            seconds=time.perf_counter() - begin,
+            updates=dict(updates.most_common()),
+            groups=tuple(costs),
+        )
         if groups:
             log(outcome, ending)
     return outcome
+
+
+def _count_updates(session: Session) -> Counter[str]:
+    """Updates that a session has made, by experiment."""
+    made = Counter[str]()
+    for recorder, before in zip(session.recorders, session.updates_before, strict=True):
+        experiment = recorder.status.env.replace(":", "/").split("/")[0]
+        made[experiment] += recorder.status.updates - before
+    return made
+
+
+def _cost(session: Session, seconds: float, updates: int) -> dict[str, Any]:
+    """What a session took: lanes at first, seconds in all and of these for what, programs."""
+    return {
+        "runs": len(session.specs),
+        "lanes": session.num_lanes,
+        "seconds": round(seconds, 1),
+        "device": round(session.programs.running, 1),
+        "compiling": round(session.programs.compiling, 1),
+        "saving": round(session.saving, 1),
+        "programs": session.programs.count,
+        "updates": updates,
+        "updates_per_second": round(updates / seconds, 1),
+    }
 
 
 def choose_lanes(
@@ -315,16 +342,9 @@ def _plain(options: Options) -> Options:
 
 def _shape(spec: RunSpec) -> tuple[Any, ...]:
     """What runs must agree in to share a program."""
-    task = spec.task
-    leaves, structure = jax.tree.flatten((task.params, task.env))
+    leaves, structure = jax.tree.flatten((spec.task.params, spec.task.env))
     shapes = tuple((jax.numpy.shape(leaf), jax.numpy.result_type(leaf)) for leaf in leaves)
-    together = _family(task.id) if task.packing is None else task.packing.pack
-    return spec.algorithm, spec.agent, structure, shapes, together
-
-
-def _family(env: str) -> str:
-    family = parse(env)[0].family
-    return "deep_sea" if family.startswith("deep_sea") else family
+    return spec.algorithm, spec.agent, structure, shapes
 
 
 def _make_task(sweep: Sweep, env: str, mnist_dir: Path | None) -> Task:

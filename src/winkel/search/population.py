@@ -13,8 +13,8 @@ from optuna.trial import Trial, TrialState
 
 from winkel.agents.base import Agent
 from winkel.errors import InputError, require_integer
-from winkel.runs.session import make_lanes
 from winkel.runs.spec import Options
+from winkel.runs.train import make_lanes
 from winkel.search.problem import Problem, score_episodes
 from winkel.search.space import MILESTONES, SearchEnvironment
 from winkel.search.study import Study, storage_errors
@@ -267,10 +267,10 @@ class Population:
 
     def _enter_environment(self, trial: TrialInProgress) -> None:
         """Queue a trial's runs in the lanes of its program."""
-        configured = self.problem.configure(trial.environment, trial.fields)
-        plans = self.problem.plans(trial.environment, configured)
+        agent, hyper = self.problem.configure(trial.environment, trial.fields)
+        plans = self.problem.plans(trial.environment, hyper)
         trial.runs = [SeedRun() for _ in plans]
-        task, agent = self.problem.tasks[trial.environment], configured.agent
+        task = self.problem.tasks[trial.environment]
         alone = None if task.compiled else trial.number
         key = (trial.environment, agent, alone)
         if key in self.programs:
@@ -291,7 +291,7 @@ class Population:
         It is a power of two, so that few programs differ in it alone.
         """
         agents = [
-            self.problem.configure(trial.environment, trial.fields).agent
+            self.problem.configure(trial.environment, trial.fields)[0]
             for trial in self.in_progress.values()
         ]
         expected = agents.count(agent) * self.problem.seeds

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from winkel.agents.base import Agent
 from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
-from winkel.runs.configure import Configured, configure, field_name
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import MAX_SEED, make_horizon
+from winkel.runs.spec import MAX_SEED, configure, field_name, make_horizon
 from winkel.runs.train import make_task
 from winkel.search.space import Space
 from winkel.training.lanes import Plan
@@ -82,19 +82,19 @@ class Problem:
             "space": self.space.describe(),
         }
 
-    def configure(self, environment: int, values: Mapping[str, Any]) -> Configured:
+    def configure(self, environment: int, values: Mapping[str, Any]) -> tuple[Agent, Any]:
         """Configure the agent for one of the environments."""
         name = self.space.environments[environment].id
         preset = preset_fields(name, self.agent, self.space.preset)
         return configure(self.agent, {**preset, **self.fields, **values}, self.tasks[environment])
 
-    def plans(self, environment: int, configured: Configured) -> list[Plan]:
+    def plans(self, environment: int, hyper: Any) -> list[Plan]:
         """Plan the runs of a configuration in one of the environments, one for each seed."""
         task, entry = self.tasks[environment], self.space.environments[environment]
         return [
             Plan(
                 params=task.params,
-                hyper=configured.hyper,
+                hyper=hyper,
                 horizon=make_horizon(task, entry.episodes, entry.steps),
                 seed=FIRST_SEED + number,
                 copy=task.copy,

@@ -17,7 +17,7 @@ from optuna.distributions import (
 
 from winkel.agents import AGENTS, VARIANTS
 from winkel.errors import InputError, require_integer
-from winkel.runs.configure import field_name
+from winkel.runs.spec import field_name
 
 MILESTONES = 5
 """Points at which a trial is scored in each environment: after T/5, 2T/5, … T."""
