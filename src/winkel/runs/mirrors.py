@@ -19,6 +19,10 @@ class Mirror(NamedTuple):
     close: Callable[[], None]
 
 
+MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
+"""Makes the mirrors of a run from its config and folder."""
+
+
 def tensorboard(folder: Path) -> Mirror:
     """Write rows as TensorBoard's scalars."""
     writer = _package("tensorboardX", "tensorboard").SummaryWriter(str(folder))

@@ -18,7 +18,7 @@ from winkel.envs.registry import make, make_packed, make_padded, parse
 from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
-from winkel.runs.record import load_run
+from winkel.runs.record import RunRecord, load_run
 from winkel.runs.recorder import Status, is_ended
 from winkel.runs.spec import Options, RunSpec, check_seeds, fields_of, make_spec
 from winkel.runs.train import Session, make_lanes, state_shapes
@@ -212,15 +212,20 @@ def run_sweep(
     begin, ending = time.perf_counter(), "interrupted"
     costs: list[dict[str, Any]] = []
     counts, updates = Counter[str](), Counter[str]()
+
+    def count_ended(record: RunRecord) -> None:
+        counts[record.config["status"]] += 1
+
     try:
         for number, group in enumerate(groups):
             count = choose_lanes(group, lanes, notice)
-            session = Session(group.runs, out, count, partial(progress, number), notice, keep=False)
+            show = partial(progress, number)
+            session = Session(group.runs, out, count, count_ended, show, notice)
             began = time.perf_counter()
             if group.runs[0].options.compile_in_background and number + 1 < len(groups):
                 _compile_in_background(groups[number + 1], lanes)
             try:
-                counts.update(record.config["status"] for record in session.run())
+                session.run()
             finally:
                 made = _count_updates(session)
                 updates += made

@@ -19,7 +19,7 @@ from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
-from winkel.runs.mirrors import Mirror
+from winkel.runs.mirrors import MirrorMaker
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
 from winkel.runs.recorder import Recorder, Status, is_ended
@@ -41,9 +41,6 @@ DOOM_ENVS = 32
 MAX_SAVING = 0.05
 """Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
 
-
-MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
-"""Makes copies of the metrics' log (TensorBoard, W&B) for a run's config and folder."""
 Watch = Callable[[StepBatch, int], None]
 """Gets every step of simulators, and how many steps each run has made."""
 
@@ -56,9 +53,9 @@ class Session:
         specs: the runs.
         out: folder for all runs; None to keep them in memory.
         num_lanes: runs side by side; the others wait.
+        ended: gets the record of every run that has ended, with its learner.
         progress: gets the status of every run after each chunk.
         notice: gets sentences that a user should see.
-        keep: whether to return records and learners; if not, they are on disk alone.
         mirrors: makes copies of the metrics' log.
         watch: gets every step of simulators.
     """
@@ -66,15 +63,14 @@ class Session:
     specs: Sequence[RunSpec]
     out: Path | None
     num_lanes: int
+    ended: Callable[[RunRecord], None]
     progress: Callable[[list[Status]], None] = lambda _: None
     notice: Callable[[str], None] = lambda _: None
-    keep: bool = True
     mirrors: MirrorMaker | None = None
     watch: Watch | None = None
     programs: Programs = field(init=False, default_factory=Programs)
     recorders: list[Recorder] = field(init=False, default_factory=list)
     lanes: Lanes = field(init=False)
-    records: dict[int, RunRecord] = field(init=False, default_factory=dict)
     saving: float = field(init=False, default=0.0)
     """Seconds of writing checkpoints and records."""
     updates_before: list[int] = field(init=False, default_factory=list)
@@ -82,7 +78,7 @@ class Session:
     consistent: bool = field(init=False, default=True)
     """Whether lanes and records belong to the same step, so that they can be saved."""
 
-    def run(self) -> list[RunRecord]:
+    def run(self) -> None:
         """Make all runs, or continue them from their checkpoints. Ctrl-C saves them."""
         spec, options = self.specs[0], self.specs[0].options
         plans = [self._plan(spec) for spec in self.specs]
@@ -108,7 +104,6 @@ class Session:
             for recorder in self.recorders:
                 recorder.close()
             self.lanes.close()
-        return [self.records[number] for number in range(len(self.specs))]
 
     def _plan(self, spec: RunSpec) -> Plan:
         """Open the records of a run, and plan it from its beginning or its checkpoint."""
@@ -164,8 +159,6 @@ class Session:
     def _take_snapshots(self, reports: Sequence[Report]) -> None:
         """Take the snapshots that are due."""
         due = [report for report in reports if self.recorders[report.plan].due_snapshot(report)]
-        if not due:
-            return
         surveys = self.lanes.survey([self.lanes.running[report.plan] for report in due])
         for report, survey in zip(due, surveys, strict=True):
             row = {"episodes": np.array([report.num_episodes])}
@@ -188,10 +181,7 @@ class Session:
         recorder.checkpoint(pack(state), outcome)
         record = recorder.finish(outcome)
         self.saving += time.perf_counter() - begin
-        changes: dict[str, Any] = {"spec": spec, "learner": state.learner}
-        if not self.keep:
-            changes = {"episodes": {}, "tables": {}}
-        self.records[report.plan] = dataclasses.replace(record, **changes)
+        self.ended(dataclasses.replace(record, spec=spec, learner=state.learner))
         self.lanes.release(report.plan)
 
     def _save(self) -> None:
@@ -210,12 +200,12 @@ def _defer_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
-    pressed = []
+    pressed: list[bool] = []
 
     def hold(*_: object) -> None:
-        pressed.append(True)
-        if len(pressed) > 1:
+        if pressed:
             raise KeyboardInterrupt
+        pressed.append(True)
 
     signal.signal(signal.SIGINT, hold)
     try:
@@ -337,13 +327,14 @@ def train(
     todo = [spec for spec in specs if spec.seed not in done]
     num_lanes = min(lanes or MAX_LANES, len(specs))
     size = len(specs) if task.compiled else num_lanes  # simulators of a session start together
+
+    def keep(record: RunRecord) -> None:
+        done[record.config["seed"]] = record
+
     for first in range(0, len(todo), size):
         batch = todo[first : first + size]
         with _watch(task, batch, root, notice) as watch:
-            session = Session(
-                batch, root, num_lanes, progress, notice, mirrors=mirrors, watch=watch
-            )
-            done |= {spec.seed: run for spec, run in zip(batch, session.run(), strict=True)}
+            Session(batch, root, num_lanes, keep, progress, notice, mirrors, watch).run()
     return Training(runs=tuple(done[spec.seed] for spec in specs))
 
 
