@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from winkel.agents.base import Agent
-from winkel.envs.registry import make
+from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
 from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
@@ -25,7 +25,6 @@ from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split
 from winkel.runs.recorder import Recorder, Status, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
 from winkel.simulators import StepBatch
-from winkel.simulators.names import is_name
 from winkel.simulators.visits import watch_visits
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Plan, Report
@@ -360,7 +359,7 @@ def make_task(
     workers: int | None = None,
 ) -> Task:
     """Make the environment of an id or the simulator of a name."""
-    if ":" not in env or not is_name(env):
+    if not is_simulator(env):
         for name, value in (("num_envs", num_envs), ("workers", workers)):
             if value is not None:
                 raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
