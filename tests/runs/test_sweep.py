@@ -71,7 +71,7 @@ def test_runs_of_one_shape_share_a_program():
 
 def test_every_run_ends_once_and_is_found_again(whole):
     out, outcome = whole
-    assert outcome[:3] == (8, 0, 0)
+    assert list(outcome["runs"].values()) == [8, 0, 0]
     results = read_results(out)
     assert len(results.records) == 8
     assert not results.problems
@@ -116,7 +116,7 @@ def test_interrupted_anywhere_it_goes_on_to_the_same_records(whole, tmp_path):
             sweep(sea(), folder, progress=interrupt)
         unfinished = 8 - len(contents(folder))
         outcome = sweep(sea(), folder, resume=True)
-        assert outcome.finished == unfinished
+        assert outcome["runs"]["finished"] == unfinished
         assert contents(folder) == contents(out)
 
 
@@ -124,7 +124,7 @@ def test_a_failed_run_is_counted_and_stops_nothing(tmp_path):
     bad = sea(agents=("dqn",), fields=TINY | {"learning_rate": 1e38})
     said = []
     outcome = sweep(bad, tmp_path, notice=said.append)
-    assert outcome[:3] == (0, 4, 0)
+    assert list(outcome["runs"].values()) == [0, 4, 0]
     assert len(said) == 4
     with pytest.raises(InputError, match=r"no finished runs.*failed"):
         read_results(tmp_path)

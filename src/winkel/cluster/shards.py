@@ -26,7 +26,6 @@ from winkel.runs.spec import Options, RunSpec, fingerprint
 from winkel.runs.sweep import (
     Group,
     Item,
-    Outcome,
     Sweep,
     choose_lanes,
     group_runs,
@@ -181,7 +180,7 @@ def run_shard(
     progress: Callable[[list[Status]], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
     wait: float = 1.0,
-) -> Outcome:
+) -> dict[str, Any]:
     """Run what is left of a shard: skip ended runs, continue begun ones from their checkpoints.
 
     Args:
@@ -301,7 +300,7 @@ def _progress_path(out: Path, shard: Shard) -> Path:
     return out / SHARDS / f"{shard.id}.json"
 
 
-def _log(out: Path, shard: Shard, sweep: Sweep, outcome: Outcome, status: str) -> None:
+def _log(out: Path, shard: Shard, sweep: Sweep, outcome: dict[str, Any], status: str) -> None:
     """Append to the log of sweeps, one shard at a time."""
     envs, agents, seeds = (tuple(dict.fromkeys(names)) for names in zip(*shard.runs, strict=True))
     part = dataclasses.replace(sweep, envs=envs, agents=agents, seeds=seeds)

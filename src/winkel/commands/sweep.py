@@ -23,7 +23,6 @@ from winkel.runs.spec import Options, check_fields
 from winkel.runs.sweep import (
     MAX_LANES,
     Group,
-    Outcome,
     Sweep,
     bsuite_envs,
     choose_lanes,
@@ -281,21 +280,21 @@ def _show(display: Display, groups: list[Group], number: int, statuses: list[Sta
     display.show(title, share, running or statuses)
 
 
-def _print_costs(outcome: Outcome) -> None:
+def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("group")
     for title in COSTS.values():
         table.add_column(title, justify="right")
-    for group in outcome.groups:
+    for group in outcome["groups"]:
         table.add_row(group["group"], *(f"{group[name]:,.0f}" for name in COSTS))
     console.print(table)
-    say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome.updates.items()))
-    row = outcome.row()
-    say(f"compiled {row['programs']} programs in {row['compiling']:,.0f} s")
+    say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
+    say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
+    runs = outcome["runs"]
     say(
-        f"finished {outcome.finished}, failed {outcome.failed}, found finished "
-        f"{outcome.found}; {outcome.seconds:,.0f} s"
+        f"finished {runs['finished']}, failed {runs['failed']}, found finished {runs['before']}; "
+        f"{outcome['seconds']:,.0f} s"
     )
 
 

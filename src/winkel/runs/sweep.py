@@ -22,6 +22,7 @@ from winkel.runs.record import RunRecord, load_run
 from winkel.runs.recorder import Status, is_ended
 from winkel.runs.spec import Options, RunSpec, check_seeds, fields_of, make_spec
 from winkel.runs.train import Session, make_lanes, state_shapes
+from winkel.training.lanes import Lanes
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
@@ -79,55 +80,22 @@ class Group(NamedTuple):
     """Runs that share one compiled program.
 
     Attributes:
-        agent: name of their agent.
         runs: the runs to make, those with the most steps first.
         total: number of runs, those that have ended before included. It decides the number of
             lanes, on which rounding depends.
     """
 
-    agent: str
     runs: list[RunSpec]
     total: int
 
     @property
     def name(self) -> str:
         """The agent and its environments."""
-        tasks = {run.task.id: run.task for run in self.runs}
-        task: Any = next(iter(tasks.values()))
+        task: Any = self.runs[0].task
+        where = task.id if len({run.task.id for run in self.runs}) == 1 else task.family.name
         if task.packing is not None:
-            return f"{self.agent} in {task.packing.pack}"
-        return f"{self.agent} in {task.id if len(tasks) == 1 else task.family.name}"
-
-
-class Outcome(NamedTuple):
-    """How many runs ended how, in this call or before it, and what it took.
-
-    Attributes:
-        finished: number of runs that reached their end.
-        failed: number of runs whose loss was not finite.
-        found: number of runs that had ended before.
-        seconds: wall time.
-        updates: by experiment: 'catch' for 'catch/3'.
-        groups: what each group took, as JSON.
-    """
-
-    finished: int
-    failed: int
-    found: int
-    seconds: float
-    updates: dict[str, int]
-    groups: tuple[dict[str, Any], ...]
-
-    def row(self) -> dict[str, Any]:
-        """The outcome as JSON."""
-        return {
-            "runs": {"finished": self.finished, "failed": self.failed, "before": self.found},
-            "seconds": round(self.seconds, 1),
-            "programs": sum(group["programs"] for group in self.groups),
-            "compiling": round(sum(group["compiling"] for group in self.groups), 1),
-            "updates": self.updates,
-            "groups": list(self.groups),
-        }
+            where = task.packing.pack
+        return f"{self.runs[0].algorithm} in {where}"
 
 
 def bsuite_envs(experiments: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -161,7 +129,7 @@ def group_runs(
             tasks[env], agent, fields_of(agent, sweep.fields),
             seed=seed, episodes=sweep.episodes, until=sweep.until, options=options,
         )  # fmt: skip
-        groups.setdefault(_shape(spec), Group(agent, [], 0)).runs.append(spec)
+        groups.setdefault(_shape(spec), Group([], 0)).runs.append(spec)
     for group in groups.values():
         group.runs.sort(key=lambda run: -(run.max_steps or 0))
     return [group._replace(total=len(group.runs)) for group in groups.values()]
@@ -202,11 +170,13 @@ def run_sweep(
     lanes: int | None = None,
     progress: Callable[[int, list[Status]], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
-    log: Callable[[Outcome, str], None] = lambda *_: None,
-) -> Outcome:
+    log: Callable[[dict[str, Any], str], None] = lambda *_: None,
+) -> dict[str, Any]:
     """Run all groups, one after the other. A run that fails is counted and stops nothing.
 
-    `log` gets the outcome and 'ended', or the outcome so far and 'interrupted'.
+    Returns, as JSON, how many `runs` are finished, failed, or had ended before; what it took, by
+    group and in all; and the updates made, by experiment. `log` gets the same and 'ended', or what
+    there is so far and 'interrupted'.
     """
     ensure_folder(out)
     begin, ending = time.perf_counter(), "interrupted"
@@ -218,10 +188,9 @@ def run_sweep(
 
     try:
         for number, group in enumerate(groups):
-            count = choose_lanes(group, lanes, notice)
+            count, began = choose_lanes(group, lanes, notice), time.perf_counter()
             show = partial(progress, number)
             session = Session(group.runs, out, count, count_ended, show, notice)
-            began = time.perf_counter()
             if group.runs[0].options.compile_in_background and number + 1 < len(groups):
                 _compile_in_background(groups[number + 1], lanes)
             try:
@@ -233,21 +202,22 @@ def run_sweep(
                 costs.append({"group": group.name} | _cost(session, seconds, made.total()))
         ending = "ended"
     finally:
-        outcome = Outcome(
-            finished=counts["finished"],
-            failed=counts["failed"],
-            found=ended.total(),
-            seconds=time.perf_counter() - begin,
-            updates=dict(updates.most_common()),
-            groups=tuple(costs),
-        )
+        outcome = {
+            "runs": {name: counts[name] for name in ("finished", "failed")}
+            | {"before": ended.total()},
+            "seconds": round(time.perf_counter() - begin, 1),
+            "programs": sum(cost["programs"] for cost in costs),
+            "compiling": round(sum(cost["compiling"] for cost in costs), 1),
+            "updates": dict(updates.most_common()),
+            "groups": costs,
+        }
         if groups:
             log(outcome, ending)
     return outcome
 
 
 def _count_updates(session: Session) -> Counter[str]:
-    """Updates that a session has made, by experiment."""
+    """Updates that a session has made, by experiment: 'catch' for 'catch/3'."""
     made = Counter[str]()
     for recorder, before in zip(session.recorders, session.updates_before, strict=True):
         experiment = recorder.status.env.replace(":", "/").split("/")[0]
@@ -297,20 +267,17 @@ def choose_lanes(
 
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
     """Time one chunk of a group: updates a second, and seconds of its compilation."""
-    count = choose_lanes(group, lanes)
-    runs = group.runs[:count]
-    plans = [run.plan()._replace(horizon=Horizon(), stop=None) for run in runs]
-    machine = make_lanes(runs[0].agent, runs[0].task, plans, count, _plain(runs[0].options))
+    machine = _plain_lanes(group, lanes, horizon=Horizon(), stop=None)
     times = []
     for _ in range(2):
         begin = time.perf_counter()
         machine.advance()
         times.append(time.perf_counter() - begin)
-    rate = runs[0].options.chunk_steps * len(plans) / times[1]
-    return rate, max(times[0] - times[1], 0.0)
+    running = min(machine.num_lanes, len(group.runs))
+    return machine.chunk_steps * running / times[1], max(times[0] - times[1], 0.0)
 
 
-def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str) -> None:
+def write_log(out: Path, sweep: Sweep, outcome: Mapping[str, Any], status: str) -> None:
     """Append the call to the folder's log of sweeps, for the provenance of a report."""
     path = out / SWEEPS
     row = {
@@ -320,7 +287,7 @@ def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str) -> None:
         "episodes": sweep.episodes,
         "until": sweep.until,
         "packed": sweep.packed,
-        **outcome.row(),
+        **outcome,
         "status": status,
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
@@ -331,18 +298,17 @@ def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str) -> None:
 
 def _compile_in_background(group: Group, lanes: int | None) -> None:
     """Compile a group's programs while another group runs."""
-
-    def compile_group() -> None:
-        run, plans = group.runs[0], [run.plan() for run in group.runs]
-        options = _plain(run.options)
-        make_lanes(run.agent, run.task, plans, choose_lanes(group, lanes), options).prepare()
-
-    threading.Thread(target=compile_group, name="compiling", daemon=True).start()
+    threading.Thread(
+        target=lambda: _plain_lanes(group, lanes).prepare(), name="compiling", daemon=True
+    ).start()
 
 
-def _plain(options: Options) -> Options:
-    """Options of lanes that are neither compacted nor compiled in the background."""
-    return Options(chunk_steps=options.chunk_steps, devices=options.devices)
+def _plain_lanes(group: Group, lanes: int | None, **changes: Any) -> Lanes:
+    """Lanes for a group that are neither compacted nor compiled in the background."""
+    run, options = group.runs[0], group.runs[0].options
+    plans = [run.plan()._replace(**changes) for run in group.runs]
+    plain = Options(chunk_steps=options.chunk_steps, devices=options.devices)
+    return make_lanes(run.agent, run.task, plans, choose_lanes(group, lanes), plain)
 
 
 def _shape(spec: RunSpec) -> tuple[Any, ...]:
