@@ -56,6 +56,12 @@ TAGS = (
 """bsuite's seven capabilities, in the order of its radar chart."""
 
 _ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
+_SIMULATOR = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
+
+
+def is_simulator(name: str) -> bool:
+    """Return whether a name is that of a simulator; 'deep_sea:size=30' is not."""
+    return _SIMULATOR.match(name) is not None
 
 
 class TaskBatch(NamedTuple):
