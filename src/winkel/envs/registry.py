@@ -22,6 +22,12 @@ from winkel.envs.task import CompiledTask, Packing, Task, TaskBatch
 from winkel.errors import InputError
 
 _ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
+_SIMULATOR = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
+
+
+def is_simulator(name: str) -> bool:
+    """Return whether a name is that of a simulator; 'deep_sea:size=30' is not."""
+    return _SIMULATOR.match(name) is not None
 
 
 def make(task_id: str, mnist_dir: Path | None = None) -> CompiledTask:
