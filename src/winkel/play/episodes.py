@@ -111,7 +111,7 @@ def play(
             obs = env.reset()
     arrays = {name: np.asarray(cells) for name, cells in rows.items()}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
-    inputs = None if run.task.packing is None else run.task.packing.inputs
+    inputs = None if task.pack is None else task.inputs
     pictures = to_arrays(task.env.observation, kept, task.setting.get("size"), inputs)
     return arrays | {"shown": np.asarray(shown)} | pictures
 
@@ -122,8 +122,8 @@ def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, 
     assert run.spec is not None
     agent: Any = run.agent
     hyper = run.spec.hyper
-    if run.task.packing is not None and run.task.packing.actions is not None:
-        available = jnp.asarray(run.task.packing.actions)
+    if run.task.available is not None:
+        available = jnp.asarray(run.task.available)
         agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
     actor, time = agent.init_actor(key_actor), 0
 

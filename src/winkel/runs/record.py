@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from winkel.agents.base import Agent
-from winkel.envs.task import Task
+from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays, write_text
 from winkel.runs.checkpoint import load_checkpoint
@@ -100,11 +100,9 @@ class RunRecord:
         run may be the setting's own, or padded as the agent saw it.
         """
         assert self.spec is not None
-        spec, packing, array = self.agent.spec, self.task.packing, np.asarray(obs)
-        own_shape = packing is not None and array.size == packing.inputs
-        if own_shape and not isinstance(spec.observation, OneHot):
+        spec, num_actions, array = self.agent.spec, self.task.available, np.asarray(obs)
+        if self.task.pack and array.size == self.task.inputs and not spec.one_hot:
             array = np.pad(array.ravel(), (0, spec.inputs - array.size))
-        num_actions = None if packing is None else packing.actions
         found = _estimates(
             self.agent,
             self.learner,

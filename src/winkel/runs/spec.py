@@ -22,8 +22,8 @@ import numpy as np
 
 from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.base import Agent, Kind, Spec, check_number
+from winkel.envs.base import Task
 from winkel.envs.registry import remake
-from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.training.lanes import Plan
 from winkel.training.steps import UNLIMITED, Horizon
@@ -168,7 +168,6 @@ class RunSpec:
 
     def plan(self) -> Plan:
         """The inputs of the training loop, from the beginning of the run."""
-        packing = self.task.packing
         return Plan(
             params=self.task.params,
             hyper=self.hyper,
@@ -177,8 +176,8 @@ class RunSpec:
             copy=self.task.copy,
             fan_in=self.task.inputs,
             stop=None if self.until is None else self.end,
-            available=None if packing is None else packing.actions,
-            facts=None if packing is None else packing.facts,
+            available=self.task.available,
+            facts=None if self.task.pack is None else self.task.facts,
             most_steps=self.max_steps,
         )
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.envs.registry import make, make_packed, make_padded, parse
-from winkel.envs.task import Task
+from winkel.envs.base import Task
+from winkel.envs.registry import EXPERIMENTS, family_of, make, make_packed, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.runs.record import RunRecord, load_run
@@ -91,10 +90,11 @@ class Group(NamedTuple):
     @property
     def name(self) -> str:
         """The agent and its environments."""
-        task: Any = self.runs[0].task
-        where = task.id if len({run.task.id for run in self.runs}) == 1 else task.family.name
-        if task.packing is not None:
-            where = task.packing.pack
+        task = self.runs[0].task
+        if task.pack is not None:
+            return f"{self.runs[0].algorithm} in {task.pack}"
+        alone = len({run.task.id for run in self.runs}) == 1
+        where = task.id if alone else family_of(_experiment(task.id))
         return f"{self.runs[0].algorithm} in {where}"
 
 
@@ -220,9 +220,12 @@ def _count_updates(session: Session) -> Counter[str]:
     """Updates that a session has made, by experiment: 'catch' for 'catch/3'."""
     made = Counter[str]()
     for recorder, before in zip(session.recorders, session.updates_before, strict=True):
-        experiment = recorder.status.env.replace(":", "/").split("/")[0]
-        made[experiment] += recorder.status.updates - before
+        made[_experiment(recorder.status.env)] += recorder.status.updates - before
     return made
+
+
+def _experiment(env: str) -> str:
+    return env.replace(":", "/").split("/")[0]
 
 
 def _cost(session: Session, seconds: float, updates: int) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from winkel.agents.base import Agent
+from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
-from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from winkel.agents.base import Agent
-from winkel.envs.task import Task
+from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.presets import preset_fields
 from winkel.runs.spec import MAX_SEED, configure, field_name, make_horizon
