@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from winkel.agents import AGENTS, VARIANTS
-from winkel.agents.base import Agent, Kind, Spec, check_number
+from winkel.agents.base import Agent, Kind, Spec, check_names, check_number
 from winkel.envs.base import Task
 from winkel.envs.registry import remake
 from winkel.errors import InputError, require_integer
@@ -292,7 +292,8 @@ def _convert(field: str, value: Any, hint: Any) -> Any:
     """Convert to the annotated type; lists and single entries become tuples."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
-        return value  # the `Config` itself checks it
+        check_names(field, (value,), arguments)
+        return value
     if origin is tuple:
         entries = value if isinstance(value, tuple | list) else (value,)
         return tuple(_convert(f"each of {field}", entry, arguments[0]) for entry in entries)
