@@ -22,7 +22,7 @@ from optuna.distributions import (
 )
 
 from winkel.agents import AGENTS, VARIANTS
-from winkel.envs.task import Task
+from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import configure, field_name
 from winkel.runs.presets import preset_fields
