@@ -88,7 +88,7 @@ class Manifest:
 
     def shard(self, number: int) -> Shard:
         """Return a shard; raise if there is none with this number."""
-        if not 0 <= require_integer("the shard's number", number, at_least=0) < len(self.shards):
+        if not 0 <= number < len(self.shards):
             raise InputError(f"need a shard from 0 to {len(self.shards) - 1}, got {number}")
         return self.shards[number]
 

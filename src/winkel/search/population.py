@@ -142,7 +142,7 @@ class Population:
         default = LANES_ON_CPU if jax.default_backend() == "cpu" else LANES
         lanes = default if self.lanes is None else self.lanes
         self.max_lanes = require_integer("lanes", lanes, at_least=1)
-        require_integer("chunk_steps", self.chunk_steps, at_least=1)
+        self.options = Options(chunk_steps=self.chunk_steps)
         size = self.problem.size()
         if self.wanted > size:
             raise InputError(
@@ -220,9 +220,8 @@ class Population:
         if key in self.programs:
             numbers = [self.programs[key].add(plan) for plan in plans]
         else:
-            options = Options(chunk_steps=self.chunk_steps)
             count = self._count_lanes(agent)
-            self.programs[key] = make_lanes(agent, task, plans, count, options, self.notice)
+            self.programs[key] = make_lanes(agent, task, plans, count, self.options, self.notice)
             numbers = list(range(len(plans)))
         trial.lanes, trial.reports = self.programs[key], {number: [] for number in numbers}
 

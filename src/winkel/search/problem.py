@@ -128,27 +128,31 @@ class Problem:
         return math.prod(math.inf if values is None else len(values) for values in counts)
 
     def describe(self) -> dict[str, Any]:
-        """Return the problem as JSON."""
-        parameters = {n: json.loads(distribution_to_json(p)) for n, p in self.parameters.items()}
-        described = vars(self) | {
-            "parameters": parameters,
+        """Return as JSON all that makes two searches the same."""
+        described = {
+            "agent": self.agent,
+            "parameters": {
+                name: json.loads(distribution_to_json(part))
+                for name, part in self.parameters.items()
+            },
             "environments": [environment._asdict() for environment in self.environments],
+            "prune": self.prune,
+            "preset": self.preset,
+            "seeds": self.seeds,
+            "fields": self.fields,
         }
-        hidden = ("mnist_dir", "tasks")
-        kept = {name: value for name, value in described.items() if name not in hidden}
-        return json.loads(json.dumps(kept))
+        return json.loads(json.dumps(described))
 
     @classmethod
     def from_description(cls, described: Mapping[str, Any]) -> "Problem":
-        """Invert `describe`."""
-        parameters = described["parameters"].items()
-        changed = {
-            "parameters": {
-                name: json_to_distribution(json.dumps(part)) for name, part in parameters
-            },
-            "environments": [SearchEnvironment(**entry) for entry in described["environments"]],
-        }
-        return cls(**{**described, **changed})
+        """Invert `describe`; ignore other entries."""
+        parameters, environments = described["parameters"], described["environments"]
+        return cls(
+            agent=described["agent"],
+            parameters={n: json_to_distribution(json.dumps(p)) for n, p in parameters.items()},
+            environments=[SearchEnvironment(**entry) for entry in environments],
+            **{name: described[name] for name in ("prune", "preset", "seeds", "fields")},
+        )
 
 
 def to_fields(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,8 +176,6 @@ def list_values(part: BaseDistribution) -> list[Any] | None:
 
 def visited(episodes: Episodes) -> float:
     """Σ 1[visited(s, a)]: state-actions visited; needs countable observations."""
-    if "visited" not in episodes:
-        raise InputError("need countable observations (such as deep_sea's) to score by visited")
     return float(episodes["visited"][-1])
 
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from optuna.exceptions import DuplicatedStudyError, StorageInternalError, Update
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from winkel.errors import InputError
 from winkel.files import ensure_folder, write_text
@@ -34,8 +35,8 @@ HEARTBEAT_SECONDS, GRACE_SECONDS = 15, 60
 DATABASE, POINTER = "study.db", "study.json"
 DESCRIPTION = "winkel"
 """Attribute of a study: what it searches for, and the version of winkel."""
-ATTEMPTS = 5
-"""Attempts to create tables that another process creates at the same time."""
+RETRY_SECONDS = 2.0
+"""Time before a storage is opened again: another process may just be creating its tables."""
 MIN_TRIALS = 4
 """Complete trials that an importance needs."""
 
@@ -234,32 +235,28 @@ def open_study(folder: Path, url: str | None, name: str, problem: Problem, resum
     """
     ensure_folder(folder)
     url = url or f"sqlite:///{(folder / DATABASE).resolve()}"
-    wanted = {"version": __version__, **problem.describe()}
+    shown, wanted = hide_password(url), {"version": __version__, **problem.describe()}
     with storage_errors(url):
         storage = _open_storage(url)
         try:
             study = optuna.create_study(
-                storage=storage,
-                study_name=name,
-                direction="maximize",
-                load_if_exists=resume,
+                storage=storage, study_name=name, direction="maximize", load_if_exists=resume
             )
         except DuplicatedStudyError as error:
             raise InputError(
-                f"study {name} exists in {hide_password(url)}; continue or join it with --resume, "
+                f"study {name} exists in {shown}; continue or join it with --resume, "
                 "or choose another --out or --name"
             ) from error
         if DESCRIPTION not in study.user_attrs:
             study.set_user_attr(DESCRIPTION, wanted)
         found = study.user_attrs[DESCRIPTION]
-        if found != wanted:
-            key, theirs, ours = first_difference(wanted, found)
-            raise InputError(
-                f"study {name} in {hide_password(url)} is another search: {key} is {theirs!r:.60} "
-                f"there and {ours!r:.60} here; choose another --out or --name"
-            )
-    pointer = {"storage": hide_password(url), "study": name}
-    write_text(folder / POINTER, json.dumps(pointer, indent=2))
+    if found != wanted:
+        key, theirs, ours = first_difference(wanted, found)
+        raise InputError(
+            f"study {name} in {shown} is another search: {key} is {theirs!r:.60} there and "
+            f"{ours!r:.60} here; choose another --out or --name"
+        )
+    write_text(folder / POINTER, json.dumps({"storage": shown, "study": name}, indent=2))
     return Study(url, study, storage, problem)
 
 
@@ -278,15 +275,16 @@ def load_study(folder: Path, url: str | None = None) -> Study:
     if url is None and ":***@" in saved:
         raise InputError(f"need --storage with the password, which is not in {path}, for {saved}")
     url = url or saved
+    shown = hide_password(url)
     with storage_errors(url):
         storage = _open_storage(url)
         try:
             study = optuna.load_study(study_name=name, storage=storage)
         except KeyError as error:
-            raise InputError(f"no study {name} in {hide_password(url)}") from error
-        if DESCRIPTION not in study.user_attrs:
-            raise InputError(f"study {name} in {hide_password(url)} is not of winkel search")
-        described = {k: v for k, v in study.user_attrs[DESCRIPTION].items() if k != "version"}
+            raise InputError(f"no study {name} in {shown}") from error
+        described = study.user_attrs.get(DESCRIPTION)
+    if described is None:
+        raise InputError(f"study {name} in {shown} is not of winkel search")
     return Study(url, study, storage, Problem.from_description(described))
 
 
@@ -299,7 +297,7 @@ def storage_errors(url: str) -> Iterator[None]:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"need a driver for the storage {hide_password(url)}: {reason}") from error
     except (SQLAlchemyError, StorageInternalError) as error:
-        cause = _database_error(error)
+        cause = error.__cause__ or error  # the database's own error behind Optuna's
         reason = str(getattr(cause, "orig", None) or cause).strip().splitlines()[0]
         raise InputError(f"cannot reach the storage {hide_password(url)}: {reason}") from error
 
@@ -319,29 +317,17 @@ def _open_storage(url: str) -> RDBStorage:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed to be used with")
-    hide_password(url)  # raises if it is no URL
     sqlite = url.startswith("sqlite")
-    attempt = 0
-    while True:
-        try:
-            return RDBStorage(
-                url,
-                engine_kwargs={"connect_args": {"timeout": 60}}
-                if sqlite
-                else {"pool_pre_ping": True},
-                heartbeat_interval=HEARTBEAT_SECONDS,
-                grace_period=GRACE_SECONDS,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
-            )
-        except (SQLAlchemyError, StorageInternalError) as error:
-            cause = _database_error(error)
-            exists = isinstance(cause, IntegrityError) or "exists" in str(cause)
-            attempt += 1
-            if not exists or attempt == ATTEMPTS:
-                raise
-            time.sleep(0.2 * attempt)  # another process creates the tables
-
-
-def _database_error(error: Exception) -> BaseException:
-    """Return the error of the database behind Optuna's."""
-    return error.__cause__ or error if isinstance(error, StorageInternalError) else error
+    make = partial(
+        RDBStorage,
+        url,
+        engine_kwargs={"connect_args": {"timeout": 60}} if sqlite else {"pool_pre_ping": True},
+        heartbeat_interval=HEARTBEAT_SECONDS,
+        grace_period=GRACE_SECONDS,
+        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+    )
+    try:
+        return make()
+    except (SQLAlchemyError, StorageInternalError):
+        time.sleep(RETRY_SECONDS)
+        return make()

@@ -9,7 +9,6 @@ import optuna
 from jaxtyping import Float
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from winkel.errors import InputError
 from winkel.search.problem import MILESTONES, Problem, list_values
 
 REASON, DISCARDED = "reason", "discarded"
@@ -34,8 +33,6 @@ def calibrate(scores: Float[np.ndarray, " trials"]) -> Float[np.ndarray, " trial
     scores = np.asarray(scores, float)
     if not len(scores):
         return scores
-    if not np.isfinite(scores).all():
-        raise InputError(f"need finite scores to calibrate, got {scores[~np.isfinite(scores)][0]}")
     best, mean = float(np.max(scores)), float(np.mean(scores))
     if np.all(scores == best) or not best > mean:  # the mean of equal numbers may be rounded
         return np.full(len(scores), 0.5)
