@@ -20,7 +20,6 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
-import jaxtyping  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
 
 # Before anything imports winkel.
@@ -30,6 +29,8 @@ import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+
+from helpers import unchecked  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("winkel", deadline=None, derandomize=True)
@@ -79,10 +80,9 @@ def rng():
 
 @pytest.fixture
 def without_shape_checks():
-    """As users run it: jaxtyping's checks, which would speak before our own errors, are off."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    """Jaxtyping's checks would speak before our own errors."""
+    with unchecked():
+        yield
 
 
 @pytest.fixture
