@@ -18,7 +18,7 @@ PROGRAMS = None
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     PROGRAMS = tempfile.mkdtemp(prefix="winkel-programs-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 from jaxtyping import install_import_hook  # noqa: E402
 
