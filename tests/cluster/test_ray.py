@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from cluster.shards import SMALL, records
-from process_helpers import PATIENCE, kept_programs, start, wait_for
+from process_helpers import PATIENCE, start, wait_for
 from terminal_helpers import refused
 from winkel import cli
 from winkel.cluster.ray import NotSharedError, connect, run_on_ray
@@ -27,10 +27,9 @@ SWEEP = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _environment(tmp_path_factory):
-    """Of Ray's processes too: they read compiled programs, and step back for nobody."""
+def _environment():
+    """Of Ray's processes too, which step back for nobody."""
     settings = {
-        **kept_programs(tmp_path_factory.mktemp("programs")),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # or on a busy machine they get next to no time
     }

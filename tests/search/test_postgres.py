@@ -12,7 +12,7 @@ import pytest
 from optuna.trial import TrialState
 
 from process_helpers import finish, wait_for
-from search.processes import TRIALS, environment, start_search
+from search.processes import TRIALS, start_search
 from winkel.search.study import load_study
 from winkel.search.trials import DISCARDED, is_counted
 
@@ -67,9 +67,9 @@ def url():
 
 @pytest.mark.long
 def test_two_processes_share_a_study_and_no_trial_is_run_twice(url, tmp_path):
-    env, gate = environment(tmp_path / "programs"), tmp_path / "gate"
+    gate = tmp_path / "gate"
     outs = [tmp_path / "one", tmp_path / "two"]
-    both = [start_search(env, out, gate, "--storage", url, "--name", "shared") for out in outs]
+    both = [start_search(out, gate, "--storage", url, "--name", "shared") for out in outs]
     wait_for(lambda: len(list(tmp_path.glob("gate-*"))) == 2, *both)
     gate.touch()
     shares = [
