@@ -239,9 +239,7 @@ def to_arrays(
     """
     stacked = np.stack(kept)
     if isinstance(observation, Image):
-        if (
-            stacked.ndim == 4 and stacked.shape[-1] != 3
-        ):  # channels that are not colours
+        if stacked.ndim == 4 and stacked.shape[-1] != 3:  # channels that are not colours
             stacked = np.round(stacked.mean(axis=-1)).astype(np.uint8)
         return {"pictures": stacked}
     if isinstance(observation, OneHot):
