@@ -13,7 +13,6 @@ from markupsafe import Markup
 
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES
-from winkel.figures.common import text
 from winkel.figures.style import agent_style
 from winkel.files import ensure_folder, write_text
 from winkel.report import tables
@@ -85,7 +84,7 @@ def _draw_figures(results: Results) -> tuple[list[dict[str, Any]], dict[str, str
             absent[figure.TITLE] = str(error).strip(" ,")
             continue
         notes = arrays["notes"].tolist()
-        arrays["notes"] = text([])  # the page lists them
+        arrays["notes"] = arrays["notes"][:0]  # the page lists them
         svg = svg_of(partial(figure.draw, arrays), name, figure.TITLE)
         shown.append({"name": name, "title": figure.TITLE, "svg": svg, "notes": notes})
     return shown, absent
