@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -189,7 +189,7 @@ def _write(value: Any) -> str:
 
 
 def provenance(results: Results) -> dict[str, str]:
-    """Versions, hardware, sweeps, and the hash of all settings."""
+    """Versions, hardware, failed runs, and the hash of all settings."""
     records = results.records
     failed = sum(": failed, " in line for line in results.problems)
     hardware = {
@@ -208,45 +208,19 @@ def provenance(results: Results) -> dict[str, str]:
             f"{name or 'unknown'} ({n:,} runs)" for name, n in sorted(versions.items())
         ),
         "hardware": "; ".join(sorted(hardware)) or "not recorded",
-        "sweeps": "; ".join(map(_describe_sweep, results.sweeps)) or "none recorded",
-        "runs read": f"{len(records):,}",
         "runs that failed": f"{failed:,}, listed under problems; their episodes are in no table",
         "hash of all settings": fingerprint(fingerprints),
     }
 
 
-def _describe_sweep(call: Mapping[str, Any]) -> str:
-    runs = call.get("runs", {})
-    return (
-        f"{runs.get('finished', 0):,} runs of {', '.join(call.get('agents', ()))} in "
-        f"{call.get('seconds', 0):,.0f} s on {call.get('device', 'an unknown device')}"
-    )
-
-
-def record_rows(records: Sequence[RunRecord], out: Path) -> list[Table]:
-    """Links to all records, relative to the report's folder, so that both can move together."""
-
-    def link(path: Path) -> str:
-        return quote(os.path.relpath(path.resolve(), out.resolve()).replace(os.sep, "/"))
-
+def group_records(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
+    """Group records by environment and agent."""
     groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for record in records:
         groups[record.config["env"], agent_of(record)].append(record)
-    return [
-        {
-            "env": env,
-            "agent": agent,
-            "folder": link(runs[0].folder.parent),
-            "runs": len(runs),
-            "links": [
-                {
-                    "seed": r.config["seed"],
-                    "episodes": link(r.folder / "episodes.npz"),
-                    "config": link(r.folder / "config.json"),
-                    "hash": str(r.config.get("fingerprint", "config"))[:6],
-                }
-                for r in (runs if len(records) <= MOST_LINKED else ())
-            ],
-        }
-        for (env, agent), runs in groups.items()
-    ]
+    return groups
+
+
+def link(path: Path, out: Path) -> str:
+    """Write a link relative to the report's folder, so that runs and report can move together."""
+    return quote(os.path.relpath(path.resolve(), out.resolve()).replace(os.sep, "/"))
