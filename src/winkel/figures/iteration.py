@@ -1,7 +1,5 @@
 """Value iteration converges; the bonus shows errors that the one-step error does not."""
 
-from functools import partial
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -103,7 +101,8 @@ def _partial_estimate(
     estimate, change = guess, np.inf
     while change > 1e-9:
         backup = operators.project_mixture(ensemble, operators.bellman(mdp, policy, estimate))
-        following = Atoms(*map(partial(np.where, visited[..., None]), backup, guess))
+        pairs = zip(backup, guess, strict=True)
+        following = Atoms(*(np.where(visited[..., None], new, old) for new, old in pairs))
         change = operators.distances(estimate, following).max()
         estimate = following
     return estimate

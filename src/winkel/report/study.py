@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from optuna.trial import FrozenTrial
 
 from winkel.figures import style
 from winkel.files import ensure_folder, write_text
 from winkel.report.page import PAGE, render, svg_of
 from winkel.search.space import MILESTONES, Parameter, labels
-from winkel.search.summary import Summary, name_step
+from winkel.search.summary import CompleteTrial, Summary, name_step
 from winkel.search.trials import step_of
 
 _COLUMNS = 3
@@ -92,21 +94,23 @@ def _draw_slices(summary: Summary) -> Figure:
 
 def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: Parameter) -> None:
     """Draw final scores by the values of one parameter, with the median at each of few values."""
-    at = [trial.params[name] for trial in summary.complete]
-    pruned = [trial.params[name] for trial in summary.pruned]
+    values = labels(parameter) if isinstance(parameter, list) else []
+
+    def places(trials: Sequence[CompleteTrial | FrozenTrial]) -> np.ndarray:
+        found = [trial.params[name] for trial in trials]
+        return np.array([values.index(value) for value in found] if values else found, float)
+
+    at, pruned = places(summary.complete), places(summary.pruned)
     scores = np.array([trial.total for trial in summary.complete])
-    if isinstance(parameter, list):
-        values = labels(parameter)
-        for tick, value in enumerate(values):
-            if value in at:
-                median = float(np.median(scores[[other == value for other in at]]))
-                axes.hlines(median, tick - 0.28, tick + 0.28, color=style.INK, lw=0.9, zorder=4)
-        at, pruned = (_spread(np.array([values.index(v) for v in part])) for part in (at, pruned))
-        axes.set_xticks(
-            range(len(values)), [f"{v:g}" if isinstance(v, float) else str(v) for v in values]
-        )
+    if values:
+        for tick in np.unique(at):
+            median = float(np.median(scores[at == tick]))
+            axes.hlines(median, tick - 0.28, tick + 0.28, color=style.INK, lw=0.9, zorder=4)
+        at, pruned = _spread(at), _spread(pruned)
+        ticks = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        axes.set_xticks(range(len(values)), ticks)
         axes.set_xlim(-0.5, len(values) - 0.5)
-    elif parameter["log"]:
+    elif isinstance(parameter, dict) and parameter["log"]:
         axes.set_xscale("log")
     top = float(scores.max())
     below = -0.09 * top
@@ -120,7 +124,7 @@ def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: Parameter) -
 
 def _spread(places: np.ndarray) -> np.ndarray:
     """Move dots at the same place apart."""
-    spread = places.astype(float)
+    spread = places.copy()
     for place in np.unique(places):
         here = np.flatnonzero(places == place)
         if len(here) > 1:
