@@ -10,13 +10,14 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import FrozenTrial
 
 from winkel.figures import style
 from winkel.files import ensure_folder, write_text
 from winkel.report.page import PAGE, render, svg_of
-from winkel.search.space import MILESTONES, Parameter, labels
-from winkel.search.summary import CompleteTrial, Summary, name_step
+from winkel.search.problem import MILESTONES, SearchEnvironment
+from winkel.search.study import Summary, hide_password
 from winkel.search.trials import step_of
 
 _COLUMNS = 3
@@ -33,44 +34,54 @@ def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
     """
     ensure_folder(folder)
     page = folder / PAGE
+    environments = summary.study.problem.environments
     text = render(
         "study.html",
         summary=summary,
+        problem=summary.study.problem,
         figures=_draw_figures(summary),
-        median=np.median([trial.total for trial in summary.complete] or [np.nan]),
         pruned=[
-            (trial, name_step(summary.space, step), trial.intermediate_values[step])
+            (trial, name_step(environments, step), trial.intermediate_values[step])
             for trial in summary.pruned
             for step in [max(trial.intermediate_values)]
         ],
+        median=np.median(summary.totals) if summary.complete else np.nan,
+        url=hide_password(summary.study.url),
         apply=f"winkel search apply {shlex.quote(str(study))}",
     )
     write_text(page, text)
     return page
 
 
+def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
+    """Name Optuna's step, such as 'deep_sea/20 at 2T/5'."""
+    environment, milestone = (step - 1) // MILESTONES, (step - 1) % MILESTONES + 1
+    at = "T" if milestone == MILESTONES else f"{'' if milestone == 1 else milestone}T/{MILESTONES}"
+    return f"{environments[environment].id} at {at}"
+
+
 def _draw_figures(summary: Summary) -> dict[str, Markup]:
     """Draw the figures for which there are enough trials."""
-    figures = (
-        ("importance", "Importance of the parameters", summary.importance, _draw_importance),
-        ("slices", "Final score by parameter", summary.complete, _draw_slices),
-        ("milestones", "Scores at milestones", summary.scores, _draw_milestones),
-    )
-    return {
-        name: svg_of(partial(draw, summary), name, title)
-        for name, title, enough, draw in figures
-        if enough
-    }
+    importance = summary.importance()
+    figures = {}
+    if importance:
+        draw = partial(_draw_importance, importance)
+        figures["importance"] = svg_of(draw, "importance", "Importance of the parameters")
+    if summary.complete:
+        draw = partial(_draw_slices, summary)
+        figures["slices"] = svg_of(draw, "slices", "Final score by parameter")
+    if summary.complete or summary.pruned:
+        draw = partial(_draw_milestones, summary)
+        figures["milestones"] = svg_of(draw, "milestones", "Scores at milestones")
+    return figures
 
 
-def _draw_importance(summary: Summary) -> Figure:
+def _draw_importance(importance: dict[str, float]) -> Figure:
     """Draw a bar for each parameter, the longest on top."""
-    names = sorted(summary.importance, key=summary.importance.__getitem__)
-    figure = style.new_figure(height=0.45 + 0.2 * len(names))
+    shares = dict(sorted(importance.items(), key=lambda item: item[1]))
+    figure = style.new_figure(height=0.45 + 0.2 * len(shares))
     axes = figure.subplots()
-    axes.barh(
-        names, [summary.importance[name] for name in names], color=style.QUANTILE, height=0.62
-    )
+    axes.barh(list(shares), list(shares.values()), color=style.QUANTILE, height=0.62)
     axes.set_xlabel("importance for the final score (PED-ANOVA)")
     axes.set_xlim(0, 1)
     return figure
@@ -78,7 +89,7 @@ def _draw_importance(summary: Summary) -> Figure:
 
 def _draw_slices(summary: Summary) -> Figure:
     """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones."""
-    parameters = summary.space.parameters
+    parameters = summary.study.problem.parameters
     columns = min(_COLUMNS, len(parameters))
     rows = math.ceil(len(parameters) / columns)
     figure = style.new_figure(height=1.5 * rows + 0.15)
@@ -92,16 +103,15 @@ def _draw_slices(summary: Summary) -> Figure:
     return figure
 
 
-def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: Parameter) -> None:
+def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: BaseDistribution) -> None:
     """Draw final scores by the values of one parameter, with the median at each of few values."""
-    values = labels(parameter) if isinstance(parameter, list) else []
+    values = parameter.choices if isinstance(parameter, CategoricalDistribution) else ()
 
-    def places(trials: Sequence[CompleteTrial | FrozenTrial]) -> np.ndarray:
+    def places(trials: Sequence[FrozenTrial]) -> np.ndarray:
         found = [trial.params[name] for trial in trials]
-        return np.array([values.index(value) for value in found] if values else found, float)
+        return np.array([values.index(value) if values else value for value in found], float)
 
-    at, pruned = places(summary.complete), places(summary.pruned)
-    scores = np.array([trial.total for trial in summary.complete])
+    at, pruned, scores = places(summary.complete), places(summary.pruned), summary.totals
     if values:
         for tick in np.unique(at):
             median = float(np.median(scores[at == tick]))
@@ -110,7 +120,7 @@ def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: Parameter) -
         ticks = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
         axes.set_xticks(range(len(values)), ticks)
         axes.set_xlim(-0.5, len(values) - 0.5)
-    elif isinstance(parameter, dict) and parameter["log"]:
+    elif getattr(parameter, "log", False):
         axes.set_xscale("log")
     top = float(scores.max())
     below = -0.09 * top
@@ -134,18 +144,19 @@ def _spread(places: np.ndarray) -> np.ndarray:
 
 def _draw_milestones(summary: Summary) -> Figure:
     """Draw a panel for each environment with a line for each trial, which ends where it ended."""
-    environments = summary.space.environments
-    complete = [trial.number for trial in summary.complete]
+    environments = summary.study.problem.environments
     figure = style.new_figure(height=1.75)
     panels = figure.subplots(1, len(environments), squeeze=False)[0]
     milestones = range(1, MILESTONES + 1)
+    trials = sorted([*summary.complete, *summary.pruned], key=lambda trial: trial.number)
     for index, (axes, environment) in enumerate(zip(panels, environments, strict=True)):
-        for number, scores in sorted(summary.scores.items()):
+        for trial in trials:
             colour, width, height = style.FAINT, 0.7, 2
-            if number in complete:
+            if trial in summary.complete:
                 colour, height = style.MIXTURE, 3
-            if number in complete[:1]:  # the best
+            if trial in summary.complete[:1]:  # the best
                 colour, width, height = style.CATEGORICAL, 1.8, 5
+            scores = trial.intermediate_values
             line = np.array([scores.get(step_of(index, at), np.nan) for at in milestones])
             line[~np.isfinite(line)] = np.nan
             axes.plot(
