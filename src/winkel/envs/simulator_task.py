@@ -4,7 +4,7 @@ Making one starts the simulator once, to learn its shapes and the rewards of a r
 rewards and γ give the range of returns if the user sets none.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,7 +13,6 @@ import numpy as np
 from winkel.envs.task import EnvShape, Task
 from winkel.errors import InputError
 from winkel.simulators import names
-from winkel.simulators.base import Layout
 from winkel.simulators.pool import Pool
 from winkel.types import Dense, Image, Observation
 
@@ -60,13 +59,11 @@ class SimulatorTask(Task):
     Attributes:
         maker: makes one.
         workers: processes for all environments; None: by the number of CPUs.
-        timeout: seconds that a step may take.
         rewards: rewards of a random policy, or None if they were not measured.
     """
 
     maker: Any
     workers: int | None = None
-    timeout: float = 60.0
     rewards: Rewards | None = None
 
     compiled: ClassVar[bool] = False
@@ -75,14 +72,6 @@ class SimulatorTask(Task):
     def action_names(self) -> tuple[str, ...]:
         """Names of all actions if the maker has them, else none."""
         return tuple(getattr(self.maker, "action_names", ()))
-
-    @property
-    def layout(self) -> Layout:
-        """Shape and type of what one environment emits: of one frame if it emits images."""
-        observation = self.env.observation
-        if isinstance(observation, Image):
-            return Layout(observation.frame, "uint8", observation.stack)
-        return Layout(observation.shape, "float32")
 
     @property
     def range_origin(self) -> str | None:
@@ -103,16 +92,17 @@ class SimulatorTask(Task):
 
     def pool(self, seeds: list[int], notice: Callable[[str], None]) -> Pool:
         """Start an environment for each seed."""
-        return Pool(self.maker, seeds, self.workers, timeout=self.timeout, notice=notice)
+        return Pool(self.maker, seeds, self.workers, notice=notice)
 
     def describe(self) -> dict[str, Any]:
         """Return the entries of a run's config from which `registry.remake` makes it again."""
-        shape, dtype, stack = self.layout
+        form = self.env.observation
+        image = isinstance(form, Image)
         host = {
             "num_envs": self.num_envs,
-            "shape": list(shape),
-            "dtype": dtype,
-            "stack": stack,
+            "shape": list(form.frame if image else form.shape),
+            "dtype": "uint8" if image else "float32",
+            "stack": form.stack if image else 1,
             "actions": self.env.num_actions,
             "facts": list(self.facts),
             "probes": list(self.probes),
@@ -121,25 +111,19 @@ class SimulatorTask(Task):
 
 
 def make_simulator_task(
-    name: str,
-    *,
-    num_envs: int = 1,
-    workers: int | None = None,
-    timeout: float = 60.0,
-    measure_rewards: bool = True,
+    name: str, *, num_envs: int = 1, workers: int | None = None, measure_rewards: bool = True
 ) -> SimulatorTask:
     """Start the simulator of a name once to learn its shapes, and measure its rewards."""
-    named = names.parse(name)
-    with Pool(named.maker, [0], num_workers=1, timeout=timeout) as pool:
+    task_id, maker = names.parse(name)
+    with Pool(maker, [0], num_workers=1) as pool:
         return SimulatorTask(
-            id=named.id,
-            env=EnvShape(make_observation(pool.layout), pool.num_actions),
-            maker=named.maker,
+            id=task_id,
+            env=EnvShape(_make_observation(*pool.layout), pool.num_actions),
+            maker=maker,
             facts=pool.facts,
             probes=pool.probes,
             num_envs=num_envs,
             workers=workers,
-            timeout=timeout,
             rewards=_measure_rewards(pool) if measure_rewards else None,
         )
 
@@ -147,22 +131,20 @@ def make_simulator_task(
 def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
     """Make the task of a run again from the run's config, without starting the simulator."""
     host = config["host"]
-    layout = Layout(tuple(host["shape"]), host["dtype"], host["stack"])
+    observation = _make_observation(host["shape"], host["dtype"], host["stack"])
     return SimulatorTask(
         id=config["env"],
-        env=EnvShape(make_observation(layout), host["actions"]),
-        maker=names.parse(config["env"]).maker,
+        env=EnvShape(observation, host["actions"]),
+        maker=names.parse(config["env"])[1],
         facts=tuple(host["facts"]),
         probes=tuple(host["probes"]),
         num_envs=host["num_envs"],
     )
 
 
-def make_observation(layout: Layout) -> Observation:
-    """Return the form of an agent's observations of a simulator."""
-    if layout.dtype == "uint8":
-        return Image(frame=tuple(layout.shape), stack=layout.stack)
-    return Dense(tuple(layout.shape))
+def _make_observation(shape: Iterable[int], dtype: str, stack: int) -> Observation:
+    """Return the form of an agent's observations of a simulator with this `Layout`."""
+    return Image(tuple(shape), stack) if dtype == "uint8" else Dense(tuple(shape))
 
 
 def _measure_rewards(pool: Pool) -> Rewards:
