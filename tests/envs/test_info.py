@@ -15,8 +15,7 @@ from bsuite.experiments.cartpole_swingup.cartpole_swingup import CartpoleSwingup
 from bsuite.utils import datasets, wrappers
 
 from winkel.analysis.scores import log_of
-from winkel.envs.bsuite.families import FAMILIES, bsuite_info, family_of
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS, FAMILIES, bsuite_info, family_of
 from winkel.errors import InputError
 
 
@@ -157,7 +156,7 @@ def test_logs_equal_those_of_bsuites_own_environment(experiment):
 
 def test_there_are_facts_for_every_family():
     families = {experiment.family for experiment in EXPERIMENTS.values()}
-    assert set(FAMILIES) == families == set(REPLAYS)
+    assert families == set(REPLAYS)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

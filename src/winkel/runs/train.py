@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import make_simulator_task
-from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import load_checkpoint, unpack

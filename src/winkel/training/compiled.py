@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from winkel.agents.base import Agent, Spec
-from winkel.exploration import mask_unavailable
 from winkel.training import steps
 from winkel.training.mesh import (
     choose_lanes,
@@ -272,7 +271,7 @@ def _evaluate(
     def step(loop: Loop) -> Loop:
         env_state, obs, number, episode, returns = loop
         value = agent.estimates(run.learner, obs, job.hyper).value
-        action = jnp.argmax(mask_unavailable(value, job.available))
+        action = jnp.argmax(agent.spec.mask_unavailable(value))
         key_step = jax.random.fold_in(key, number + 1)
         env_state, result = env.step(key_step, env_state, action, job.params)
         at = jnp.minimum(episode, num_episodes - 1)

@@ -25,7 +25,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from winkel.agents.base import Agent, FreezesBonus
+from winkel.agents.base import Agent
 from winkel.training.mesh import gather_lanes, shard_lanes
 from winkel.training.programs import Programs
 from winkel.training.records import Plan, progress
@@ -97,7 +97,7 @@ class LaneMover:
             return rows
         runs, frozen = [*row.running], self._frozen_runs(row, plans)
         if len(rows) == 1 and self._frozen_runs(row, plans, within=SOON) == runs:
-            agent = _with_frozen_bonus(self.agent)
+            agent = self.agent.with_frozen_bonus()
             if self._is_ready(agent, row.num_lanes, row) and frozen == runs:
                 row.agent = agent
             return rows
@@ -118,7 +118,7 @@ class LaneMover:
         wanted = round_up(there + len(frozen), unit)
         most = wanted * 8 // 7  # with more, an eighth would be idle
         sizes = range(min(there + unit, wanted), most + 1)
-        agent = _with_frozen_bonus(self.agent)
+        agent = self.agent.with_frozen_bonus()
         size = self._ready_size(agent, wanted, sizes, row)
         moved = frozen[: (size or 0) - there]
         joined = self._gather(agent, [*others, (row, moved)], size)
@@ -136,15 +136,13 @@ class LaneMover:
             return row
         agent = row.agent
         if self.freeze_bonus and self._frozen_runs(row, plans) == runs:
-            agent = _with_frozen_bonus(agent)
+            agent = agent.with_frozen_bonus()
         size = self._ready_size(agent, wanted, range(len(runs), row.num_lanes), row)
         return self._gather(agent, [(row, runs)], size) or row
 
     def _frozen_runs(self, row: Row, plans: Sequence[Plan], within: float = 0.0) -> list[int]:
         """Runs whose bonus is frozen, or will be within a share of their length."""
         agent, done = self.agent, row.clock.progress
-        if not isinstance(agent, FreezesBonus):
-            return []
         return [
             plan
             for plan, lane in row.running.items()
@@ -221,7 +219,3 @@ def _steps_left(row: Row, runs: list[int], plans: Sequence[Plan]) -> float:
         most, done = plans[plan].most_steps, progress(plans[plan].end, row.clock, row.running[plan])
         left.append(np.inf if most is None else most * (1.0 - done))
     return max(left)
-
-
-def _with_frozen_bonus(agent: Agent) -> Agent:
-    return agent.with_frozen_bonus() if isinstance(agent, FreezesBonus) else agent

@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Outcome, outcome, time_table
-from winkel.envs.bsuite.family import PERTURBATION, Episodes, Family, best, count, reward_each_step
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import best, count, perturbed, reward_each_step
 from winkel.types import AnyArray, Dense
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
 _ELAPSED = np.concatenate([[0.0], np.cumsum(np.full(1_100, TIMESCALE))])
 # Sums of 0.01 in float64 first exceed 10 after 1,001 steps; in float32 after 1,000.
 NUM_STEPS = int(np.argmax(_ELAPSED > MAX_TIME))
-TIME = time_table(_ELAPSED[: NUM_STEPS + 1] / MAX_TIME)
+TIME = (_ELAPSED[: NUM_STEPS + 1] / MAX_TIME).astype(np.float32)
 MASS_CART, MASS_POLE, LENGTH, FORCE, GRAVITY = 1.0, 0.1, 0.5, 10.0, 9.8
 INIT_RANGE = 0.05
 FULL_TURN = 2 * np.pi
@@ -130,16 +130,21 @@ def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     return {"raw_return": 1.0 * count(balanced), "best_episode": best(balanced)}
 
 
-FAMILY = Family(
-    name="cartpole",
-    defaults={"height_threshold": 0.8, "x_threshold": 3.0, **PERTURBATION},
-    make_env=lambda *_: Cartpole(),
-    make_params=lambda _, setting: CartpoleParams(
-        height_threshold=np.asarray(setting["height_threshold"], np.float32),
-        x_threshold=np.asarray(setting["x_threshold"], np.float32),
+_TAGS = ("basic", "credit_assignment", "generalization")
+FAMILY = perturbed(
+    Family(
+        name="cartpole",
+        experiments=(Experiment("cartpole", "cartpole", 1_000, _TAGS, [{}] * 20),),
+        defaults={"height_threshold": 0.8, "x_threshold": 3.0},
+        make_env=lambda *_: Cartpole(),
+        make_params=lambda _, setting: CartpoleParams(
+            height_threshold=np.asarray(setting["height_threshold"], np.float32),
+            x_threshold=np.asarray(setting["x_threshold"], np.float32),
+        ),
+        returns=reward_each_step(0.0, 1.0),
+        longest_episode=lambda _: NUM_STEPS,
+        facts=("balanced",),
+        info=_info,
     ),
-    returns=reward_each_step(0.0, 1.0),
-    longest_episode=lambda _: NUM_STEPS,
-    facts=("balanced",),
-    info=_info,
+    "generalization",
 )

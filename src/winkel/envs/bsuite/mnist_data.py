@@ -1,15 +1,17 @@
 """MNIST's training set from IDX files on disk, downloaded and verified by checksum."""
 
+import contextlib
 import gzip
 import hashlib
 import http.client
+import io
 import os
+import shutil
 import urllib.request
 import zlib
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -31,12 +33,8 @@ CHECKSUMS = {
 }
 _HEADERS = {IMAGES: 16, LABELS: 8}  # bytes before the pixels and the labels
 
-
-class Mnist(NamedTuple):
-    """The training set. The arrays are read-only, because all callers share them."""
-
-    images: UInt8[np.ndarray, "N 28 28"]
-    labels: UInt8[np.ndarray, " N"]
+Digits = tuple[UInt8[np.ndarray, "N 28 28"], UInt8[np.ndarray, " N"]]
+"""Images and labels. The arrays are read-only, because all callers share them."""
 
 
 def mnist_directory(directory: Path | None = None) -> Path:
@@ -50,7 +48,7 @@ def mnist_directory(directory: Path | None = None) -> Path:
     return directory.expanduser().absolute()
 
 
-def load_mnist(directory: Path | None = None, *, official: bool = True) -> Mnist:
+def load_mnist(directory: Path | None = None, *, official: bool = True) -> Digits:
     """Load the training set from `mnist_directory(directory)`, once per process and folder.
 
     With `official=False`, other images of 28 × 28 pixels in the same format are accepted.
@@ -59,7 +57,7 @@ def load_mnist(directory: Path | None = None, *, official: bool = True) -> Mnist
 
 
 @lru_cache(maxsize=2)
-def _load(directory: Path, official: bool) -> Mnist:
+def _load(directory: Path, official: bool) -> Digits:
     arrays = []
     for name, header in _HEADERS.items():
         path, content = read_idx(directory, name)
@@ -72,7 +70,7 @@ def _load(directory: Path, official: bool) -> Mnist:
             f"need images of 28x28 pixels with a label each in {directory}, "
             f"got {len(pixels)} pixels and {len(labels)} labels"
         )
-    return Mnist(pixels.reshape(-1, 28, 28), labels)
+    return pixels.reshape(-1, 28, 28), labels
 
 
 def is_official(name: str, content: bytes) -> bool:
@@ -108,8 +106,9 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
     """
     directory = mnist_directory(directory)
     for name in CHECKSUMS:
-        if _is_in_place(directory, name):
-            continue
+        with contextlib.suppress(InputError):  # missing, or not readable
+            if is_official(name, read_idx(directory, name)[1]):
+                continue
         ensure_folder(directory)
         progress(f"downloading {MIRROR}{name}.gz")
         try:
@@ -119,7 +118,7 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
                 f"cannot fetch {MIRROR}{name}.gz ({' '.join(str(error).split())}); "
                 f"put {', '.join(CHECKSUMS)} (plain or .gz) into {directory} by hand"
             ) from error
-        write_atomically(directory / name, partial(_write, content))
+        write_atomically(directory / name, partial(shutil.copyfileobj, io.BytesIO(content)))
 
 
 def _download(name: str) -> bytes:
@@ -128,14 +127,3 @@ def _download(name: str) -> bytes:
     if not is_official(name, content):
         raise OSError("wrong checksum")
     return content
-
-
-def _write(content: bytes, file: IO[bytes]) -> None:
-    file.write(content)
-
-
-def _is_in_place(directory: Path, name: str) -> bool:
-    try:
-        return is_official(name, read_idx(directory, name)[1])
-    except InputError:
-        return False

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Outcome, outcome, time_table
-from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_each_step
+from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import count, perturbed, reward_each_step
 from winkel.types import Dense
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
 MAX_SPEED, FORCE, GRAVITY = 0.07, 0.001, 0.0025
 NUM_STEPS = 1_000
-TIME = time_table(np.arange(NUM_STEPS + 1) / NUM_STEPS)
+TIME = (np.arange(NUM_STEPS + 1) / NUM_STEPS).astype(np.float32)
 
 
 class MountainCarState(NamedTuple):
@@ -62,11 +62,16 @@ class MountainCar(Environment):
         return jnp.stack([state.position, state.velocity, jnp.asarray(TIME)[state.step]])[None]
 
 
-FAMILY = Family(
-    name="mountain_car",
-    defaults=PERTURBATION,
-    make_env=lambda *_: MountainCar(),
-    returns=reward_each_step(-1.0, 0.0),
-    longest_episode=lambda _: NUM_STEPS,
-    info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
+_TAGS = ("basic", "generalization")
+FAMILY = perturbed(
+    Family(
+        name="mountain_car",
+        experiments=(Experiment("mountain_car", "mountain_car", 1_000, _TAGS, [{}] * 20),),
+        defaults={},
+        make_env=lambda *_: MountainCar(),
+        returns=reward_each_step(-1.0, 0.0),
+        longest_episode=lambda _: NUM_STEPS,
+        info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
+    ),
+    "generalization",
 )

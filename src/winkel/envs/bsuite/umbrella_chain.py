@@ -15,8 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Environment, Outcome, countdown_table, draw_track, outcome
-from winkel.envs.bsuite.family import Family, Returns, Setting, discounted_sum, regret_of_wrong
+from winkel.envs.base import Environment, Experiment, Family, Outcome, Returns, Setting, outcome
+from winkel.envs.bsuite.common import (
+    LENGTHS,
+    countdown_table,
+    discounted_sum,
+    draw_track,
+    regret_of_wrong,
+)
 from winkel.types import AnyArray, Dense
 
 NUM_EPISODES = 10_000
@@ -183,33 +189,30 @@ def seed_zero_stream(length: int, num_distractors: int) -> UInt8[np.ndarray, "by
     rng = np.random.RandomState(0)
     # Whole bytes, with room for reads beyond the last distractor in use.
     num_bytes = (1 + NUM_EPISODES * per_episode + num_distractors) // 8 + 2
-    chunks = [rng.random_sample(8 * size) > 0.5 for size in _chunks(num_bytes, 250_000)]
-    return np.packbits(np.concatenate(chunks))
-
-
-def _chunks(total: int, size: int) -> list[int]:
-    return [size] * (total // size) + [total % size]
+    sizes = [250_000] * (num_bytes // 250_000) + [num_bytes % 250_000]
+    return np.packbits(np.concatenate([rng.random_sample(8 * size) > 0.5 for size in sizes]))
 
 
 def _make_env(settings: Sequence[Setting], *, replay: bool) -> UmbrellaChain:
-    max_length = max(setting["chain_length"] for setting in settings)
-    max_distractors = max(setting["n_distractor"] for setting in settings)
-    return UmbrellaChain(
-        max_length=max_length,
-        max_distractors=max_distractors,
-        stream=seed_zero_stream(max_length, max_distractors) if replay else None,
-    )
+    length = max(setting["chain_length"] for setting in settings)
+    distractors = max(setting["n_distractor"] for setting in settings)
+    stream = seed_zero_stream(length, distractors) if replay else None
+    return UmbrellaChain(max_length=length, max_distractors=distractors, stream=stream)
 
 
 def _returns(setting: Setting, gamma: float) -> Returns:
     """Bound by ±1 at the end; a fair coin's ±1 at every step before it is noise."""
     noise_std = math.sqrt(discounted_sum(gamma**2, setting["chain_length"] - 1))
-    return Returns(-1.0, 1.0, noise_std)
+    return -1.0, 1.0, noise_std
 
 
-def _family(name: str, chain_length: int, n_distractor: int, *, replay: bool) -> Family:
+def _family(
+    name: str, chain_length: int, n_distractor: int, settings: Sequence[Setting], *, replay: bool
+) -> Family:
+    tags = ("credit_assignment", "noise")
     return Family(
         name=name,
+        experiments=(Experiment(name, name, NUM_EPISODES, tags, settings),),
         defaults={"chain_length": chain_length, "n_distractor": n_distractor},
         at_least={"chain_length": 1, "n_distractor": 0},
         make_env=lambda settings, _: _make_env(settings, replay=replay),
@@ -224,5 +227,7 @@ def _family(name: str, chain_length: int, n_distractor: int, *, replay: bool) ->
     )
 
 
-DISTRACT = _family("umbrella_distract", chain_length=20, n_distractor=1, replay=True)
-LENGTH = _family("umbrella_length", chain_length=1, n_distractor=20, replay=False)
+_WIDE = [{"n_distractor": count} for count in LENGTHS]
+_LONG = [{"chain_length": length, "n_distractor": 20} for length in LENGTHS]
+DISTRACT = _family("umbrella_distract", 20, 1, _WIDE, replay=True)
+LENGTH = _family("umbrella_length", 1, 20, _LONG, replay=False)
