@@ -7,13 +7,11 @@ import numpy as np
 from winkel.envs.registry import make as make_task
 from winkel.envs.simulator_task import EnvShape, SimulatorTask
 from winkel.runs.checkpoint import pack
-from winkel.runs.configure import configure
 from winkel.runs.recorder import Recorder
-from winkel.runs.session import state_shapes
 from winkel.runs.spec import Options, make_spec
+from winkel.runs.train import state_shapes
 from winkel.simulators import Layout, Step
 from winkel.simulators.names import parse
-from winkel.training.steps import Horizon
 from winkel.types import Dense, Image
 
 SIDE, LENGTH, STACK = 12, 6, 3
@@ -95,8 +93,8 @@ def room_task(name=ROOM):
 def made_run(out, env, agent="dltv", seed=0, **fields):
     """The folder of a run that has ended, with random numbers for what it learned."""
     task = room_task(env) if env.startswith("play.") else make_task(env)
-    configured = configure(agent, TINY | {"channels": 1} | fields, task)
-    spec = make_spec(task, configured, seed, Horizon(steps=100), None, OPTIONS)
+    fields = TINY | {"channels": 1} | fields
+    spec = make_spec(task, agent, fields, seed=seed, steps=100, options=OPTIONS)
     rng = np.random.default_rng(seed)
 
     def filled(leaf):
