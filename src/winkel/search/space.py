@@ -1,8 +1,8 @@
 """Search spaces: parameters and environments of a search, read from a TOML file and checked."""
 
-import dataclasses
 import math
 import tomllib
+import typing
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -185,19 +185,18 @@ def _parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter
         raise InputError(f"need a list, or low and high, for {what}, got {entry!r}")
     _check_keys(entry, ("low", "high", "log", "step"), what)
     log = _require(bool, entry.get("log", False), f"{what}.log")
-    kinds = {f.name: f.type for f in dataclasses.fields(AGENTS[_base(agent)].config)}
-    kind = str(getattr(kinds.get(field, float), "__name__", kinds.get(field)))
-    if kind not in ("int", "float"):
+    kind = typing.get_type_hints(AGENTS[_base(agent)].config).get(field, float)
+    if kind not in (int, float):
         raise InputError(f"need a list of values for {what}, which is no number, got {entry}")
     numbers = {}
     for key in entry.keys() - {"log"}:
         number = entry[key]
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise InputError(f"need a number for {what}.{key}, got {number!r}")
-        if not math.isfinite(number) or (kind == "int" and number != int(number)):
-            right = "whole numbers" if kind == "int" else "finite numbers"
+        if not math.isfinite(number) or (kind is int and number != int(number)):
+            right = "whole numbers" if kind is int else "finite numbers"
             raise InputError(f"need {right} for {what}, got {entry}")
-        numbers[key] = int(number) if kind == "int" else float(number)
+        numbers[key] = int(number) if kind is int else float(number)
     try:
         _distribution(numbers | {"log": log})
     except ValueError as error:
