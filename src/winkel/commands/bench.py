@@ -21,8 +21,8 @@ from winkel.envs.registry import Task, make
 from winkel.errors import InputError
 from winkel.runs.configure import Configured, configure, parse_fields
 from winkel.training.compiled import CompiledWorld, advance
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes
+from winkel.training.steps import Horizon, Plan
 
 FEWEST_CHUNKS, MOST_CHUNKS, ENOUGH_SECONDS = 3, 10, 2.0
 """Time at least the first number of chunks, then more until the seconds are spent."""

@@ -22,11 +22,12 @@ from winkel.runs.record import RunRecord
 from winkel.runs.recorder import Recorder, Status, is_begun
 from winkel.runs.spec import Options, RunSpec
 from winkel.simulators import StepBatch
+from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Plan, Report
-from winkel.training.programs import Programs
+from winkel.training.lanes import Lanes, Report
+from winkel.training.programs import Programs, World
 from winkel.training.simulated import SimulatorWorld
-from winkel.training.world import World
+from winkel.training.steps import Plan
 from winkel.types import RunState
 
 MAX_SAVING = 0.05
@@ -200,9 +201,8 @@ class Session:
         }
         for number in sorted({number for number in due.values() if number is not None}):
             chosen = [report for report in reports if due[report.plan] == number]
-            lanes = [self.lanes.running[report.plan] for report in chosen]
             num_episodes = self.specs[0].options.evaluation_episodes
-            found = self.lanes.evaluate(lanes, number, num_episodes)
+            found = self.lanes.evaluate([report.plan for report in chosen], number, num_episodes)
             for report, returns in zip(chosen, found, strict=True):
                 row = {
                     "evaluation": np.array([number]),
@@ -217,7 +217,7 @@ class Session:
         due = [report for report in reports if self.recorders[report.plan].due_snapshot(report)]
         if not due:
             return
-        surveys = self.lanes.survey([self.lanes.running[report.plan] for report in due])
+        surveys = self.lanes.survey([report.plan for report in due])
         for report, survey in zip(due, surveys, strict=True):
             row = {"episodes": np.array([report.num_episodes])}
             row |= {name: values[None] for name, values in survey.items()}
@@ -226,7 +226,7 @@ class Session:
     def _finish(self, report: Report) -> None:
         """Save a run that has ended, and free its lane."""
         spec, recorder = self.specs[report.plan], self.recorders[report.plan]
-        state = self.lanes.state(self.lanes.running[report.plan])
+        state = self.lanes.state(report.plan)
         outcome = {"status": "finished"}
         if report.failure is not None:
             where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
@@ -250,8 +250,8 @@ class Session:
         """Write a checkpoint of every run under way."""
         begin = time.perf_counter()
         if self.out is not None:
-            for number, lane in self.lanes.running.items():
-                self.recorders[number].checkpoint(pack(self.lanes.state(lane)))
+            for number in self.lanes.running:
+                self.recorders[number].checkpoint(pack(self.lanes.state(number)))
         self.saving += time.perf_counter() - begin
 
 
@@ -298,15 +298,18 @@ def make_lanes(
     watch: Watch | None = None,
 ) -> Lanes:
     """Make lanes for runs of one agent and one shape of environment."""
+    rearrange = None
+    if options.compact_lanes is not None or options.freeze_bonus:
+        rearrange = Compaction(
+            options.compact_lanes, options.freeze_bonus, options.compile_in_background
+        ).rearrange
     return Lanes(
         agent,
         make_world(task, notice, watch),
         plans,
         num_lanes,
         options.chunk_steps,
-        compact_lanes=options.compact_lanes,
-        freeze_bonus=options.freeze_bonus,
-        compile_in_background=options.compile_in_background,
+        rearrange=rearrange,
         notice=notice,
         programs=programs or Programs(),
         devices=options.devices,
@@ -315,4 +318,4 @@ def make_lanes(
 
 def state_shapes(spec: RunSpec) -> RunState:
     """Shapes and types of a run's state, without computing it."""
-    return make_world(spec.task).shapes(spec.agent, spec.task.params, spec.hyper)
+    return make_world(spec.task).shapes(spec.agent, spec.plan())

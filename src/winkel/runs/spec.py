@@ -21,8 +21,7 @@ from winkel.envs.registry import remake
 from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import Configured, configure
-from winkel.training.lanes import Plan
-from winkel.training.steps import UNLIMITED, Horizon
+from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
 
 MAX_SEED = 2**31 - 1

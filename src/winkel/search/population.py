@@ -27,7 +27,8 @@ from winkel.search.trials import (
     is_counted,
     step_of,
 )
-from winkel.training.lanes import Arrays, Lanes, Report
+from winkel.training.lanes import Lanes, Report
+from winkel.training.programs import Arrays
 
 LANES, LANES_ON_CPU = 64, 8
 """Default number of runs side by side."""

@@ -18,7 +18,7 @@ from winkel.runs.presets import preset_fields
 from winkel.runs.spec import MAX_SEED, make_horizon
 from winkel.runs.train import make_task
 from winkel.search.space import Space
-from winkel.training.lanes import Plan
+from winkel.training.steps import Plan
 from winkel.types import OneHot
 
 FIRST_SEED = MAX_SEED + 1
