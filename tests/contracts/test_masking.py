@@ -57,32 +57,23 @@ def tempting(learner):
 
 
 @functools.lru_cache
-def programs(name):
-    """Acting and learning, compiled once; `available` is traced, or None."""
+def program(name):
+    """Acting and learning in one program, compiled once; `available` is traced, or None."""
     agent, hyper = small(name)
 
-    def begun(fitted, tempt):
-        learner = fitted.init(jax.random.key(0), hyper)
-        return jax.tree.map(lambda a, b: jnp.where(tempt, a, b), tempting(learner), learner)
-
-    def decided(fitted, learner, key, obs, progress):
-        clock = start_clock()._replace(progress=progress)
-        first = jnp.ones((), bool)
-        return fitted.act(learner, fitted.init_actor(key), obs, first, clock, hyper, key)[0]
-
     @jax.jit
-    def act(available, progress):
+    def act_and_learn(available, tempt, progress):
         fitted = masked(agent, available)
-        learner = begun(fitted, True)
+        plain = fitted.init(jax.random.key(0), hyper)
+        tempted = tempting(plain)
+        learner = jax.tree.map(lambda a, b: jnp.where(tempt, a, b), tempted, plain)
+
+        def decide(key, obs):
+            clock, first = start_clock()._replace(progress=progress), jnp.ones((), bool)
+            return fitted.act(tempted, fitted.init_actor(key), obs, first, clock, hyper, key)[0]
+
         keys = jax.random.split(jax.random.key(1), COUNT)
-        look = jax.vmap(lambda k, obs: decided(fitted, learner, k, obs, progress).action)
-        return look(keys, jnp.asarray(OBS))
-
-    @jax.jit
-    def update(available, tempt):
-        fitted = masked(agent, available)
-        learner, key = begun(fitted, tempt), jax.random.key(2)
-        extras = decided(fitted, learner, key, jnp.asarray(OBS[0]), jnp.zeros(())).extras
+        decisions = jax.vmap(decide)(keys, jnp.asarray(OBS))
         batch = Batch(
             transitions=Transition(
                 obs=jnp.asarray(OBS),
@@ -91,25 +82,25 @@ def programs(name):
                 discount=jnp.ones(COUNT),
                 next_obs=jnp.asarray(OBS[::-1]),
                 boundary=jnp.zeros(COUNT, bool),
-                extras=jax.tree.map(lambda x: jnp.stack([x] * COUNT), extras),
+                extras=decisions.extras,
             ),
             weights=jnp.ones(COUNT),
             indices=jnp.arange(COUNT),
         )
-        after, result = fitted.update(learner, batch, start_clock(), hyper, key)
-        return result.priorities, jax.tree.leaves(after)
+        after, result = fitted.update(learner, batch, start_clock(), hyper, jax.random.key(2))
+        return decisions.action, (result.priorities, jax.tree.leaves(after))
 
-    return act, update
+    return act_and_learn
 
 
 def chosen(name, available, progress):
     """Actions at some observations by a learner that is tempted."""
-    return np.asarray(programs(name)[0](available, progress))
+    return np.asarray(program(name)(available, True, progress)[0])
 
 
 def learned(name, available, tempt):
     """Losses and new weights after an update on transitions of the first two actions."""
-    return programs(name)[1](available, tempt)
+    return program(name)(available, tempt, 0.0)[1]
 
 
 @ALL
@@ -150,11 +141,10 @@ def test_random_actions_are_drawn_among_those_that_there_are():
     np.testing.assert_array_equal(draw(keys, jnp.asarray(4)), everything)
 
 
-@pytest.mark.parametrize("name", ["dqn", "pe_dqn"])
-def test_lanes_of_one_program_have_their_own_actions(name):
+def test_lanes_of_one_program_have_their_own_actions():
     """Through burn-in, learning and evaluation; a neighbour with all actions sees no difference."""
     task = make("catch/0")
-    configured = configure(name, fields_of(name, SMALL), task)
+    configured = configure("dqn", fields_of("dqn", SMALL), task)
 
     def played(availables):
         plans = [

@@ -15,8 +15,7 @@ from bsuite.experiments.cartpole_swingup.cartpole_swingup import CartpoleSwingup
 from bsuite.utils import datasets, wrappers
 
 from winkel.analysis.scores import log_of
-from winkel.envs.bsuite.families import FAMILIES, bsuite_info, family_of
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS, FAMILIES, bsuite_info, family_of
 from winkel.errors import InputError
 
 

@@ -85,7 +85,7 @@ def test_what_is_written_is_read_whatever_its_name_says(tmp_path, zipped, suffix
 def test_a_plain_file_goes_before_a_compressed_one(tmp_path):
     other = gzip.compress(labels_file(content=bytes([1, 2, 3])))
     write(tmp_path, {**FILES, f"{LABELS}.gz": other})
-    np.testing.assert_array_equal(load_mnist(tmp_path, official=False).labels, DIGITS)
+    np.testing.assert_array_equal(load_mnist(tmp_path, official=False)[1], DIGITS)
 
 
 def test_a_folder_is_read_once_and_its_arrays_cannot_be_changed(tmp_path):
@@ -103,7 +103,7 @@ def test_a_folder_is_read_once_and_its_arrays_cannot_be_changed(tmp_path):
 def test_a_failure_is_not_remembered(tmp_path):
     with pytest.raises(InputError):
         load_mnist(tmp_path, official=False)
-    assert len(load_mnist(write(tmp_path), official=False).labels) == 3
+    assert len(load_mnist(write(tmp_path), official=False)[1]) == 3
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_folder_given_goes_before_the_environment_and_that_before_the_cache(
 
 def test_a_folder_that_is_named_but_empty_is_not_passed_over(nowhere, monkeypatch, tmp_path):
     write(tmp_path / "home/.cache/winkel/mnist")
-    assert len(load_mnist(official=False).images) == 3
+    assert len(load_mnist(official=False)[0]) == 3
     monkeypatch.setenv("WINKEL_MNIST", str(tmp_path / "elsewhere"))
     with pytest.raises(InputError, match="elsewhere"):
         load_mnist(official=False)
@@ -167,9 +167,9 @@ def test_relative_folders_are_not_confused(monkeypatch, tmp_path):
     write(tmp_path / "a/mnist")
     write(tmp_path / "b/mnist", {**FILES, LABELS: labels_file(content=bytes([7, 7, 7]))})
     monkeypatch.chdir(tmp_path / "a")
-    first = load_mnist(Path("mnist"), official=False)
+    _, first = load_mnist(Path("mnist"), official=False)
     monkeypatch.chdir(tmp_path / "b")
-    assert load_mnist(Path("mnist"), official=False).labels[0] == 7 != first.labels[0]
+    assert load_mnist(Path("mnist"), official=False)[1][0] == 7 != first[0]
 
 
 @pytest.mark.parametrize("name", [IMAGES, LABELS])
@@ -187,7 +187,7 @@ def test_official_data_is_accepted_compressed_or_not(small_is_official, tmp_path
     zipped = {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in FILES.items()}
     write(tmp_path / "zipped", zipped)
     for directory in (tmp_path / "plain", tmp_path / "zipped"):
-        np.testing.assert_array_equal(load_mnist(directory).labels, DIGITS)
+        np.testing.assert_array_equal(load_mnist(directory)[1], DIGITS)
 
 
 class Mirror:

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 from winkel import envs
 from winkel.envs import registry
 from winkel.envs.bsuite import mnist
-from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.bsuite.mnist_data import Mnist
-from winkel.envs.bsuite.packs import PACKS
-from winkel.envs.packed import Packed, PackedParams
-from winkel.envs.registry import make, parse
+from winkel.envs.packs import PACKS, Packed, PackedParams
+from winkel.envs.registry import FAMILIES, make, parse
 from winkel.errors import InputError
 
 IDS = {
@@ -28,10 +25,7 @@ IDS = {
 @pytest.fixture(autouse=True)
 def digits(monkeypatch):
     rng = np.random.default_rng(0)
-    data = Mnist(
-        images=rng.integers(0, 256, (32, 28, 28), dtype=np.uint8),
-        labels=rng.integers(0, 10, 32, dtype=np.uint8),
-    )
+    data = rng.integers(0, 256, (32, 28, 28), np.uint8), rng.integers(0, 10, 32, np.uint8)
     monkeypatch.setattr(mnist, "load_mnist", lambda directory: data)
 
 
@@ -82,7 +76,7 @@ def test_a_packed_setting_takes_the_course_of_the_plain_one(family, data):
     for name in ("discount", "boundary"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), name)
     assert_same_up_to_rounding(ours.reward, theirs.reward)
-    assert set(ours.info) == {*plain.facts} == {*packed.packing.facts} == {*packed.facts}
+    assert set(ours.info) == {*plain.facts} == {*packed.facts}
     for name, fact in theirs.info.items():
         np.testing.assert_array_equal(fact, ours.info.get(name, 0 * fact), name)
     if not isinstance(packed.env, Packed):
@@ -109,24 +103,24 @@ def test_seas_of_a_band_show_their_own_cells(task_id):
 
 
 def test_every_setting_is_in_one_pack():
-    ids = [task_id for pack in PACKS.values() for task_id in pack.ids]
-    assert sorted(ids) == sorted(i for e in envs.EXPERIMENTS.values() for i in e.ids)
+    assert {make_packed(i).pack for e in envs.EXPERIMENTS.values() for i in e.ids} == {*PACKS}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_packed_setting_knows_what_it_really_is(family):
     for task_id in IDS[family][:: max(len(IDS[family]) // 3, 1)]:
         plain, packed = make(task_id), make_packed(task_id)
-        assert packed.inputs == plain.inputs == np.prod(plain.env.observation.shape)
-        actions = packed.packing.actions or packed.env.num_actions
+        assert packed.inputs == np.prod(plain.env.observation.shape)
+        actions = packed.available or packed.env.num_actions
         assert actions == plain.env.num_actions <= packed.env.num_actions
         assert packed.setting == plain.setting == parse(task_id)[1]
         assert packed.num_episodes == plain.num_episodes
 
 
 def test_settings_of_a_pack_share_shapes():
-    for pack in PACKS.values():
-        tasks = [make_packed(task_id) for task_id in pack.ids]
+    packed = [make_packed(i) for e in envs.EXPERIMENTS.values() for i in e.ids]
+    for pack in PACKS:
+        tasks = [task for task in packed if task.pack == pack]
         assert all(task.env is tasks[0].env for task in tasks)
         shapes = {
             str(jax.tree.map(lambda x: (np.shape(x), np.asarray(x).dtype), task.params))
@@ -152,8 +146,6 @@ def test_no_episode_is_longer_than_the_longest(family):
 def test_what_cannot_be_packed_is_refused():
     with pytest.raises(InputError, match="need dense observations to pack, got OneHot"):
         Packed(envs=(make("catch/0").env, make("deep_sea/0").env))
-    with pytest.raises(InputError, match="got none"):
-        Packed(envs=())
     with pytest.raises(InputError, match="bsuite's own ids"):
         make_packed("deep_sea:size=12")
 

@@ -6,8 +6,7 @@ import pytest
 
 from winkel import envs
 from winkel.envs.bsuite import mnist
-from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.bsuite.mnist_data import Mnist
+from winkel.envs.registry import FAMILIES
 
 LONGEST = {"cartpole": 1_001, "cartpole_swingup": 1_001, "mountain_car": 1_000,
            "discounting_chain": 100, "memory_len": 101, "umbrella_length": 100}  # fmt: skip
@@ -16,10 +15,7 @@ LONGEST = {"cartpole": 1_001, "cartpole_swingup": 1_001, "mountain_car": 1_000,
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_setting_ends_an_episode(family, monkeypatch):
     rng = np.random.default_rng(0)
-    digits = Mnist(
-        images=rng.integers(0, 256, (32, 28, 28), dtype=np.uint8),
-        labels=rng.integers(0, 10, 32, dtype=np.uint8),
-    )
+    digits = rng.integers(0, 256, (32, 28, 28), np.uint8), rng.integers(0, 10, 32, np.uint8)
     monkeypatch.setattr(mnist, "load_mnist", lambda directory: digits)
     ids = [i for e in envs.EXPERIMENTS.values() if e.family == family for i in e.ids]
     batch = envs.make_batch(ids)

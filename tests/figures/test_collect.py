@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES
 from winkel.files import save_arrays

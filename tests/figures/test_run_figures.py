@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from winkel import cli
 from winkel.commands.figure import FigureName
-from winkel.envs.bsuite.sweep import TAGS
+from winkel.envs.registry import TAGS
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES, style
 from winkel.runs.record import RunRecord, save_run

@@ -1,5 +1,7 @@
 """The kernels of networks against plain products and optax, in Pallas' interpreter."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ LANES, MEMBERS, BATCH, UNITS, OUTPUTS = 2, 2, 16, 40, 24
 EPSILON, COUNT, RATE = 1e-5, 7, 0.01
 
 
+@partial(jax.jit, static_argnums=1)
 def random_weights(seed, inputs):
     shapes = [(inputs, UNITS), (UNITS,), (UNITS, OUTPUTS), (OUTPUTS,)]
     keys = jax.random.split(jax.random.key(seed), len(shapes))
@@ -51,8 +54,9 @@ KINDS = pytest.mark.parametrize(("inputs", "one_hot"), [(5, False), (70, True)])
 @KINDS
 def test_hidden_activations_and_what_is_active(inputs, one_hot):
     weights, obs = random_weights(0, inputs), observations(inputs, one_hot)
-    made = jax.vmap(lambda w, o: mlp.hidden(w, o, active=True, interpret=True))(weights, obs)
-    expected = jax.vmap(plain_hidden)(weights, obs)
+    work = jax.vmap(lambda w, o: mlp.hidden(w, o, active=True, interpret=True))
+    made = jax.jit(work)(weights, obs)
+    expected = jax.jit(jax.vmap(plain_hidden))(weights, obs)
     np.testing.assert_allclose(made.values, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(made.active, jnp.swapaxes(made.values, 2, 3) > 0)
     assert 0 < np.mean(made.active) < 1
@@ -61,7 +65,7 @@ def test_hidden_activations_and_what_is_active(inputs, one_hot):
 @KINDS
 def test_products_of_a_batch_and_of_one_observation(inputs, one_hot):
     weights, obs = random_weights(1, inputs), observations(inputs, one_hot)
-    expected = jax.vmap(plain_outputs)(weights, obs) - weights.last_bias[:, :, None]
+    expected = jax.jit(jax.vmap(plain_outputs))(weights, obs) - weights.last_bias[:, :, None]
     batch = jax.vmap(
         lambda w, o: mlp.products(mlp.hidden(w, o, interpret=True).values, w)
     )(weights, obs)  # fmt: skip
@@ -101,7 +105,7 @@ def test_a_step_of_adam_as_optax_makes_it(inputs, one_hot):
 
     given = (weights, mean, square, target, obs, gradient, due)
     for name, made, expected in zip(
-        State._fields, jax.vmap(ours)(*given), jax.vmap(theirs)(*given), strict=True
+        State._fields, *(jax.jit(jax.vmap(f))(*given) for f in (ours, theirs)), strict=True
     ):
         for part, x, y in zip(mlp.Weights._fields, made, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5, err_msg=f"{name} {part}")

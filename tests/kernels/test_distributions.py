@@ -1,5 +1,7 @@
 """The kernels of distributions against exact functions, in Pallas' interpreter."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,12 +28,13 @@ def networks(outputs, prior=None):
     return Outputs(jnp.pad(flat - bias[:, None], filled), jnp.pad(bias, ((0, 0), (0, 5))), prior)
 
 
-def random_outputs(seed, size, batch=BATCH):
+@partial(jax.jit, static_argnums=1)
+def random_outputs(seed, size):
     """Quantiles over the support and beyond, with ties and equal ones; logits."""
     key_theta, key_logits = jax.random.split(jax.random.key(seed))
-    theta = 1.0 + 4.0 * jax.random.normal(key_theta, (batch, ACTIONS, size))
+    theta = 1.0 + 4.0 * jax.random.normal(key_theta, (BATCH, ACTIONS, size))
     theta = theta.at[0].set(jnp.round(theta[0])).at[1].set(0.25)
-    logits = 3.0 * jax.random.normal(key_logits, (batch, ACTIONS, size))
+    logits = 3.0 * jax.random.normal(key_logits, (BATCH, ACTIONS, size))
     return jnp.stack([theta, logits])
 
 
@@ -39,6 +42,7 @@ def layout_of(size, prior_members=(), swapped=False):
     return Layout(int(swapped), int(not swapped), ACTIONS, size, prior_members)
 
 
+@partial(jax.jit, static_argnames=("layout", "with_disagreement"))
 def computed(outputs, layout, prior=None, **options):
     """Values and distances by the kernel."""
     support = (LOW, HIGH)
@@ -50,8 +54,10 @@ def projections(size):
     return Quantile(num_atoms=size), Categorical(num_atoms=size, z_min=LOW, z_max=HIGH)
 
 
-@pytest.mark.parametrize("size", [2, 7, 15, 16, 33])
-@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    ("size", "swapped"),
+    [(2, False), (7, False), (15, False), (16, False), (33, False), (7, True), (16, True)],
+)
 def test_means_and_distances(size, swapped):
     outputs = random_outputs(size, size)
     quantiles, categories = projections(size)
@@ -60,7 +66,7 @@ def test_means_and_distances(size, swapped):
         members = quantiles.decode(theta), categories.decode(logits)
         return mean(mixture(members)), wasserstein(*members)
 
-    value, distance = jax.vmap(jax.vmap(expected))(*outputs)
+    value, distance = jax.jit(jax.vmap(jax.vmap(expected)))(*outputs)
     given = outputs[::-1] if swapped else outputs
     made = computed(given, layout_of(size, swapped=swapped))
     np.testing.assert_allclose(made[0], value, rtol=1e-4, atol=1e-4)
@@ -81,6 +87,13 @@ def test_priors_are_added_to_their_members():
     expected = computed(outputs.at[0].add(2.0 * prior[0]), layout_of(7))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@partial(jax.jit, static_argnums=4)
+def learned(outputs, following, actions, steps, layout):
+    """Losses and gradients by the kernel."""
+    own, target = networks(outputs), networks(following)
+    return loss_and_gradient(own, target, actions, steps, layout, (LOW, HIGH), interpret=True)
 
 
 @pytest.mark.parametrize("size", [2, 7, 16, 33])
@@ -104,18 +117,14 @@ def test_losses_and_gradients(size):
         return *jax.value_and_grad(loss)(own), mass_outside(target, LOW, HIGH)
 
     rows = jnp.arange(BATCH)
-    losses, gradients, clipped = jax.vmap(expected, in_axes=(1, 1, 0, 0))(
+    losses, gradients, clipped = jax.jit(jax.vmap(expected, in_axes=(1, 1, 0, 0)))(
         outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount
     )
-    made = loss_and_gradient(
-        networks(outputs), networks(following), actions, (reward, discount, shares),
-        layout_of(size), (LOW, HIGH), interpret=True,
-    )  # fmt: skip
+    made = learned(outputs, following, actions, (reward, discount, shares), layout_of(size))
     np.testing.assert_allclose(made.losses, losses, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(made.clipped, clipped, atol=1e-5)
-    spread = jnp.zeros((2, BATCH, ACTIONS, size)).at[:, rows, actions[0]].set(
-        jnp.swapaxes(gradients * shares[:, None, None], 0, 1)
-    )  # fmt: skip
+    spread = np.zeros((2, BATCH, ACTIONS, size))
+    spread[:, rows, actions[0]] = np.swapaxes(gradients * shares[:, None, None], 0, 1)
     flat = spread.reshape(2, BATCH, -1)
     np.testing.assert_allclose(made.gradient[:, :, : flat.shape[2]], flat, atol=2e-4)
     np.testing.assert_array_equal(made.gradient[:, :, flat.shape[2] :], 0.0)
@@ -125,10 +134,7 @@ def test_a_target_that_is_no_number_makes_a_loss_that_is_none():
     outputs = random_outputs(5, 7)
     following = outputs.at[0, 2, 1, 3].set(jnp.nan)
     ones, action = jnp.ones(BATCH), jnp.ones(BATCH, jnp.int32)
-    made = loss_and_gradient(
-        networks(outputs), networks(following), (action, action), (ones, ones, ones), layout_of(7),
-        (LOW, HIGH), interpret=True,
-    )  # fmt: skip
+    made = learned(outputs, following, (action, action), (ones, ones, ones), layout_of(7))
     assert np.isnan(made.losses[2])
     assert np.isnan(made.gradient[0, 2, 7:14]).all()
     assert np.isfinite(np.delete(np.asarray(made.losses), 2)).all()

@@ -23,6 +23,7 @@ ONE_HOT = Spec(OneHot((5, 5), triangle=True), num_actions=2)
 HYPER = Hyper(z_min=-2.0, z_max=3.0)
 
 
+@partial(jax.jit, static_argnums=(0, 1))
 def random_batch(spec, size, seed):
     keys = jax.random.split(jax.random.key(seed), 6)
 
@@ -65,6 +66,7 @@ def random_batch(spec, size, seed):
 )
 def test_updates_and_choices_equal_the_plain_ones(spec, changes):
     """Five updates, over two copies into the target networks."""
+    batches = [random_batch(spec, CONFIG.batch_size, number) for number in range(5)]
     spec = spec._replace(available=jnp.asarray(2))
     config = dataclasses.replace(CONFIG, **changes)
     agent = PEDQN(config, spec)
@@ -75,11 +77,10 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
             fused.update, config, spec, beta=jnp.asarray(HYPER.beta), hyper=HYPER, interpret=True
         )
     )
-    expected = made = agent.init(jax.random.key(1), HYPER)
+    expected = made = jax.jit(agent.init)(jax.random.key(1), HYPER)
     clock = start_clock()
     with jax.default_matmul_precision("highest"):
-        for number in range(5):
-            batch = random_batch(spec, config.batch_size, number)
+        for batch in batches:
             expected, wanted = plain(expected, batch, clock)
             made, found = kernels(made, batch, clock)
             np.testing.assert_allclose(found.priorities, wanted.priorities, rtol=1e-4)
@@ -90,8 +91,9 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
         for x, y in zip(jax.tree.leaves(made), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=2e-5)
         obs = jax.tree.map(lambda x: x[3], batch.transitions.obs)
-        value, bonus = fused.value_and_bonus(config, spec, made, obs, HYPER, interpret=True)
-        estimates = agent.estimates(made, obs, HYPER)
+        chosen = partial(fused.value_and_bonus, config, spec, interpret=True)
+        value, bonus = jax.jit(chosen)(made, obs, HYPER)
+        estimates = jax.jit(agent.estimates)(made, obs, HYPER)
     np.testing.assert_allclose(value, estimates.value, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(bonus, estimates.bonus, rtol=1e-4, atol=1e-4)
 
@@ -147,7 +149,13 @@ def test_observations_that_the_kernels_do_not_support():
     assert supports(CONFIG, Spec(OneHot((100, 100), triangle=True), num_actions=2))
 
 
-@pytest.mark.parametrize("spec", [DENSE, ONE_HOT], ids=["dense", "one-hot"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(DENSE, id="dense"),
+        pytest.param(ONE_HOT, id="one-hot", marks=pytest.mark.long),
+    ],
+)
 def test_with_a_frozen_bonus_values_are_learned_as_before(spec):
     agent = PEDQN(CONFIG, spec)
     whole, frozen = (
@@ -160,7 +168,7 @@ def test_with_a_frozen_bonus_values_are_learned_as_before(spec):
         )
         for frozen in (False, True)
     )  # fmt: skip
-    begun = expected = made = agent.init(jax.random.key(1), HYPER)
+    begun = expected = made = jax.jit(agent.init)(jax.random.key(1), HYPER)
     clock = start_clock()
     for number in range(3):
         batch = random_batch(spec, CONFIG.batch_size, number)

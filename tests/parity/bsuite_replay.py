@@ -14,11 +14,11 @@ from bsuite.utils import datasets
 
 from winkel.envs.base import Environment
 from winkel.envs.bsuite.cartpole import CartpoleState
+from winkel.envs.bsuite.common import PerturbedDraws
 from winkel.envs.bsuite.deep_sea import DeepSeaDraws
-from winkel.envs.bsuite.families import family_of
 from winkel.envs.bsuite.mountain_car import MountainCarState
 from winkel.envs.bsuite.umbrella_chain import UmbrellaDraws, UmbrellaStartDraws
-from winkel.envs.wrappers import PerturbedDraws
+from winkel.envs.registry import family_of
 
 
 class RecordingRng:

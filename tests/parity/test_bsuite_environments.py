@@ -21,11 +21,10 @@ from bsuite_replay import (
 )
 
 from winkel import envs
-from winkel.envs.bsuite.families import bsuite_info, family_of
+from winkel.envs.bsuite.common import PerturbedParams, PerturbedReward
 from winkel.envs.bsuite.mnist import Mnist, signed
 from winkel.envs.bsuite.mnist_data import load_mnist
-from winkel.envs.registry import parse
-from winkel.envs.wrappers import PerturbedParams, PerturbedReward
+from winkel.envs.registry import bsuite_info, family_of, parse
 
 NUM_STEPS = 2_100
 EXTRA = {"deep_sea": [20], "discounting_chain": [7], "umbrella_distract": [22]}
@@ -78,15 +77,15 @@ def mnist_dir(tmp_path_factory):
 def make_batch(ids, mnist_dir):
     if not ids[0].startswith("mnist"):
         return envs.make_batch(ids)
-    data = load_mnist(mnist_dir, official=False)
-    env = PerturbedReward(env=Mnist(images=signed(data.images), labels=data.labels.astype(int)))
+    images, labels = load_mnist(mnist_dir, official=False)
+    env = PerturbedReward(env=Mnist(images=signed(images), labels=labels.astype(int)))
     settings = [parse(task_id)[1] for task_id in ids]
     params = PerturbedParams(
         inner=None,
         reward_scale=np.array([s["reward_scale"] for s in settings], np.float32),
         noise_scale=np.array([s["noise_scale"] for s in settings], np.float32),
     )
-    return envs.TaskBatch(tuple(ids), env, params, tuple(settings), (10_000,) * len(ids))
+    return envs.TaskBatch(tuple(ids), env, params, tuple(settings))
 
 
 def unpad(task_id, obs, shape):

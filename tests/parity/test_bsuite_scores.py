@@ -20,8 +20,7 @@ from winkel.analysis.scores import (
     score_runs,
     score_tags,
 )
-from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS
+from winkel.envs.registry import EXPERIMENTS, FAMILIES, TAGS
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.spec import run_folder
 

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from winkel.envs.registry import make as make_task
-from winkel.envs.simulator_task import SimulatorTask
-from winkel.envs.task import EnvShape
+from winkel.envs.simulator_task import EnvShape, SimulatorTask
 from winkel.runs.checkpoint import pack
 from winkel.runs.configure import configure
 from winkel.runs.recorder import Recorder

@@ -8,7 +8,6 @@ import pytest
 
 from play.rooms import LENGTH, PLAIN, ROOM, STACK, Room, made_run, room_task
 from winkel.envs.registry import make
-from winkel.envs.task import Packing
 from winkel.errors import InputError
 from winkel.play.environment import CompiledEnvironment, SimulatedEnvironment, open_environment
 from winkel.play.episodes import (
@@ -181,8 +180,7 @@ def test_the_agent_is_told_when_episodes_begin(root, monkeypatch):
 def test_actions_that_a_packed_setting_lacks_are_not_played(root):
     trained = load_one(made_run(root, PLAIN, "qr_dqn", seed=2, epsilon=1.0, epsilon_final=1.0))
     assert set(played(trained, clock=start_clock())["action"]) == {-1, 0, 1}
-    packing = Packing(pack="rooms", inputs=2, actions=1, facts=())
-    packed = dataclasses.replace(room_task(PLAIN), packing=packing)
+    packed = dataclasses.replace(room_task(PLAIN), pack="rooms", inputs=2, available=1)
     for clock in (None, start_clock()):
         found = played(trained, packed, clock=clock)
         assert set(found["action"]) == {-1, 0}

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS, FAMILIES
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.spec import run_folder
 

@@ -4,7 +4,7 @@ import pytest
 
 from report.synthetic import EPISODES, SEEDS, deep_sea, doom, official
 from winkel.analysis.statistics import Interval
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS
 from winkel.report import assess, load_claims
 from winkel.runs.results import read_results
 

@@ -7,8 +7,7 @@ import pytest
 
 import winkel
 from winkel.cli import main
-from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.registry import make, parse
+from winkel.envs.registry import FAMILIES, make, parse
 from winkel.errors import InputError
 from winkel.runs.metrics import read_metrics
 from winkel.runs.results import read_results

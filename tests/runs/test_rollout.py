@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from winkel import envs
-from winkel.envs.bsuite.families import bsuite_info
+from winkel.envs.registry import bsuite_info
 from winkel.errors import InputError
 from winkel.runs.rollout import make_policy, rollout
 

@@ -35,7 +35,7 @@ OPTIONS = Options(chunk_steps=20, checkpoint_seconds=0.0, snapshots=2)
 
 def sea(**others):
     settings = {
-        "envs": deep_sea_envs([3, 4]), "agents": ("pe_dqn", "dqn"), "seeds": (0, 1),
+        "envs": deep_sea_envs([3, 4]), "agents": ("qr_dqn", "dqn"), "seeds": (0, 1),
         "episodes": 8, "fields": TINY,
     }  # fmt: skip
     return Sweep(**(settings | others))
@@ -43,7 +43,7 @@ def sea(**others):
 
 def sweep(what, out, resume=False, **others):
     groups, ended = remaining_groups(what, out, OPTIONS, None, resume)
-    return run_sweep(groups, ended, out, lanes=4, **others)
+    return run_sweep(groups, ended, out, lanes=2, **others)
 
 
 @pytest.fixture(scope="module")

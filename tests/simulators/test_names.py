@@ -7,11 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from winkel.envs.registry import is_simulator
 from winkel.errors import InputError
 from winkel.simulators.custom import FunctionMaker
 from winkel.simulators.dm import BsuiteMaker
 from winkel.simulators.gymnasium_env import GymMaker
-from winkel.simulators.names import is_name, parse
+from winkel.simulators.names import parse
 from winkel.simulators.pool import Pool
 
 MEANINGS = {
@@ -41,7 +42,7 @@ def test_names_mean_makers(name):
     assert named.id == name
     assert parse(named.id) == named
     assert pickle.loads(pickle.dumps(named.maker)) == named.maker
-    assert is_name(name)
+    assert is_simulator(name)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_any_settings_are_read_back(settings):
     "name", ["deep_sea/0", "deep_sea:size=30", "catch_noise/3:noise_scale=0.5"]
 )
 def test_environments_of_our_own_are_no_simulators(name):
-    assert not is_name(name)
+    assert not is_simulator(name)
 
 
 @pytest.mark.parametrize(

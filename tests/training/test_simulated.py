@@ -11,7 +11,7 @@ import pytest
 
 import winkel
 from winkel.agents import AGENTS
-from winkel.envs.simulator_task import Rewards, make_simulator_task
+from winkel.envs.simulator_task import estimate_range, make_simulator_task
 from winkel.errors import InputError
 from winkel.runs.configure import configure
 from winkel.runs.metrics import read_metrics
@@ -218,15 +218,14 @@ def test_evaluations_are_greedy_episodes_of_their_own():
 
 def test_the_support_comes_from_rewards_and_gamma():
     task = make_simulator_task(CART)
-    assert task.rewards == Rewards(running=(0.0, 1.0), final=(0.0, 1.0))
-    low, high = task.rewards.return_range(0.99)
+    low, high = task.return_range(0.99)
     assert low == 0.0
     assert high == pytest.approx(1.1 * 101)
-    assert Rewards((-1.0, 0.0), (0.0, 0.0)).return_range(0.9) == pytest.approx((-11.0, 0.0))
-    assert Rewards((0.0, 0.0), (-2.0, 1.0)).return_range(0.9) == pytest.approx((-2.3, 1.3))
-    assert Rewards((0.0, 0.0), (0.0, 0.0)).return_range(0.9) == (-1.0, 1.0)
+    assert estimate_range((-1.0, 0.0), (0.0, 0.0), 0.9) == pytest.approx((-11.0, 0.0))
+    assert estimate_range((0.0, 0.0), (-2.0, 1.0), 0.9) == pytest.approx((-2.3, 1.3))
+    assert estimate_range((0.0, 0.0), (0.0, 0.0), 0.9) == (-1.0, 1.0)
     with pytest.raises(InputError, match="need gamma < 1"):
-        task.rewards.return_range(1.0)
+        task.return_range(1.0)
 
 
 def test_returns_outside_of_the_support_are_noticed_with_their_range():

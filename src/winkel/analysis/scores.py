@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike
 
-from winkel.envs.bsuite.families import FAMILIES, bsuite_info, family_of
-from winkel.envs.bsuite.sweep import EXPERIMENTS, TAGS, Experiment
+from winkel.envs.base import Experiment
+from winkel.envs.registry import EXPERIMENTS, FAMILIES, TAGS, bsuite_info, family_of
 from winkel.errors import InputError
 from winkel.runs.record import RunRecord
 

@@ -17,7 +17,8 @@ import tyro
 from jaxtyping import Array, Int
 
 from winkel.commands.terminal import say
-from winkel.envs.registry import Task, make
+from winkel.envs.base import Task
+from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.runs.configure import Configured, configure, parse_fields
 from winkel.training.compiled import CompiledWorld, advance

@@ -9,8 +9,7 @@ import tyro
 from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.presets import PRESETS
 from winkel.commands.terminal import say
-from winkel.envs import EXPERIMENTS
-from winkel.envs.bsuite.families import FAMILIES
+from winkel.envs.registry import EXPERIMENTS, FAMILIES
 from winkel.figures import FIGURES
 from winkel.projections import PROJECTIONS
 

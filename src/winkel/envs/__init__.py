@@ -1,12 +1,10 @@
 """Environments as pure JAX functions, and the names under which they are made."""
 
-from winkel.envs.base import Environment, EnvState, Outcome, outcome
-from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.envs.registry import make, make_batch
-from winkel.envs.task import CompiledTask, Task, TaskBatch
+from winkel.envs.base import Environment, EnvState, Outcome, Task, outcome
+from winkel.envs.registry import EXPERIMENTS, TaskBatch, make, make_batch
 from winkel.types import Dense, OneHot
 
 __all__ = [
-    "EXPERIMENTS", "CompiledTask", "Dense", "EnvState", "Environment", "OneHot", "Outcome", "Task",
-    "TaskBatch", "make", "make_batch", "outcome",
+    "EXPERIMENTS", "Dense", "EnvState", "Environment", "OneHot", "Outcome", "Task", "TaskBatch",
+    "make", "make_batch", "outcome",
 ]  # fmt: skip

@@ -1,13 +1,21 @@
-"""What an environment is: pure functions of (key, state, action, params), for one copy of it.
+"""What an environment is, and what is known about it.
 
-Fields of a subclass determine the shapes of arrays. `params` holds the numbers of one setting as
-arrays that may be traced, so that settings of equal shape share one compiled program under `vmap`.
-Only `draw_start` and `draw` use random keys. Everything else is a deterministic function of what
-they draw, so that tests can replace the draws.
+`Environment`: pure functions of (key, state, action, params), for one copy of it. Fields of a
+subclass determine the shapes of arrays. `params` holds the numbers of one setting as arrays that
+may be traced, so that settings of equal shape share one compiled program under `vmap`. Only
+`draw_start` and `draw` use random keys. Everything else is a deterministic function of what they
+draw, so that tests can replace the draws.
+
+`Family`: what is known about a kind of environment beside its dynamics, with its `Experiment`s.
+`Task`: one setting of an environment with everything that a run must know about it.
 """
 
+import math
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,6 +25,18 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError
 from winkel.types import EnvStep, Observation
+
+Setting = Mapping[str, Any]
+"""Parameters of an environment as plain numbers."""
+Episodes = Mapping[str, np.ndarray]
+"""Arrays over episodes: 'return', 'length' and the facts of the family."""
+Returns = tuple[float, float, float]
+"""Bounds of the discounted return without noise, and the standard deviation of the noise."""
+
+MARGIN = 0.5
+"""Fraction of the range of returns that is added at either end: [−0.5, 1.5] for deep sea."""
+NOISE_WIDTHS = 3.0
+"""Standard deviations of discounted noise that are added at either end."""
 
 _SHADES = " .:-=+*#%@"
 
@@ -141,20 +161,157 @@ def check_action(action: Any, num_actions: int) -> None:
         raise InputError(f"need an action in 0 … {num_actions - 1}, got {action}")
 
 
-def draw_track(step: int, length: int, text: str) -> str:
-    """Show a position on a chain as a line of at most 40 characters, with a text beside it."""
-    width = min(length, 40)
-    at = min(round(step / length * width), width)
-    return "[" + "=" * at + ">" + "·" * (width - at) + f"]  {text}"
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment of a suite.
+
+    Attributes:
+        name: such as 'catch_noise'.
+        family: the environment that it perturbs or scales, such as 'catch'.
+        num_episodes: episodes per run.
+        tags: the capabilities to which its score contributes.
+        settings: of each of its environments, what differs from the family's defaults.
+    """
+
+    name: str
+    family: str
+    num_episodes: int
+    tags: tuple[str, ...]
+    settings: Sequence[Setting]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of its environments, 'catch_noise/0' and so on."""
+        return tuple(f"{self.name}/{index}" for index in range(len(self.settings)))
+
+    def copy_of(self, task_id: str) -> int:
+        """Count equal settings before this one: bsuite repeats settings. 0 for other ids."""
+        if task_id not in self.ids:
+            return 0
+        index = self.ids.index(task_id)
+        return self.settings[:index].count(self.settings[index])
 
 
-def countdown_table(length: int, max_length: int) -> Float[np.ndarray, "T"]:
-    """Return 1 − t/length by step t, padded with zeros to max_length + 1 entries."""
-    padded = np.zeros(max_length + 1, np.float32)
-    padded[: length + 1] = time_table(1 - np.arange(length + 1) / length)
-    return padded
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One kind of environment with all of its settings.
+
+    Attributes:
+        name: such as 'catch'; catch, catch_noise and catch_scale are experiments of this family.
+        experiments: those of a suite that use it.
+        defaults: every setting with its default, whose type is the type of the setting.
+        at_least: smallest allowed values.
+        make_env: makes an environment whose shapes hold all given settings; MNIST is read from
+            the folder given.
+        make_params: makes the parameters of a setting for that environment.
+        returns: bounds of the discounted return under any policy, for a discount factor.
+        longest_episode: upper bound on the number of steps of an episode.
+        inputs: size of an observation, if it depends on the setting.
+        num_pairs: number of state-action pairs that episodes can visit, if it is known.
+        facts: names in `EnvStep.info`. All are integers that are counted before noise and scale
+            change the reward, so that their sums over episodes are exact.
+        info: DeepMind's `bsuite_info()` after each of several episodes.
+    """
+
+    name: str
+    experiments: tuple[Experiment, ...]
+    defaults: Mapping[str, int | float]
+    at_least: Mapping[str, int | float] = field(default_factory=dict)
+    make_env: Callable[[Sequence[Setting], Path | None], Environment]
+    make_params: Callable[[Any, Setting], Any] = lambda env, setting: None
+    returns: Callable[[Setting, float], Returns]
+    longest_episode: Callable[[Setting], int]
+    inputs: Callable[[Setting], int] | None = None
+    num_pairs: Callable[[Setting], int] | None = None
+    facts: tuple[str, ...] = ()
+    info: Callable[[Episodes], dict[str, np.ndarray]] = lambda episodes: {}
+
+    def build(
+        self, settings: Sequence[Setting], mnist_dir: Path | None = None
+    ) -> tuple[Environment, list[Any]]:
+        """Make one environment for all given settings, and the parameters of each."""
+        env = self.make_env(settings, mnist_dir)
+        return env, [self.make_params(env, setting) for setting in settings]
+
+    def num_inputs(self, setting: Setting, env: Environment) -> int:
+        """Return the size of an observation without padding to other settings."""
+        return math.prod(env.observation.shape) if self.inputs is None else self.inputs(setting)
+
+    def return_range(self, setting: Setting, gamma: float) -> tuple[float, float]:
+        """Return the ends of a categorical support: bounds, a margin and three widths of noise.
+
+        The reward's scale multiplies the bounds and the margin; noise is not scaled.
+        """
+        least, most, noise_std = self.returns(setting, gamma)
+        margin = MARGIN * (most - least)
+        scale, noise = setting.get("reward_scale", 1.0), NOISE_WIDTHS * noise_std
+        low, high = sorted((scale * (least - margin), scale * (most + margin)))
+        return low - noise, high + noise
 
 
-def time_table(values: np.ndarray) -> Float[np.ndarray, "T"]:
-    """Round a time feature by step from float64 to float32 once, as the originals do."""
-    return np.asarray(values, np.float64).astype(np.float32)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Task:
+    """One setting of an environment with everything that a run must know about it.
+
+    `SimulatorTask` extends it for environments that run in worker processes.
+
+    Attributes:
+        id: canonical name.
+        env: form of observations and number of actions; of a compiled environment its functions.
+        facts: names of numbers that add up over an episode.
+        returns: range of discounted returns for a discount factor, or None if unknown.
+        range_origin: how `returns` was estimated, or None if it was not.
+        params: last argument of `env.reset` and `env.step`; empty for simulators.
+        setting: the parameters as plain numbers; empty for simulators.
+        padded: whether it is padded to the shape of its experiment.
+        pack: name of the pack to whose shape it is padded, or None (`winkel.envs.packs`).
+        inputs: size of its own observations, if they may be padded, else None.
+        available: number of its own actions, if others of its pack may have more, else None.
+        copy: number of equal settings before it in bsuite: 3 for cartpole/3. With the same seed,
+            copies must be different runs.
+        num_episodes: how many episodes bsuite runs, or None.
+        longest_episode: upper bound on the steps of an episode, or None if unknown.
+        num_pairs: number of state-action pairs that episodes can visit, or None if unknown.
+        probes: names of numbers that a simulator reports at every step.
+        compiled: whether it runs inside the compiled program.
+    """
+
+    id: str
+    env: Any
+    facts: tuple[str, ...]
+    returns: Callable[[float], tuple[float, float]] | None = None
+    range_origin: str | None = None
+    params: Any = ()
+    setting: Setting = field(default_factory=dict)
+    padded: bool = False
+    pack: str | None = None
+    inputs: int | None = None
+    available: int | None = None
+    copy: int = 0
+    num_episodes: int | None = None
+    longest_episode: int | None = None
+    num_pairs: int | None = None
+    probes: tuple[str, ...] = ()
+
+    compiled: ClassVar[bool] = True
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Names of all actions, or none."""
+        return ()
+
+    def return_range(self, gamma: float) -> tuple[float, float]:
+        """Return the range of discounted returns; raise `InputError` if it is unknown."""
+        if self.returns is None:
+            raise InputError(
+                f"need z_min and z_max, the range of returns in {self.id}, got neither"
+            )
+        return self.returns(gamma)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entries of a run's config from which `registry.remake` makes it again."""
+        entries = {"env": self.id, "setting": dict(self.setting), "padded": self.padded}
+        if self.pack is not None:
+            inputs, actions = math.prod(self.env.observation.shape), self.env.num_actions
+            entries["packed"] = {"pack": self.pack, "inputs": inputs, "actions": actions}
+        return entries

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,53 +11,100 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from winkel.envs.base import Environment
-from winkel.envs.bsuite.families import FAMILIES
-from winkel.envs.bsuite.family import Family
-from winkel.envs.bsuite.packs import PACKS
-from winkel.envs.bsuite.sweep import EXPERIMENTS, Experiment
-from winkel.envs.packed import Packed, PackedParams
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Setting, Task
+from winkel.envs.bsuite import (
+    bandit,
+    cartpole,
+    cartpole_swingup,
+    catch,
+    deep_sea,
+    discounting_chain,
+    memory_chain,
+    mnist,
+    mountain_car,
+    umbrella_chain,
+)
+from winkel.envs.packs import PACKS, Packed, PackedParams, pack_of
 from winkel.envs.simulator_task import remake_simulator
-from winkel.envs.task import CompiledTask, Packing, Task, TaskBatch
 from winkel.errors import InputError
 
+FAMILIES: Mapping[str, Family] = {
+    family.name: family
+    for family in (
+        bandit.FAMILY,
+        cartpole.FAMILY,
+        cartpole_swingup.FAMILY,
+        catch.FAMILY,
+        deep_sea.DETERMINISTIC,
+        deep_sea.STOCHASTIC,
+        discounting_chain.FAMILY,
+        memory_chain.LENGTH,
+        memory_chain.SIZE,
+        mnist.FAMILY,
+        mountain_car.FAMILY,
+        umbrella_chain.DISTRACT,
+        umbrella_chain.LENGTH,
+    )
+}
+EXPERIMENTS: Mapping[str, Experiment] = {
+    experiment.name: experiment for family in FAMILIES.values() for experiment in family.experiments
+}
+"""The 23 experiments and 468 settings of bsuite 0.3.6, in its order."""
+TAGS = (
+    "basic", "noise", "scale", "exploration", "credit_assignment", "memory", "generalization",
+)  # fmt: skip
+"""bsuite's seven capabilities, in the order of its radar chart."""
+
 _ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
+_SIMULATOR = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
 
 
-def make(task_id: str, mnist_dir: Path | None = None) -> CompiledTask:
+def is_simulator(name: str) -> bool:
+    """Return whether a name is that of a simulator; 'deep_sea:size=30' is not."""
+    return _SIMULATOR.match(name) is not None
+
+
+class TaskBatch(NamedTuple):
+    """Settings that share one environment: arrays of `params` have a first axis over them."""
+
+    ids: tuple[str, ...]
+    env: Environment
+    params: Any
+    settings: tuple[Setting, ...]
+
+
+def make(task_id: str, mnist_dir: Path | None = None) -> Task:
     """Make the environment of an id in the shape of the original."""
     experiment, setting = parse(task_id)
     env, [params] = FAMILIES[experiment.family].build([setting], mnist_dir)
-    return _task(task_id, experiment, setting, env, params)
+    return _task(task_id, experiment, setting, env=env, params=params)
 
 
-def make_padded(task_id: str, mnist_dir: Path | None = None) -> CompiledTask:
+def make_padded(task_id: str, mnist_dir: Path | None = None) -> Task:
     """Make the environment of a bsuite id, padded to the shape of its experiment."""
     experiment, setting = _parse_official(task_id)
-    [member] = _members(experiment.ids, mnist_dir)
-    params = member.params[experiment.ids.index(task_id)]
-    return _task(task_id, experiment, setting, member.env, params, padded=True)
+    env, params = _build(experiment.ids, mnist_dir)[experiment.family]
+    inputs = FAMILIES[experiment.family].num_inputs(setting, env)
+    shape = {"env": env, "params": params[task_id], "padded": True, "inputs": inputs}
+    return _task(task_id, experiment, setting, **shape)
 
 
-def make_packed(task_id: str, mnist_dir: Path | None = None) -> CompiledTask:
+def make_packed(task_id: str, mnist_dir: Path | None = None) -> Task:
     """Make the environment of a bsuite id, padded to the shape of its pack."""
     experiment, setting = _parse_official(task_id)
-    pack = next(pack for pack in PACKS.values() if pack.holds(experiment.name, setting))
-    members, env = _pack(pack.name, mnist_dir)
-    which = [member.family.name for member in members].index(experiment.family)
-    own = members[which]
-    params = own.params[own.ids.index(task_id)]
-    packing = Packing(
-        pack=pack.name,
-        inputs=own.family.num_inputs(setting, own.env),
-        actions=own.env.num_actions if isinstance(env, Packed) else None,
-        facts=own.family.facts,
-    )
+    pack = pack_of(experiment.name, setting)
+    env, members = _build_pack(pack, mnist_dir)
+    own, by_id = members[experiment.family]
+    params, available = by_id[task_id], None
     if isinstance(env, Packed):
+        available = own.num_actions
         # Placeholders are the first setting of each family, because zeros would be divided by.
-        inner = tuple(params if member is own else member.params[0] for member in members)
-        params = PackedParams(which=np.asarray(which, np.int32), inner=inner)
-    return _task(task_id, experiment, setting, env, params, packing=packing)
+        inner = [found.get(task_id, next(iter(found.values()))) for _, found in members.values()]
+        which = np.asarray(list(members).index(experiment.family), np.int32)
+        params = PackedParams(which=which, inner=tuple(inner))
+    inputs = FAMILIES[experiment.family].num_inputs(setting, own)
+    shape = {"env": env, "params": params, "inputs": inputs, "available": available}
+    return _task(task_id, experiment, setting, pack=pack, **shape)
 
 
 def remake(config: Mapping[str, Any], mnist_dir: Path | None = None) -> Task:
@@ -84,76 +131,85 @@ def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> 
     families = sorted({experiment.family for experiment, _ in parsed})
     if len(families) > 1:
         raise InputError(f"need environments of one family in a batch, got {', '.join(families)}")
-    settings = [setting for _, setting in parsed]
+    settings = tuple(setting for _, setting in parsed)
     env, params = FAMILIES[families[0]].build(settings, mnist_dir)
-    return TaskBatch(
-        ids=ids,
-        env=env,
-        params=jax.tree.map(lambda *leaves: np.stack(leaves), *params),
-        settings=tuple(settings),
-        num_episodes=tuple(experiment.num_episodes for experiment, _ in parsed),
-    )
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *params)
+    return TaskBatch(ids=ids, env=env, params=stacked, settings=settings)
 
 
-class _Member(NamedTuple):
-    """Settings of one family, in one shape that holds all of them."""
+def family_of(experiment: str) -> str:
+    """Return the name of an experiment's family: 'catch' for 'catch_noise'."""
+    if experiment not in EXPERIMENTS:
+        raise InputError(f"no experiment {experiment!r}; there are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[experiment].family
 
-    family: Family
-    ids: tuple[str, ...]
-    env: Environment
-    params: list[Any]
+
+def bsuite_info(experiment: str, episodes: Episodes) -> dict[str, np.ndarray]:
+    """Return what DeepMind's environment returns from `bsuite_info()` after each episode.
+
+    Totals since the first episode, in bsuite's order and types: counts of episodes are integers,
+    regrets and returns are float64 even if they are whole. 'raw_return' is without the noise and
+    the scale that 'return' has.
+    """
+    family = FAMILIES[family_of(experiment)]
+    missing = [name for name in ("return", "length", *family.facts) if name not in episodes]
+    if missing:
+        raise InputError(
+            f"episodes of {experiment} lack {', '.join(missing)}; they hold "
+            f"{', '.join(episodes) or 'nothing'}"
+        )
+    return family.info(episodes)
+
+
+Members = Mapping[str, tuple[Environment, dict[str, Any]]]
+"""By family: one environment that holds several settings, and their parameters by id."""
 
 
 @lru_cache(maxsize=8)
-def _pack(name: str, mnist_dir: Path | None) -> tuple[tuple[_Member, ...], Environment]:
-    """Build the families of a pack, and one environment that holds all of them."""
-    members = _members(PACKS[name].ids, mnist_dir)
-    envs = tuple(member.env for member in members)
-    equal = all(eqx.tree_equal(env, envs[0]) for env in envs[1:])  # as in both deep seas
-    return members, envs[0] if equal else Packed(envs=envs)
-
-
-@lru_cache(maxsize=8)
-def _members(ids: tuple[str, ...], mnist_dir: Path | None) -> tuple[_Member, ...]:
+def _build(ids: tuple[str, ...], mnist_dir: Path | None) -> Members:
     """Build settings family by family, in the order in which families first occur."""
     by_family: dict[str, dict[str, Any]] = {}
     for task_id in ids:
         experiment, setting = parse(task_id)
         by_family.setdefault(experiment.family, {})[task_id] = setting
-    return tuple(
-        _Member(FAMILIES[name], tuple(own), *FAMILIES[name].build([*own.values()], mnist_dir))
-        for name, own in by_family.items()
-    )
+    members = {}
+    for name, settings in by_family.items():
+        env, params = FAMILIES[name].build([*settings.values()], mnist_dir)
+        members[name] = env, dict(zip(settings, params, strict=True))
+    return members
 
 
-def _task(
-    task_id: str,
-    experiment: Experiment,
-    setting: Mapping[str, Any],
-    env: Environment,
-    params: Any,
-    *,
-    padded: bool = False,
-    packing: Packing | None = None,
-) -> CompiledTask:
+@lru_cache(maxsize=8)
+def _build_pack(pack: str, mnist_dir: Path | None) -> tuple[Environment, Members]:
+    """Build the families of a pack, and one environment that holds all of them."""
+    ids = [
+        task_id
+        for experiment in map(EXPERIMENTS.__getitem__, PACKS[pack])
+        for task_id, setting in zip(experiment.ids, experiment.settings, strict=True)
+        if pack_of(experiment.name, setting) == pack
+    ]
+    members = _build(tuple(ids), mnist_dir)
+    first, *others = (env for env, _ in members.values())
+    equal = all(eqx.tree_equal(env, first) for env in others)  # as in both deep seas
+    return first if equal else Packed(envs=(first, *others)), members
+
+
+def _task(task_id: str, experiment: Experiment, setting: Setting, **shape: Any) -> Task:
     family = FAMILIES[experiment.family]
-    return CompiledTask(
+    return Task(
         id=task_id,
-        env=env,
-        params=params,
-        family=family,
         setting=setting,
-        padded=padded,
-        packing=packing,
         facts=family.facts,
+        returns=partial(family.return_range, setting),
         copy=experiment.copy_of(task_id),
         num_episodes=experiment.num_episodes,
         longest_episode=family.longest_episode(setting),
         num_pairs=None if family.num_pairs is None else family.num_pairs(setting),
+        **shape,
     )
 
 
-def _parse_official(task_id: str) -> tuple[Experiment, dict[str, Any]]:
+def _parse_official(task_id: str) -> tuple[Experiment, Setting]:
     experiment, setting = parse(task_id)
     if task_id not in experiment.ids:
         raise InputError(f"need one of bsuite's own ids to pad it with others, got {task_id!r}")

@@ -6,11 +6,12 @@ rewards and γ give the range of returns if the user sets none.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from winkel.envs.task import EnvShape, Task
+from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.simulators import names
 from winkel.simulators.base import Layout
@@ -25,32 +26,11 @@ MARGIN = 0.1
 """Fraction of an estimated range that is added at each end."""
 
 
-class Rewards(NamedTuple):
-    """Lowest and highest reward of a random policy; 0 is always between them.
+class EnvShape(NamedTuple):
+    """What networks depend on: the form of observations, and the number of actions."""
 
-    Attributes:
-        running: within episodes; these may come at every step.
-        final: on the last transition of an episode.
-    """
-
-    running: tuple[float, float]
-    final: tuple[float, float]
-
-    def return_range(self, gamma: float) -> tuple[float, float]:
-        """Return the range of returns as if rewards within an episode were paid at every step.
-
-        `UNKNOWN` if all rewards were 0.
-        """
-        if gamma >= 1.0:
-            raise InputError("need gamma < 1 to estimate the range of returns, got 1")
-        low, high = (
-            running / (1.0 - gamma) + final
-            for running, final in zip(self.running, self.final, strict=True)
-        )
-        if low == high:
-            return UNKNOWN
-        margin = MARGIN * (high - low)
-        return low - margin * (low < 0.0), high + margin * (high > 0.0)
+    observation: Observation
+    num_actions: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,15 +39,15 @@ class SimulatorTask(Task):
 
     Attributes:
         maker: makes one.
+        num_envs: environments per run.
         workers: processes for all environments; None: by the number of CPUs.
         timeout: seconds that a step may take.
-        rewards: rewards of a random policy, or None if they were not measured.
     """
 
     maker: Any
+    num_envs: int = 1
     workers: int | None = None
     timeout: float = 60.0
-    rewards: Rewards | None = None
 
     compiled: ClassVar[bool] = False
 
@@ -83,23 +63,6 @@ class SimulatorTask(Task):
         if isinstance(observation, Image):
             return Layout(observation.frame, "uint8", observation.stack)
         return Layout(observation.shape, "float32")
-
-    @property
-    def range_origin(self) -> str | None:
-        """How `return_range` was estimated, or None if it was not."""
-        if self.rewards is None:
-            return None
-        if self.rewards.running == self.rewards.final == (0.0, 0.0):
-            return "though a random policy met no reward"
-        return "by a random policy's rewards"
-
-    def return_range(self, gamma: float) -> tuple[float, float]:
-        """Estimate the range of discounted returns from the rewards of a random policy."""
-        if self.rewards is None:
-            raise InputError(
-                f"need z_min and z_max, the range of returns in {self.id}, got neither"
-            )
-        return self.rewards.return_range(gamma)
 
     def pool(self, seeds: list[int], notice: Callable[[str], None]) -> Pool:
         """Start an environment for each seed."""
@@ -130,7 +93,14 @@ def make_simulator_task(
 ) -> SimulatorTask:
     """Start the simulator of a name once to learn its shapes, and measure its rewards."""
     named = names.parse(name)
+    origin, returns = None, None
     with Pool(named.maker, [0], num_workers=1, timeout=timeout) as pool:
+        if measure_rewards:
+            running, final = _measure_rewards(pool)
+            returns = partial(estimate_range, running, final)
+            origin = "by a random policy's rewards"
+            if running == final == (0.0, 0.0):
+                origin = "though a random policy met no reward"
         return SimulatorTask(
             id=named.id,
             env=EnvShape(make_observation(pool.layout), pool.num_actions),
@@ -140,7 +110,8 @@ def make_simulator_task(
             num_envs=num_envs,
             workers=workers,
             timeout=timeout,
-            rewards=_measure_rewards(pool) if measure_rewards else None,
+            returns=returns,
+            range_origin=origin,
         )
 
 
@@ -165,8 +136,33 @@ def make_observation(layout: Layout) -> Observation:
     return Dense(tuple(layout.shape))
 
 
-def _measure_rewards(pool: Pool) -> Rewards:
-    """Run a random policy in a pool of one environment."""
+def estimate_range(
+    running: tuple[float, float], final: tuple[float, float], gamma: float
+) -> tuple[float, float]:
+    """Return the range of returns as if rewards within an episode were paid at every step.
+
+    Args:
+        running: lowest and highest reward within episodes.
+        final: lowest and highest reward on the last transition of an episode.
+        gamma: discount factor.
+
+    Returns:
+        Its ends, with a margin except at 0; `UNKNOWN` if all rewards are 0.
+    """
+    if gamma >= 1.0:
+        raise InputError("need gamma < 1 to estimate the range of returns, got 1")
+    low, high = (running[end] / (1.0 - gamma) + final[end] for end in (0, 1))
+    if low == high:
+        return UNKNOWN
+    margin = MARGIN * (high - low)
+    return low - margin * (low < 0.0), high + margin * (high > 0.0)
+
+
+def _measure_rewards(pool: Pool) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the lowest and highest rewards of a random policy, within episodes and at their ends.
+
+    0 is always between them.
+    """
     rng = np.random.default_rng(0)
     pool.reset()
     running, final = [0.0], [0.0]
@@ -175,4 +171,4 @@ def _measure_rewards(pool: Pool) -> Rewards:
         ended = steps.boundary & (steps.discount == 0.0)
         running += steps.reward[~ended].tolist()
         final += steps.reward[ended].tolist()
-    return Rewards(running=(min(running), max(running)), final=(min(final), max(final)))
+    return (min(running), max(running)), (min(final), max(final))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from winkel.analysis.statistics import Band, Interval
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.runs.results import Results, RunRecord
 

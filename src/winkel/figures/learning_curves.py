@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from winkel.analysis.statistics import student_interval
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.figures import common, style
 from winkel.figures.common import Selection, agent_of, num_episodes

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from winkel.analysis.scores import score_tags
 from winkel.analysis.statistics import student_interval
-from winkel.envs.bsuite.sweep import TAGS
+from winkel.envs.registry import TAGS
 from winkel.figures import common, style
 from winkel.figures.scores import score_seeds, tabulate
 from winkel.files import Arrays

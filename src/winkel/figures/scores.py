@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from winkel.analysis.scores import OFFICIAL_IDS, score_runs, shortfalls
 from winkel.analysis.statistics import student_interval
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.figures import common, style
 from winkel.files import Arrays

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from winkel.envs.task import Task
+from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
 from winkel.simulators import Pool
 from winkel.types import EnvStep, Image, Observation

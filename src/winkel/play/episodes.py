@@ -111,7 +111,7 @@ def play(
             obs = env.reset()
     arrays = {name: np.asarray(cells) for name, cells in rows.items()}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
-    inputs = None if run.packing is None else run.packing.inputs
+    inputs = None if task.pack is None else task.inputs
     pictures = to_arrays(task.env.observation, kept, task.setting.get("size"), inputs)
     return arrays | {"shown": np.asarray(shown)} | pictures
 
@@ -120,8 +120,8 @@ def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, 
     """Return a function that acts as the agent does when it trains, at a fixed time of training."""
     key_actor, key_act = (jax.random.fold_in(jax.random.key(seed), use) for use in (1, 2))
     agent: Any = run.agent
-    if run.packing is not None and run.packing.actions is not None:
-        available = jnp.asarray(run.packing.actions)
+    if run.task.available is not None:
+        available = jnp.asarray(run.task.available)
         agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
     actor, time = agent.init_actor(key_actor), 0
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.envs.task import Task
+from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.figures import style
 from winkel.play.observations import newest_frame, to_arrays
@@ -41,7 +41,7 @@ def inspection_arrays(run: RunRecord, obs: np.ndarray) -> Arrays:
     """Return the agent's estimates at an observation, as `draw` needs them."""
     task, estimates = run.task, run.estimates(obs)
     form = task.env.observation
-    inputs = None if run.packing is None else run.packing.inputs
+    inputs = None if task.pack is None else task.inputs
     shown = to_arrays(form, [newest_frame(form, obs)], task.setting.get("size"), inputs, 0)
     arrays = {
         "locations": np.asarray(estimates.members.locations),

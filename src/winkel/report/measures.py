@@ -13,7 +13,7 @@ import numpy as np
 
 from winkel.analysis.scores import OFFICIAL_IDS
 from winkel.analysis.statistics import Interval, bootstrap, wilson_interval
-from winkel.envs.bsuite.sweep import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS
 from winkel.figures import common, ensemble_size, radar, regret, vizdoom
 from winkel.figures.common import agent_of, num_episodes
 from winkel.runs.results import Arrays, Results

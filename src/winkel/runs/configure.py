@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.base import Agent, Kind, Spec, check_number
-from winkel.envs.task import Task
+from winkel.envs.base import Task
 from winkel.errors import InputError
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from winkel.agents.base import Agent
-from winkel.envs.task import Packing, Task
+from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.files import load_all, load_arrays, save_arrays, write_text
 from winkel.runs.checkpoint import load_checkpoint
@@ -102,11 +102,6 @@ class RunRecord:
         assert self.spec is not None
         return self.spec.hyper
 
-    @property
-    def packing(self) -> Packing | None:
-        """Shape of the setting alone, if it was padded to the shape of a pack."""
-        return self.task.packing
-
     def policy(self) -> Policy:
         """The greedy policy: a function from an observation to an action."""
         return lambda obs: int(np.argmax(self.estimates(obs).value))
@@ -117,11 +112,9 @@ class RunRecord:
         A one-hot observation may be the grid or the index of its one. The observation of a packed
         run may be the setting's own, or padded as the agent saw it.
         """
-        spec, packing, array = self.agent.spec, self.packing, np.asarray(obs)
-        own_shape = packing is not None and array.size == packing.inputs
-        if own_shape and not isinstance(spec.observation, OneHot):
+        spec, num_actions, array = self.agent.spec, self.task.available, np.asarray(obs)
+        if self.task.pack and array.size == self.task.inputs and not spec.one_hot:
             array = np.pad(array.ravel(), (0, spec.inputs - array.size))
-        num_actions = None if packing is None else packing.actions
         found = _estimates(
             self.agent,
             self.learner,

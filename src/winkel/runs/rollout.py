@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, EnvState, check_action
-from winkel.envs.task import CompiledTask, TaskBatch
+from winkel.envs.base import Environment, EnvState, Task, check_action
+from winkel.envs.registry import TaskBatch
 from winkel.errors import InputError
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]
@@ -109,7 +109,7 @@ def _advance(policy: Policy, env: Environment, params: Any, lane: Lane) -> tuple
     return jax.lax.scan(step, lane, length=CHUNK)
 
 
-def frames(task: CompiledTask, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
+def frames(task: Task, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
     """Yield the captions and pictures of one episode: its start, then every step."""
     env, params = task.env, task.params
     key, key_start = jax.random.split(jax.random.key(seed))

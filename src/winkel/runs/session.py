@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from winkel.agents.base import Agent
+from winkel.envs.base import Task
 from winkel.envs.simulator_task import SimulatorTask
-from winkel.envs.task import Task
 from winkel.runs.checkpoint import pack, unpack
 from winkel.runs.metrics import Mirror
 from winkel.runs.record import RunRecord

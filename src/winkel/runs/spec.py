@@ -17,8 +17,8 @@ import jax
 import numpy as np
 
 from winkel.agents.base import Agent
+from winkel.envs.base import Task
 from winkel.envs.registry import remake
-from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import Configured, configure
 from winkel.training.steps import UNLIMITED, Horizon, Plan
@@ -165,7 +165,6 @@ class RunSpec:
 
     def plan(self) -> Plan:
         """The inputs of the training loop, from the beginning of the run."""
-        packing = self.task.packing
         return Plan(
             params=self.task.params,
             hyper=self.hyper,
@@ -174,8 +173,8 @@ class RunSpec:
             copy=self.task.copy,
             fan_in=self.task.inputs,
             stop=self.stop,
-            available=None if packing is None else packing.actions,
-            facts=None if packing is None else packing.facts,
+            available=self.task.available,
+            facts=None if self.task.pack is None else self.task.facts,
             most_steps=self.max_steps,
         )
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from winkel.envs.bsuite.sweep import EXPERIMENTS
-from winkel.envs.registry import make, make_packed, make_padded, parse
-from winkel.envs.task import Task
+from winkel.envs.base import Task
+from winkel.envs.registry import EXPERIMENTS, make, make_packed, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.runs.configure import configure, fields_of
@@ -101,8 +100,8 @@ class Group(NamedTuple):
     def name(self) -> str:
         """The agent and its environments."""
         task = self.runs[0].task
-        if task.packing is not None:
-            return f"{self.agent} in {task.packing.pack}"
+        if task.pack is not None:
+            return f"{self.agent} in {task.pack}"
         envs = sorted({run.task.id for run in self.runs})
         return f"{self.agent} in {envs[0] if len(envs) == 1 else _family(envs[0])}"
 
@@ -318,7 +317,7 @@ def _shape(spec: RunSpec) -> tuple[Any, ...]:
     task = spec.task
     leaves, structure = jax.tree.flatten((task.params, task.env))
     shapes = tuple((jax.numpy.shape(leaf), jax.numpy.result_type(leaf)) for leaf in leaves)
-    together = _family(task.id) if task.packing is None else task.packing.pack
+    together = task.pack or _family(task.id)
     return spec.algorithm, spec.agent, structure, shapes, together
 
 

@@ -1,5 +1,6 @@
 """`winkel.train` and `winkel.load`: several seeds of an agent in an environment."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from winkel.envs.registry import make
+from winkel.envs.base import Task
+from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import make_simulator_task
-from winkel.envs.task import Task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import load_checkpoint, unpack
@@ -29,7 +30,6 @@ from winkel.runs.record import (
 from winkel.runs.recorder import Status, is_begun, is_ended
 from winkel.runs.session import MirrorMaker, Session, state_shapes
 from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
-from winkel.simulators.names import is_name
 from winkel.simulators.visits import watch_visits
 from winkel.types import Estimates
 
@@ -158,7 +158,11 @@ def train(
     size = len(todo) if task.compiled else num_lanes  # simulators of a session start together
     for first in range(0, len(todo), max(size, 1)):
         batch = todo[first : first + size]
-        with watch_visits(task, _watched(batch, root), notice) as watch:
+        with contextlib.ExitStack() as stack:
+            watch = None
+            if not task.compiled:
+                visits = watch_visits(task, _watched(batch, root), notice)
+                watch = stack.enter_context(visits)
             session = Session(
                 batch, root, num_lanes, progress, notice, mirrors=mirrors, watch=watch
             )
@@ -184,7 +188,7 @@ def make_task(
     workers: int | None = None,
 ) -> Task:
     """Make the environment of an id or the simulator of a name."""
-    if not is_name(env):
+    if not is_simulator(env):
         for name, value in (("num_envs", num_envs), ("workers", workers)):
             if value is not None:
                 raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from winkel.envs.task import Task
+from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.configure import Configured, configure, field_name
 from winkel.runs.presets import preset_fields

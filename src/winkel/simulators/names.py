@@ -43,15 +43,6 @@ class Named(NamedTuple):
     maker: Maker
 
 
-def is_name(text: str) -> bool:
-    """Return whether a text names a simulator, not an environment of `winkel.envs`.
-
-    The colon before settings does not count: 'deep_sea:size=30' is no simulator.
-    """
-    name, _ = _split(text)
-    return ":" in name
-
-
 def parse(text: str) -> Named:
     """Return the maker of a name. A user's module is imported when the maker is called."""
     name, written = _split(text)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from winkel.envs.base import Environment, Outcome, outcome
-from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_once
+from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import count, perturbed, reward_once
 from winkel.types import AnyArray, Dense
 
 NUM_ARMS = 11
@@ -53,14 +53,18 @@ def bandit_params(mapping_seed: int) -> BanditParams:
     return BanditParams(ranks=np.asarray(permutation, np.int32))
 
 
-FAMILY = Family(
-    name="bandit",
-    defaults={"mapping_seed": 0, **PERTURBATION},
-    at_least={"mapping_seed": 0},
-    make_env=lambda *_: Bandit(),
-    make_params=lambda _, setting: bandit_params(setting["mapping_seed"]),
-    returns=reward_once(0.0, 1.0),
-    longest_episode=lambda _: 1,
-    facts=("missed_tenths",),
-    info=lambda episodes: {"total_regret": count(episodes["missed_tenths"]) / 10},
+_ARMS = [{"mapping_seed": seed} for seed in range(20)]
+FAMILY = perturbed(
+    Family(
+        name="bandit",
+        experiments=(Experiment("bandit", "bandit", 10_000, ("basic",), _ARMS),),
+        defaults={"mapping_seed": 0},
+        at_least={"mapping_seed": 0},
+        make_env=lambda *_: Bandit(),
+        make_params=lambda _, setting: bandit_params(setting["mapping_seed"]),
+        returns=reward_once(0.0, 1.0),
+        longest_episode=lambda _: 1,
+        facts=("missed_tenths",),
+        info=lambda episodes: {"total_regret": count(episodes["missed_tenths"]) / 10},
+    )
 )

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Outcome, outcome, time_table
-from winkel.envs.bsuite.family import PERTURBATION, Episodes, Family, best, count, reward_each_step
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import best, count, perturbed, reward_each_step, time_table
 from winkel.types import AnyArray, Dense
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
@@ -130,16 +130,21 @@ def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     return {"raw_return": 1.0 * count(balanced), "best_episode": best(balanced)}
 
 
-FAMILY = Family(
-    name="cartpole",
-    defaults={"height_threshold": 0.8, "x_threshold": 3.0, **PERTURBATION},
-    make_env=lambda *_: Cartpole(),
-    make_params=lambda _, setting: CartpoleParams(
-        height_threshold=np.asarray(setting["height_threshold"], np.float32),
-        x_threshold=np.asarray(setting["x_threshold"], np.float32),
+_TAGS = ("basic", "credit_assignment", "generalization")
+FAMILY = perturbed(
+    Family(
+        name="cartpole",
+        experiments=(Experiment("cartpole", "cartpole", 1_000, _TAGS, [{}] * 20),),
+        defaults={"height_threshold": 0.8, "x_threshold": 3.0},
+        make_env=lambda *_: Cartpole(),
+        make_params=lambda _, setting: CartpoleParams(
+            height_threshold=np.asarray(setting["height_threshold"], np.float32),
+            x_threshold=np.asarray(setting["x_threshold"], np.float32),
+        ),
+        returns=reward_each_step(0.0, 1.0),
+        longest_episode=lambda _: NUM_STEPS,
+        facts=("balanced",),
+        info=_info,
     ),
-    returns=reward_each_step(0.0, 1.0),
-    longest_episode=lambda _: NUM_STEPS,
-    facts=("balanced",),
-    info=_info,
+    "generalization",
 )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Outcome, outcome
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, outcome
 from winkel.envs.bsuite.cartpole import (
     NUM_STEPS,
     CartpoleState,
@@ -15,7 +15,7 @@ from winkel.envs.bsuite.cartpole import (
     pose_features,
     pose_state,
 )
-from winkel.envs.bsuite.family import Episodes, Family, best, count, reward_each_step
+from winkel.envs.bsuite.common import best, count, reward_each_step
 from winkel.types import AnyArray, Dense
 
 X_THRESHOLD, THETA_DOT_THRESHOLD, MOVE_COST = 3.0, 1.0, 0.1
@@ -90,8 +90,11 @@ def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     }
 
 
+_NAME = "cartpole_swingup"
+_SETTINGS = [{"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)]
 FAMILY = Family(
-    name="cartpole_swingup",
+    name=_NAME,
+    experiments=(Experiment(_NAME, _NAME, 1_000, ("exploration", "generalization"), _SETTINGS),),
     defaults={"height_threshold": 0.5, "x_reward_threshold": 1.0},
     make_env=lambda *_: CartpoleSwingup(),
     make_params=lambda _, setting: SwingupParams(

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Outcome, outcome
-from winkel.envs.bsuite.family import PERTURBATION, Family, regret_of_wrong, reward_once
+from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import perturbed, regret_of_wrong, reward_once
 from winkel.types import Dense
 
 ROWS, COLUMNS = 10, 5
@@ -74,12 +74,17 @@ class Catch(Environment):
         return "\n".join("".join(row) for row in board)
 
 
-FAMILY = Family(
-    name="catch",
-    defaults=PERTURBATION,
-    make_env=lambda *_: Catch(),
-    returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
-    longest_episode=lambda _: ROWS - 1,
-    facts=("wrong",),
-    info=regret_of_wrong,
+_TAGS = ("basic", "credit_assignment")
+FAMILY = perturbed(
+    Family(
+        name="catch",
+        experiments=(Experiment("catch", "catch", 10_000, _TAGS, [{}] * 20),),
+        defaults={},
+        make_env=lambda *_: Catch(),
+        returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
+        longest_episode=lambda _: ROWS - 1,
+        facts=("wrong",),
+        info=regret_of_wrong,
+    ),
+    "credit_assignment",
 )

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Outcome, outcome
-from winkel.envs.bsuite.family import MARGIN, Episodes, Family, Returns, count
+from winkel.envs.base import MARGIN, Environment, Episodes, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import count
 from winkel.types import AnyArray, OneHot
 
 NO_WIND = -1.0
@@ -148,9 +148,11 @@ def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     }
 
 
-def _family(name: str, *, stochastic: bool) -> Family:
+def _family(name: str, *tags: str, stochastic: bool) -> Family:
+    settings = [{"size": size, "mapping_seed": 42} for size in range(10, 51, 2)]
     return Family(
         name=name,
+        experiments=(Experiment(name, name, 10_000, tags, settings),),
         defaults={"size": 10, "mapping_seed": 42, "move_cost": 0.01},
         at_least={"size": 2, "mapping_seed": 0},
         make_env=lambda settings, _: DeepSea(max_size=max(s["size"] for s in settings)),
@@ -158,10 +160,10 @@ def _family(name: str, *, stochastic: bool) -> Family:
             max_size=env.max_size, stochastic=stochastic, **setting
         ),
         # The margin holds the cost of all moves, unless a user raises it above MARGIN.
-        returns=lambda setting, gamma: Returns(
-            low=min(0.0, MARGIN - setting["move_cost"]),
-            high=1.0,
-            noise_std=1.0 if stochastic else 0.0,
+        returns=lambda setting, gamma: (
+            min(0.0, MARGIN - setting["move_cost"]),
+            1.0,
+            1.0 if stochastic else 0.0,
         ),
         longest_episode=lambda setting: setting["size"],
         inputs=lambda setting: setting["size"] ** 2,
@@ -171,5 +173,5 @@ def _family(name: str, *, stochastic: bool) -> Family:
     )
 
 
-DETERMINISTIC = _family("deep_sea", stochastic=False)
-STOCHASTIC = _family("deep_sea_stochastic", stochastic=True)
+DETERMINISTIC = _family("deep_sea", "exploration", stochastic=False)
+STOCHASTIC = _family("deep_sea_stochastic", "exploration", "noise", stochastic=True)

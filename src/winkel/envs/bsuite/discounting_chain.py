@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Environment, Outcome, draw_track, outcome, time_table
-from winkel.envs.bsuite.family import Family, reward_once
+from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import draw_track, reward_once, time_table
 from winkel.types import AnyArray, Dense
 
 REWARD_STEPS = np.array([1, 3, 10, 30, 100])
@@ -73,8 +73,11 @@ def discounting_chain_params(mapping_seed: int) -> DiscountingChainParams:
     return DiscountingChainParams(bonus_arm=np.asarray(mapping_seed % len(REWARD_STEPS), np.int32))
 
 
+_NAME = "discounting_chain"
+_SETTINGS = [{"mapping_seed": seed} for seed in range(20)]
 FAMILY = Family(
-    name="discounting_chain",
+    name=_NAME,
+    experiments=(Experiment(_NAME, _NAME, 1_000, ("credit_assignment",), _SETTINGS),),
     defaults={"mapping_seed": 0},
     at_least={"mapping_seed": 0},
     make_env=lambda *_: DiscountingChain(),

@@ -4,6 +4,7 @@ In bsuite every run draws its bits and questions from seed 0, so that all agents
 Here they are tables, made by the same generator.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,8 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Environment, Outcome, countdown_table, draw_track, outcome
-from winkel.envs.bsuite.family import Episodes, Family, count, reward_once
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import (
+    LENGTHS,
+    LOG_SPACED,
+    count,
+    countdown_table,
+    draw_track,
+    reward_once,
+)
 from winkel.types import AnyArray, Dense
 
 NUM_EPISODES = 10_000
@@ -122,9 +130,11 @@ def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     }
 
 
-def _family(name: str, memory_length: int) -> Family:
+def _family(name: str, memory_length: int, key: str, values: Iterable[int]) -> Family:
+    settings = [{key: value} for value in values]
     return Family(
         name=name,
+        experiments=(Experiment(name, name, NUM_EPISODES, ("memory",), settings),),
         defaults={"memory_length": memory_length, "num_bits": 1},
         at_least={"memory_length": 1, "num_bits": 1},
         make_env=lambda settings, _: MemoryChain(
@@ -142,5 +152,5 @@ def _family(name: str, memory_length: int) -> Family:
     )
 
 
-LENGTH = _family("memory_len", memory_length=1)
-SIZE = _family("memory_size", memory_length=2)
+LENGTH = _family("memory_len", 1, "memory_length", LENGTHS)
+SIZE = _family("memory_size", 2, "num_bits", (*LOG_SPACED, 30, 40))

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
-from winkel.envs.base import Environment, Outcome, outcome
-from winkel.envs.bsuite.family import PERTURBATION, Family, Setting, regret_of_wrong, reward_once
+from winkel.envs.base import Environment, Experiment, Family, Outcome, Setting, outcome
+from winkel.envs.bsuite.common import perturbed, regret_of_wrong, reward_once
 from winkel.envs.bsuite.mnist_data import load_mnist
 from winkel.types import AnyArray, Dense
 
@@ -70,16 +70,21 @@ def signed(images: AnyArray) -> Int8[np.ndarray, "N 28 28"]:
 
 
 def _make_env(settings: Sequence[Setting], mnist_dir: Path | None) -> Mnist:
-    data = load_mnist(mnist_dir)
-    return Mnist(images=signed(data.images), labels=data.labels.astype(np.int32))
+    images, labels = load_mnist(mnist_dir)
+    return Mnist(images=signed(images), labels=labels.astype(np.int32))
 
 
-FAMILY = Family(
-    name="mnist",
-    defaults=PERTURBATION,
-    make_env=_make_env,
-    returns=reward_once(-1.0, 1.0),
-    longest_episode=lambda _: 1,
-    facts=("wrong",),
-    info=regret_of_wrong,
+_TAGS = ("basic", "generalization")
+FAMILY = perturbed(
+    Family(
+        name="mnist",
+        experiments=(Experiment("mnist", "mnist", 10_000, _TAGS, [{}] * 20),),
+        defaults={},
+        make_env=_make_env,
+        returns=reward_once(-1.0, 1.0),
+        longest_episode=lambda _: 1,
+        facts=("wrong",),
+        info=regret_of_wrong,
+    ),
+    "generalization",
 )

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 from jaxtyping import UInt8
@@ -31,12 +31,8 @@ CHECKSUMS = {
 }
 _HEADERS = {IMAGES: 16, LABELS: 8}  # bytes before the pixels and the labels
 
-
-class Mnist(NamedTuple):
-    """The training set. The arrays are read-only, because all callers share them."""
-
-    images: UInt8[np.ndarray, "N 28 28"]
-    labels: UInt8[np.ndarray, " N"]
+Digits = tuple[UInt8[np.ndarray, "N 28 28"], UInt8[np.ndarray, " N"]]
+"""Images and labels. The arrays are read-only, because all callers share them."""
 
 
 def mnist_directory(directory: Path | None = None) -> Path:
@@ -50,7 +46,7 @@ def mnist_directory(directory: Path | None = None) -> Path:
     return directory.expanduser().absolute()
 
 
-def load_mnist(directory: Path | None = None, *, official: bool = True) -> Mnist:
+def load_mnist(directory: Path | None = None, *, official: bool = True) -> Digits:
     """Load the training set from `mnist_directory(directory)`, once per process and folder.
 
     With `official=False`, other images of 28 × 28 pixels in the same format are accepted.
@@ -59,7 +55,7 @@ def load_mnist(directory: Path | None = None, *, official: bool = True) -> Mnist
 
 
 @lru_cache(maxsize=2)
-def _load(directory: Path, official: bool) -> Mnist:
+def _load(directory: Path, official: bool) -> Digits:
     arrays = []
     for name, header in _HEADERS.items():
         path, content = read_idx(directory, name)
@@ -72,7 +68,7 @@ def _load(directory: Path, official: bool) -> Mnist:
             f"need images of 28x28 pixels with a label each in {directory}, "
             f"got {len(pixels)} pixels and {len(labels)} labels"
         )
-    return Mnist(pixels.reshape(-1, 28, 28), labels)
+    return pixels.reshape(-1, 28, 28), labels
 
 
 def is_official(name: str, content: bytes) -> bool:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Outcome, outcome, time_table
-from winkel.envs.bsuite.family import PERTURBATION, Family, count, reward_each_step
+from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.bsuite.common import count, perturbed, reward_each_step, time_table
 from winkel.types import Dense
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
@@ -62,11 +62,16 @@ class MountainCar(Environment):
         return jnp.stack([state.position, state.velocity, jnp.asarray(TIME)[state.step]])[None]
 
 
-FAMILY = Family(
-    name="mountain_car",
-    defaults=PERTURBATION,
-    make_env=lambda *_: MountainCar(),
-    returns=reward_each_step(-1.0, 0.0),
-    longest_episode=lambda _: NUM_STEPS,
-    info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
+_TAGS = ("basic", "generalization")
+FAMILY = perturbed(
+    Family(
+        name="mountain_car",
+        experiments=(Experiment("mountain_car", "mountain_car", 1_000, _TAGS, [{}] * 20),),
+        defaults={},
+        make_env=lambda *_: MountainCar(),
+        returns=reward_each_step(-1.0, 0.0),
+        longest_episode=lambda _: NUM_STEPS,
+        info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
+    ),
+    "generalization",
 )

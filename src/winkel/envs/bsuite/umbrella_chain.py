@@ -15,8 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Environment, Outcome, countdown_table, draw_track, outcome
-from winkel.envs.bsuite.family import Family, Returns, Setting, discounted_sum, regret_of_wrong
+from winkel.envs.base import Environment, Experiment, Family, Outcome, Returns, Setting, outcome
+from winkel.envs.bsuite.common import (
+    LENGTHS,
+    countdown_table,
+    discounted_sum,
+    draw_track,
+    regret_of_wrong,
+)
 from winkel.types import AnyArray, Dense
 
 NUM_EPISODES = 10_000
@@ -204,12 +210,16 @@ def _make_env(settings: Sequence[Setting], *, replay: bool) -> UmbrellaChain:
 def _returns(setting: Setting, gamma: float) -> Returns:
     """Bound by ±1 at the end; a fair coin's ±1 at every step before it is noise."""
     noise_std = math.sqrt(discounted_sum(gamma**2, setting["chain_length"] - 1))
-    return Returns(-1.0, 1.0, noise_std)
+    return -1.0, 1.0, noise_std
 
 
-def _family(name: str, chain_length: int, n_distractor: int, *, replay: bool) -> Family:
+def _family(
+    name: str, chain_length: int, n_distractor: int, settings: Sequence[Setting], *, replay: bool
+) -> Family:
+    tags = ("credit_assignment", "noise")
     return Family(
         name=name,
+        experiments=(Experiment(name, name, NUM_EPISODES, tags, settings),),
         defaults={"chain_length": chain_length, "n_distractor": n_distractor},
         at_least={"chain_length": 1, "n_distractor": 0},
         make_env=lambda settings, _: _make_env(settings, replay=replay),
@@ -224,5 +234,7 @@ def _family(name: str, chain_length: int, n_distractor: int, *, replay: bool) ->
     )
 
 
-DISTRACT = _family("umbrella_distract", chain_length=20, n_distractor=1, replay=True)
-LENGTH = _family("umbrella_length", chain_length=1, n_distractor=20, replay=False)
+_WIDE = [{"n_distractor": count} for count in LENGTHS]
+_LONG = [{"chain_length": length, "n_distractor": 20} for length in LENGTHS]
+DISTRACT = _family("umbrella_distract", 20, 1, _WIDE, replay=True)
+LENGTH = _family("umbrella_length", 1, 20, _LONG, replay=False)

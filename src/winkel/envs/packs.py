@@ -2,6 +2,21 @@
 
 Every step computes the transitions of all of them and selects one: a step of an environment costs
 little compared to an update of an agent.
+
+The cost of a lane depends on the number of outputs (actions × atoms), then on the number of inputs.
+A program runs as long as its longest run, and takes half a minute to compile. So a pack holds
+settings of similar size and length:
+
+- `long`: at most 23 inputs and 3 actions; runs of up to a million steps, and chains, which end
+  earlier and free their lanes.
+- `short`: 42 to 103 inputs, 3 actions, at most 200,000 steps.
+- `bandits`: 1 input, 11 actions, 10,000 steps.
+- `chains`: 2 inputs, 5 actions, 100,000 steps. Padding them to 11 actions costs more time than
+  compiling a program of their own.
+- `mnist`: 784 inputs and 10 actions, and a replay of images.
+- `deep-sea-30`, `deep-sea-50`: deep sea up to size 30 and up to size 50. A network's first layer
+  grows with the square of the size: padding small sizes to the largest would cost six times as
+  much, and a program for each size would leave most of a GPU idle.
 """
 
 import math
@@ -12,9 +27,30 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.envs.base import Environment, Outcome
+from winkel.envs.base import Environment, Outcome, Setting
 from winkel.errors import InputError
 from winkel.types import AnyArray, Dense
+
+_CARTPOLE = ["cartpole", "cartpole_noise", "cartpole_scale"]
+_CAR = ["mountain_car", "mountain_car_noise", "mountain_car_scale"]
+_DEEP_SEA = ["deep_sea", "deep_sea_stochastic"]
+PACKS: dict[str, list[str]] = {
+    "long": [*_CARTPOLE, *_CAR, "cartpole_swingup", "memory_len", "umbrella_length"],
+    "short": ["catch", "catch_noise", "catch_scale", "memory_size", "umbrella_distract"],
+    "bandits": ["bandit", "bandit_noise", "bandit_scale"],
+    "chains": ["discounting_chain"],
+    "mnist": ["mnist", "mnist_noise", "mnist_scale"],
+    "deep-sea-30": _DEEP_SEA,
+    "deep-sea-50": _DEEP_SEA,
+}
+"""Experiments of each pack."""
+
+
+def pack_of(experiment: str, setting: Setting) -> str:
+    """Return the name of a setting's pack."""
+    if experiment in _DEEP_SEA:
+        return "deep-sea-30" if setting["size"] <= 30 else "deep-sea-50"
+    return next(name for name, experiments in PACKS.items() if experiment in experiments)
 
 
 class PackedParams(NamedTuple):
@@ -35,8 +71,6 @@ class Packed(Environment):
     envs: tuple[Environment, ...]
 
     def __check_init__(self) -> None:
-        if not self.envs:
-            raise InputError("need at least one environment to pack, got none")
         for env in self.envs:
             if not isinstance(env.observation, Dense):
                 raise InputError(f"need dense observations to pack, got {env.observation}")
@@ -99,7 +133,5 @@ class Packed(Environment):
 
 
 def _select(which: Int[AnyArray, ""], cases: Sequence[Any]) -> Any:
-    if len(cases) == 1:
-        return cases[0]
     index = jnp.asarray(which, jnp.int32)
     return jax.tree.map(lambda *leaves: jax.lax.select_n(index, *leaves), *cases)

@@ -1,0 +1,174 @@
+"""What several of bsuite's environments share: perturbed rewards, bounds of returns, totals."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, Returns, Setting
+from winkel.types import AnyArray, Observation
+
+LOG_SPACED = (*range(1, 11), 12, 14, 17, 20, 25)
+LENGTHS = (*LOG_SPACED, *range(30, 105, 10))
+"""Lengths of chains, and numbers of distractors."""
+REWARD_SCALES = (0.001, 0.03, 1.0, 30.0, 1000.0)
+NOISE_SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
+COPIES = 4
+"""Environments of each scale in an experiment."""
+
+
+class PerturbedParams(NamedTuple):
+    """Parameters of the wrapped environment, scale of its rewards and of the noise."""
+
+    inner: Any
+    reward_scale: Float[AnyArray, ""]
+    noise_scale: Float[AnyArray, ""]
+
+
+class PerturbedDraws(NamedTuple):
+    """Draws of the wrapped environment, and a standard normal number."""
+
+    inner: PyTree
+    noise: Float[Array, ""]
+
+
+class PerturbedReward(Environment):
+    """Multiply rewards by a scale and add Gaussian noise on every transition; facts do not change.
+
+    With scale 1 and noise 0 rewards are exactly those of the wrapped environment, so that bsuite's
+    plain, noise and scale experiments on one environment are settings of one program.
+    """
+
+    env: Environment
+
+    @property
+    def observation(self) -> Observation:
+        """Observation of the wrapped environment."""
+        return self.env.observation
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actions of the wrapped environment."""
+        return self.env.num_actions
+
+    def draw_start(self, key: PRNGKeyArray, params: PerturbedParams) -> PyTree:
+        """Draw for the wrapped environment."""
+        return self.env.draw_start(key, params.inner)
+
+    def start(self, draws: PyTree, episode: Int[Array, ""], params: PerturbedParams) -> PyTree:
+        """Start the wrapped environment."""
+        return self.env.start(draws, episode, params.inner)
+
+    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> PerturbedDraws:
+        """Draw for the wrapped environment, and draw the noise."""
+        key_inner, key_noise = (jax.random.fold_in(key, use) for use in range(2))
+        return PerturbedDraws(
+            inner=self.env.draw(key_inner, params.inner), noise=jax.random.normal(key_noise)
+        )
+
+    def transition(
+        self, state: PyTree, action: Int[Array, ""], draws: PerturbedDraws, params: PerturbedParams
+    ) -> tuple[PyTree, Outcome]:
+        """Make a transition and perturb its reward."""
+        state, result = self.env.transition(state, action, draws.inner, params.inner)
+        reward = result.reward * params.reward_scale + draws.noise * params.noise_scale
+        return state, result._replace(reward=jnp.asarray(reward, jnp.float32))
+
+    def observe(self, state: PyTree, params: PerturbedParams) -> Array:
+        """Observe the wrapped environment."""
+        return self.env.observe(state, params.inner)
+
+    def render(self, state: PyTree, params: PerturbedParams) -> str:
+        """Show the wrapped environment."""
+        return self.env.render(state, params.inner)
+
+
+def perturbed(family: Family, *tags: str) -> Family:
+    """Let the rewards of a family be scaled and noisy: settings, and bsuite's two experiments.
+
+    The experiments have the tags given; their environments differ as the first plain ones do.
+    """
+    (plain,) = family.experiments
+
+    def experiment(kind: str, scales: tuple[float, ...]) -> Experiment:
+        key = "noise_scale" if kind == "noise" else "reward_scale"
+        settings = [{key: s, **plain.settings[copy]} for s in scales for copy in range(COPIES)]
+        name = f"{plain.name}_{kind}"
+        return dataclasses.replace(plain, name=name, tags=(kind, *tags), settings=settings)
+
+    def make_params(env: Any, setting: Setting) -> PerturbedParams:
+        return PerturbedParams(
+            inner=family.make_params(env.env, setting),
+            reward_scale=np.asarray(setting["reward_scale"], np.float32),
+            noise_scale=np.asarray(setting["noise_scale"], np.float32),
+        )
+
+    return dataclasses.replace(
+        family,
+        experiments=(plain, experiment("noise", NOISE_SCALES), experiment("scale", REWARD_SCALES)),
+        defaults={**family.defaults, "reward_scale": 1.0, "noise_scale": 0.0},
+        make_env=lambda *arguments: PerturbedReward(env=family.make_env(*arguments)),
+        make_params=make_params,
+    )
+
+
+def reward_once(low: float, high: float, num_steps: int = 1) -> Callable[[Setting, float], Returns]:
+    """Bound the return of a reward in [low, high] at the end of `num_steps` noisy steps."""
+    return lambda setting, gamma: (low, high, _noise_std(setting, gamma, num_steps))
+
+
+def reward_each_step(low: float, high: float) -> Callable[[Setting, float], Returns]:
+    """Bound the return of a reward in [low, high] at every one of 1,000 steps."""
+    return lambda setting, gamma: (
+        low * discounted_sum(gamma, 1_000),
+        high * discounted_sum(gamma, 1_000),
+        _noise_std(setting, gamma, 1_000),
+    )
+
+
+def discounted_sum(gamma: float, num_steps: int) -> float:
+    """Return 1 + γ + … + γ^(num_steps − 1)."""
+    return float(num_steps) if gamma == 1.0 else (1.0 - gamma**num_steps) / (1.0 - gamma)
+
+
+def _noise_std(setting: Setting, gamma: float, num_steps: int) -> float:
+    return setting.get("noise_scale", 0.0) * math.sqrt(discounted_sum(gamma**2, num_steps))
+
+
+def count(fact: np.ndarray) -> np.ndarray:
+    """Return the total after each episode as an integer."""
+    return np.cumsum(fact, dtype=np.int64)
+
+
+def best(returns: np.ndarray) -> np.ndarray:
+    """Return the best return after each episode, at least 0."""
+    return np.maximum.accumulate(np.maximum(returns, 0.0), dtype=np.float64)
+
+
+def regret_of_wrong(episodes: Episodes) -> dict[str, np.ndarray]:
+    """Return bsuite's regret where episodes pay 1, or −1 if they are 'wrong'."""
+    return {"total_regret": 2.0 * count(episodes["wrong"])}
+
+
+def draw_track(step: int, length: int, text: str) -> str:
+    """Show a position on a chain as a line of at most 40 characters, with a text beside it."""
+    width = min(length, 40)
+    at = min(round(step / length * width), width)
+    return "[" + "=" * at + ">" + "·" * (width - at) + f"]  {text}"
+
+
+def countdown_table(length: int, max_length: int) -> Float[np.ndarray, "T"]:
+    """Return 1 − t/length by step t, padded with zeros to max_length + 1 entries."""
+    padded = np.zeros(max_length + 1, np.float32)
+    padded[: length + 1] = time_table(1 - np.arange(length + 1) / length)
+    return padded
+
+
+def time_table(values: np.ndarray) -> Float[np.ndarray, "T"]:
+    """Round a time feature by step from float64 to float32 once, as the originals do."""
+    return np.asarray(values, np.float64).astype(np.float32)
