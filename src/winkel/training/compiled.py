@@ -85,6 +85,7 @@ class CompiledWorld(World):
         columns = {
             name: x[lanes, at].astype(np.float64 if name == "return" else np.int64)
             for name, x in sums.items()
+            if name != "visited" or runs.visits.shape[1] > 0
         }
         before = clock.env_steps.astype(np.int64) - ended.shape[1]
         return clock, {"lane": lanes, "env_steps": before[lanes] + 1 + at} | columns, metrics
@@ -207,8 +208,7 @@ def _step(
         visits=visits,
         visited=visited,
     )
-    sums = tally | ({"visited": visited} if visits.shape[0] > 0 else {})
-    return run, (result.boundary, sums, metrics)
+    return run, (result.boundary, tally | {"visited": visited}, metrics)
 
 
 def _evaluate(
