@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.toys import OBS, SPEC, act, batch_of, constant, first_gradient, learner_of, update
-from winkel.agents.dltv import DLTV, Config, Hyper, left_truncated_variance
+from winkel.agents.dltv import DLTV, Config, Hyper, dltv_schedule, left_truncated_variance
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,29 @@ def test_target_and_loss_with_the_prior_in_both():
     gradient = first_gradient(after.opt_state.mu)
     np.testing.assert_allclose(gradient, [0.25, 0.25, 0.0, 0.0], rtol=1e-5)
     assert "clipped" not in result.metrics
+
+
+@pytest.mark.parametrize(
+    ("scaled_time", "expected"),
+    [
+        (0.0, np.exp(-0.5)),
+        (0.5, np.exp(-0.5)),
+        (1.0, np.exp(-0.5)),  # log 1 = 0 would mean no exploration at all
+        (np.e, np.exp(-0.5)),  # sqrt(1/e)
+        (np.e**2, np.sqrt(2) / np.e),  # sqrt(2/e²)
+        (100.0, 0.214597),  # sqrt(4.605170 / 100)
+        (1_000.0, 0.083113),  # sqrt(6.907755 / 1000)
+    ],
+)
+def test_the_schedule_of_dltv_by_hand(scaled_time, expected):
+    np.testing.assert_allclose(dltv_schedule(1.0, float(scaled_time)), expected, rtol=1e-5)
+    np.testing.assert_allclose(dltv_schedule(8.0, float(scaled_time)), 8.0 * expected, rtol=1e-5)
+
+
+def test_the_schedule_of_dltv_never_increases():
+    times = jnp.asarray(np.concatenate([np.linspace(0.0, 6.0, 200), np.geomspace(6.0, 1e6, 200)]))
+    values = np.asarray(jax.jit(jax.vmap(dltv_schedule, in_axes=(None, 0)))(3.0, times))
+    assert np.isfinite(values).all()
+    assert (np.diff(values) <= 1e-7).all()
+    assert values.max() <= 3.0 * np.exp(-0.5) + 1e-6
+    assert 0.0 < values[-1] < 0.02

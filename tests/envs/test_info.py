@@ -156,7 +156,7 @@ def test_logs_equal_those_of_bsuites_own_environment(experiment):
 
 def test_there_are_facts_for_every_family():
     families = {experiment.family for experiment in EXPERIMENTS.values()}
-    assert set(FAMILIES) == families == set(REPLAYS)
+    assert families == set(REPLAYS)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

@@ -8,18 +8,15 @@ from winkel import envs
 from winkel.envs.bsuite import mnist
 from winkel.envs.registry import FAMILIES
 
-LONGEST = {"cartpole": 1_001, "cartpole_swingup": 1_001, "mountain_car": 1_000,
-           "discounting_chain": 100, "memory_len": 101, "umbrella_length": 100}  # fmt: skip
-
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_setting_ends_an_episode(family, monkeypatch):
     rng = np.random.default_rng(0)
     digits = rng.integers(0, 256, (32, 28, 28), np.uint8), rng.integers(0, 10, 32, np.uint8)
     monkeypatch.setattr(mnist, "load_mnist", lambda directory: digits)
-    ids = [i for e in envs.EXPERIMENTS.values() if e.family == family for i in e.ids]
+    ids = [i for e in envs.EXPERIMENTS.values() if e.family == family for i in e.ids] or [family]
     batch = envs.make_batch(ids)
-    num_steps = LONGEST.get(family, 60)
+    num_steps = max(FAMILIES[family].longest_episode(setting) for setting in batch.settings)
 
     @jax.jit
     def run(env, params, keys):
@@ -47,4 +44,4 @@ def test_every_setting_ends_an_episode(family, monkeypatch):
 
 def test_the_families_hold_all_settings():
     assert sum(len(e.settings) for e in envs.EXPERIMENTS.values()) == 468
-    assert {e.family for e in envs.EXPERIMENTS.values()} == set(FAMILIES)
+    assert {e.family for e in envs.EXPERIMENTS.values()} <= set(FAMILIES)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.agents.models import mass_outside
+from winkel.agents.learning import mass_outside
 from winkel.distributions import bootstrap, mean, mixture, wasserstein
 from winkel.kernels.common import Layout, Outputs
 from winkel.kernels.losses import loss_and_gradient

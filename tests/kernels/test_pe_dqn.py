@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from winkel.agents import Spec
-from winkel.agents.pe_dqn import PEDQN, Config, Hyper
+from winkel.agents.pe_dqn import PEDQN, Config, Hyper, kernels_support
 from winkel.kernels import pe_dqn as fused
-from winkel.kernels import supports
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Dense, Image, OneHot, Transition
 
@@ -70,13 +69,10 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
     spec = spec._replace(available=jnp.asarray(2))
     config = dataclasses.replace(CONFIG, **changes)
     agent = PEDQN(config, spec)
-    assert supports(config, spec)
+    assert kernels_support(config, spec)
     plain = jax.jit(partial(agent.update, hyper=HYPER, key=jax.random.key(0)))
-    kernels = jax.jit(
-        partial(
-            fused.update, config, spec, beta=jnp.asarray(HYPER.beta), hyper=HYPER, interpret=True
-        )
-    )
+    beta = jnp.asarray(HYPER.beta)
+    kernels = jax.jit(partial(fused.update, agent, beta=beta, hyper=HYPER, interpret=True))
     expected = made = jax.jit(agent.init)(jax.random.key(1), HYPER)
     clock = start_clock()
     with jax.default_matmul_precision("highest"):
@@ -91,7 +87,7 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
         for x, y in zip(jax.tree.leaves(made), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=2e-5)
         obs = jax.tree.map(lambda x: x[3], batch.transitions.obs)
-        chosen = partial(fused.value_and_bonus, config, spec, interpret=True)
+        chosen = partial(fused.value_and_bonus, agent, interpret=True)
         value, bonus = jax.jit(chosen)(made, obs, HYPER)
         estimates = jax.jit(agent.estimates)(made, obs, HYPER)
     np.testing.assert_allclose(value, estimates.value, rtol=1e-4, atol=1e-4)
@@ -109,9 +105,9 @@ def test_lanes_lower_to_kernels_for_a_gpu(spec):
 
     def step(learner, batch):
         obs = jax.tree.map(lambda x: x[0], batch.transitions.obs)
-        chosen = fused.value_and_bonus(config, spec, learner, obs, HYPER)
+        chosen = fused.value_and_bonus(agent, learner, obs, HYPER)
         clock, beta = start_clock(), jnp.asarray(5.0)
-        return chosen, fused.update(config, spec, learner, batch, clock, beta, HYPER)
+        return chosen, fused.update(agent, learner, batch, clock, beta, HYPER)
 
     lowered = jax.jit(jax.vmap(step)).trace(learners, batches).lower(lowering_platforms=("cuda",))
     assert lowered.as_text().count("xla.gpu.triton") >= 8
@@ -138,15 +134,15 @@ def test_lanes_lower_to_kernels_for_a_gpu(spec):
     ],
 )
 def test_configurations_that_the_kernels_do_not_support(changes):
-    assert supports(CONFIG, DENSE)
-    assert not supports(dataclasses.replace(CONFIG, **changes), DENSE)
+    assert kernels_support(CONFIG, DENSE)
+    assert not kernels_support(dataclasses.replace(CONFIG, **changes), DENSE)
 
 
 def test_observations_that_the_kernels_do_not_support():
-    assert supports(dataclasses.replace(CONFIG, n_step=10), DENSE)
-    assert not supports(CONFIG, Spec(Image((8, 8), 1), 2))
-    assert not supports(CONFIG, Spec(Dense((28, 28)), num_actions=10))
-    assert supports(CONFIG, Spec(OneHot((100, 100), triangle=True), num_actions=2))
+    assert kernels_support(dataclasses.replace(CONFIG, n_step=10), DENSE)
+    assert not kernels_support(CONFIG, Spec(Image((8, 8), 1), 2))
+    assert not kernels_support(CONFIG, Spec(Dense((28, 28)), num_actions=10))
+    assert kernels_support(CONFIG, Spec(OneHot((100, 100), triangle=True), num_actions=2))
 
 
 @pytest.mark.parametrize(
@@ -160,14 +156,11 @@ def test_with_a_frozen_bonus_values_are_learned_as_before(spec):
     agent = PEDQN(CONFIG, spec)
     whole, frozen = (
         jax.jit(
-            partial(
-                fused.update, CONFIG, spec, beta=jnp.zeros(()), hyper=HYPER, bonus_frozen=frozen,
-                interpret=True,
-            ),
+            partial(fused.update, which, beta=jnp.zeros(()), hyper=HYPER, interpret=True),
             compiler_options={"xla_cpu_use_fusion_emitters": True},  # equal bits in two programs
         )
-        for frozen in (False, True)
-    )  # fmt: skip
+        for which in (agent, agent.with_frozen_bonus())
+    )
     begun = expected = made = jax.jit(agent.init)(jax.random.key(1), HYPER)
     clock = start_clock()
     for number in range(3):
@@ -186,10 +179,9 @@ def test_with_a_frozen_bonus_values_are_learned_as_before(spec):
         jax.tree.map(np.testing.assert_array_equal, trees[0].bonus, trees[2].bonus)
     assert made.opt_state.count == expected.opt_state.count
     obs = jax.tree.map(lambda x: x[3], batch.transitions.obs)
-    known, _ = fused.value_and_bonus(CONFIG, spec, expected, obs, HYPER, interpret=True)
-    value, bonus = fused.value_and_bonus(
-        CONFIG, spec, made, obs, HYPER, bonus_frozen=True, interpret=True
-    )
+    known, _ = fused.value_and_bonus(agent, expected, obs, HYPER, interpret=True)
+    agent = agent.with_frozen_bonus()
+    value, bonus = fused.value_and_bonus(agent, made, obs, HYPER, interpret=True)
     np.testing.assert_array_equal(value, known)
     np.testing.assert_array_equal(bonus, np.zeros(spec.num_actions))
 

@@ -13,6 +13,7 @@ from winkel.types import OneHot
 KEY = jax.random.key(3)
 HIDDEN = pytest.mark.parametrize("hidden", [(), (8,), (8, 8)], ids=str)
 OUTPUTS = (3, 4)
+OBS = jnp.zeros(6)
 
 
 def shaped(kind, *counts, inputs=6, one_hot=False, hidden=(8,)):
@@ -227,7 +228,8 @@ def test_a_prior_is_added_scaled_to_its_members_only(members, rng):
     expected = outputs.copy()
     for network, index in enumerate(members):
         expected[index] += 20.0 * prior[network]
-    found = jax.jit(lambda o, p, scale: add_prior(o, p, scale, members))(outputs, prior, 20.0)
+    fixed = jnp.asarray(prior)
+    found = add_prior(jnp.asarray(outputs), lambda _: fixed, OBS, 20.0, members)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     bare = [i for i in range(3) if i not in members]
     np.testing.assert_array_equal(np.asarray(found)[bare], outputs[bare])
@@ -241,7 +243,7 @@ def test_a_prior_gets_no_gradient_and_hides_none(members):
     @jax.jit
     @functools.partial(jax.grad, argnums=(0, 1, 2))
     def cotangent(network, prior, outputs):
-        theta = add_prior(network(obs) + outputs, prior(obs), 20.0, members)
+        theta = add_prior(network(obs) + outputs, prior, obs, 20.0, members)
         return jnp.sum(theta**2)
 
     to_network, to_prior, to_outputs = cotangent(network, prior, jnp.zeros((2, *OUTPUTS)))
@@ -257,8 +259,8 @@ def test_a_prior_gets_no_gradient_and_hides_none(members):
 
 def test_no_prior_costs_nothing():
     outputs = jnp.ones((2, *OUTPUTS))
-    assert add_prior(outputs, None, 20.0, ()) is outputs
-    program = jax.make_jaxpr(lambda o: add_prior(o, None, 20.0, ()))(outputs)
+    assert add_prior(outputs, None, OBS, 20.0, ()) is outputs
+    program = jax.make_jaxpr(lambda o: add_prior(o, None, OBS, 20.0, ()))(outputs)
     assert not program.eqns
 
 
@@ -271,5 +273,5 @@ def test_a_prior_costs_no_network_for_members_without_one():
         return compiled.cost_analysis()["flops"]
 
     alone = products(lambda x: ensemble(x))
-    carried = products(lambda x: add_prior(ensemble(x), prior(x), 20.0, (1,)))
+    carried = products(lambda x: add_prior(ensemble(x), prior, x, 20.0, (1,)))
     assert carried - alone < 0.5 * alone

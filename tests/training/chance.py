@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from winkel.agents.base import Agent
 from winkel.envs.registry import make
 from winkel.runs.configure import configure
 from winkel.training.compaction import Compaction
@@ -43,7 +44,7 @@ def plan(seed=0, episodes=24, saved=None, stop=None, steps=None, **hyper):
 
 
 @dataclass(frozen=True)
-class Dice:
+class Dice(Agent):
     """An agent of nothing but chance, which shows its draws."""
 
     config: Any = AGENT.config

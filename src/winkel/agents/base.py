@@ -1,26 +1,18 @@
-"""What an agent is: its protocol, the settings that all agents have, and checks of fields."""
+"""What an agent is: its methods, the settings that all agents have, ε-greedy choice, schedules."""
 
 import math
 import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    Protocol,
-    get_args,
-    get_origin,
-    get_type_hints,
-    runtime_checkable,
-)
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError, require_integer
-from winkel.exploration import epsilon_greedy, epsilon_schedule, mask_unavailable
 from winkel.networks.mlp import FanIn
 from winkel.types import Batch, Clock, Decision, Estimates, Observation, OneHot, Update
 
@@ -156,33 +148,45 @@ class Spec(NamedTuple):
         """Whether only the lower triangle of the indices' grid can be reached."""
         return isinstance(self.observation, OneHot) and self.observation.triangle
 
+    @property
+    def available_actions(self) -> Bool[Array, " A"] | None:
+        """Which actions this setting has; None if all."""
+        return None if self.available is None else jnp.arange(self.num_actions) < self.available
 
-@runtime_checkable
-class Agent(Protocol):
-    """An algorithm: a frozen dataclass of `config` and `spec` that holds no state.
+    def mask_unavailable(self, scores: Float[Array, "*M A"]) -> Float[Array, "*M A"]:
+        """Scores with −∞ for actions that this setting does not have."""
+        there = self.available_actions
+        return scores if there is None else jnp.where(there, scores, -jnp.inf)
+
+
+@dataclass(frozen=True)
+class Agent(ABC):
+    """An algorithm: functions of one environment and one lane, without state.
 
     Its `Config` is a frozen dataclass of what shapes arrays or programs, its `Hyper` a NamedTuple
     of numbers that are traced, so that lanes which differ in them share one program. Both hold the
-    paper's settings for bsuite as defaults. All methods are for one environment and one lane.
+    paper's settings for bsuite as defaults. `act` maximises
+    `scores`, with ε-greedy choice; an agent redefines one of them if it explores in another way.
+
+    Attributes:
+        config: static settings; the training loop reads the fields of `Settings` about replay.
+        spec: the environment's observations and actions.
     """
 
-    @property
-    def config(self) -> Any:
-        """Static settings; the training loop reads the fields of `Settings` about replay."""
-        ...
+    config: Any
+    spec: Spec
 
-    @property
-    def spec(self) -> Spec:
-        """The environment's observations and actions."""
-        ...
-
+    @abstractmethod
     def init(self, key: PRNGKeyArray, hyper: Any) -> PyTree:
         """Create an untrained learner."""
-        ...
 
     def init_actor(self, key: PRNGKeyArray) -> PyTree:
-        """Create the state that `act` keeps from step to step in one environment."""
-        ...
+        """Create the state of `act` in one environment, which it keeps from step to step."""
+        return ()
+
+    def scores(self, learner: Any, obs: Array, clock: Clock, hyper: Any) -> Float[Array, " A"]:
+        """Score all actions for one observation, by default by their values."""
+        return self.estimates(learner, obs, hyper).value
 
     def act(
         self,
@@ -194,75 +198,78 @@ class Agent(Protocol):
         hyper: Any,
         key: PRNGKeyArray,
     ) -> tuple[Decision, PyTree]:
-        """Choose an action; `first` is true at the first step of an episode."""
-        ...
+        """Choose an action: argmax_a score(a), or with probability ε a random one.
 
+        `first` is true at the first step of an episode.
+        """
+        scores = self.scores(learner, obs, clock, hyper)
+        action = epsilon_greedy(key, scores, epsilon_schedule(clock, hyper), self.spec)
+        return Decision(action=action), actor
+
+    @abstractmethod
     def update(
         self, learner: Any, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray
     ) -> tuple[PyTree, Update]:
         """Learn from a batch."""
-        ...
 
+    @abstractmethod
     def estimates(self, learner: Any, obs: Array, hyper: Any) -> Estimates:
         """Predict for one observation what plots and evaluation need."""
-        ...
 
+    @abstractmethod
     def member_names(self) -> tuple[str, ...]:
         """A name for each member of the estimates."""
-        ...
-
-
-@runtime_checkable
-class FreezesBonus(Protocol):
-    """An agent whose bonus has no effect from some share of the horizon on.
-
-    From there on it can be replaced by a cheaper agent that leaves the bonus as it is.
-    """
 
     def can_freeze_bonus(self, progress: float, hyper: Any) -> bool:
-        """Whether the bonus has no effect at this share of the horizon, and after it."""
-        ...
+        """Whether a learned bonus has no effect from this share of the horizon on."""
+        return False
 
-    def with_frozen_bonus(self) -> Agent:
-        """The same agent without learning the bonus: equal actions and values, less work."""
-        ...
+    def with_frozen_bonus(self) -> "Agent":
+        """The same agent without learning its bonus: equal actions and values, less work."""
+        return self
 
 
-@dataclass(frozen=True)
-class GreedyAgent:
-    """The part of an agent that acts: the action of the highest score, or with probability ε any.
+# Exploration
 
-    Attributes:
-        config: static settings.
-        spec: the environment's observations and actions.
+
+def epsilon_greedy(
+    key: PRNGKeyArray, scores: Float[Array, " A"], epsilon: Number, spec: Spec
+) -> Int[Array, ""]:
+    """The available action of the highest score, or with probability ε any of those available."""
+    key_explore, key_action = (jax.random.fold_in(key, use) for use in range(2))
+    count = len(scores) if spec.available is None else spec.available
+    anything = jax.random.randint(key_action, (), 0, count)
+    greedy = jnp.argmax(spec.mask_unavailable(scores))
+    return jnp.where(jax.random.uniform(key_explore) < epsilon, anything, greedy)
+
+
+def linear_schedule(
+    start: Number, end: Number, duration: Number, at: Number | Int[Array, ""]
+) -> Float[Array, ""]:
+    """Linear from `start` at 0 to `end` at `duration`, constant afterwards.
+
+    `at` and `duration` have the same unit: shares of the horizon, episodes or steps.
     """
+    done = jnp.clip(jnp.asarray(at, float) / duration, 0.0, 1.0)
+    return start + (end - start) * done
 
-    config: Any
-    spec: Spec
 
-    def scores(self, learner: Any, obs: Array, clock: Clock, hyper: Any) -> Float[Array, " A"]:
-        """Scores of all actions for one observation."""
-        raise NotImplementedError
+def epsilon_schedule(clock: Clock, hyper: Any) -> Float[Array, ""]:
+    """ε now: linear from `epsilon` to `epsilon_final` over `epsilon_steps` environment steps.
 
-    def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
-        """No state."""
-        return ()
+    With `epsilon_steps` 0, linear over the share `epsilon_decay` of the horizon, or constant for
+    an agent without that field.
+    """
+    start, end = hyper.epsilon, hyper.epsilon_final
+    steps = jnp.asarray(hyper.epsilon_steps, float)
+    otherwise = start
+    if hasattr(hyper, "epsilon_decay"):
+        otherwise = linear_schedule(start, end, hyper.epsilon_decay, clock.progress)
+    by_steps = linear_schedule(start, end, jnp.maximum(steps, 1.0), clock.env_steps)
+    return jnp.where(steps > 0, by_steps, otherwise)
 
-    def act(
-        self,
-        learner: Any,
-        actor: tuple[()],
-        obs: Array,
-        first: Bool[Array, ""],
-        clock: Clock,
-        hyper: Any,
-        key: PRNGKeyArray,
-    ) -> tuple[Decision, tuple[()]]:
-        """argmax_a score(a), or with probability ε a random action."""
-        available = self.spec.available
-        scores = mask_unavailable(self.scores(learner, obs, clock, hyper), available)
-        action = epsilon_greedy(key, scores, epsilon_schedule(clock, hyper), available)
-        return Decision(action=action), actor
+
+# The table of agents, and checks of fields
 
 
 class Kind(NamedTuple):

@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.agents import base, learning, models
-from winkel.agents.learning import Learner
-from winkel.exploration import epsilon_greedy, epsilon_schedule, mask_unavailable
-from winkel.types import Batch, Clock, Decision, Estimates, Update
+from winkel.agents import base, learning
+from winkel.agents.base import Number
+from winkel.agents.learning import Gradients, Inputs, Learner
+from winkel.networks import Ensemble, batched
+from winkel.networks.mlp import add_prior
+from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +47,16 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BDQN:
+class BDQN(base.Agent):
     """An ensemble of value functions, one of which acts for an episode."""
 
     config: Config
-    spec: base.Spec
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks with a prior each; the target networks start as copies."""
-        members, hidden = self.config.num_members, self.config.hidden
+        config = self.config
         return learning.init_learner(
-            key, self.spec, self.config, hidden=hidden, columns=1, members=members, prior=True
+            key, self.spec, config, config.hidden, columns=1, members=config.num_members, prior=True
         )
 
     def init_actor(self, key: PRNGKeyArray) -> Int[Array, ""]:
@@ -75,11 +77,12 @@ class BDQN:
         key_member, key_explore, key_mask = (jax.random.fold_in(key, use) for use in range(3))
         active = jnp.where(first, self.init_actor(key_member), actor)
         params, prior = jax.tree.map(lambda x: x[active][None], (learner.params, learner.prior))
-        obs, available = learning.features(learner.shared, obs), self.spec.available
-        value = mask_unavailable(models.values(params, prior, obs, hyper.prior_scale)[0], available)
+        obs = learning.features(learner.shared, obs)
+        value = values(params, prior, obs, hyper.prior_scale)[0]
+        epsilon = base.epsilon_schedule(clock, hyper)
         decision = Decision(
-            action=epsilon_greedy(key_explore, value, epsilon_schedule(clock, hyper), available),
-            extras=models.draw_mask(key_mask, self.config.num_members, hyper.mask_probability),
+            action=base.epsilon_greedy(key_explore, value, epsilon, self.spec),
+            extras=draw_mask(key_mask, self.config.num_members, hyper.mask_probability),
         )
         return decision, active
 
@@ -89,10 +92,9 @@ class BDQN:
         """One step of every member on the transitions of its mask."""
         config, masks, rate = self.config, batch.transitions.extras, hyper.learning_rate
         inputs = learning.encode(learner.shared, batch.transitions, online_next=config.double)
-        gradients = models.td_gradient(
-            learner, inputs, batch.weights, masks, gamma=hyper.gamma,
+        gradients = td_gradient(
+            learner, inputs, batch.weights, masks, self.spec, gamma=hyper.gamma,
             prior_scale=hyper.prior_scale, double=config.double, huber_width=config.huber_width,
-            available=self.spec.available,
         )  # fmt: skip
         learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
         return learner, Update(priorities=gradients.losses, metrics={"loss": gradients.loss})
@@ -100,9 +102,89 @@ class BDQN:
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """Members are point masses; their disagreement is the standard deviation."""
         obs = learning.features(learner.shared, obs)
-        values = models.values(learner.params, learner.prior, obs, hyper.prior_scale)
-        return models.estimates_of_values(values)
+        value = values(learner.params, learner.prior, obs, hyper.prior_scale)
+        average = jnp.mean(value, axis=0)
+        return Estimates(
+            value=average,
+            members=Atoms(locations=value[..., None], probs=jnp.ones_like(value)[..., None]),
+            disagreement=jnp.std(value, axis=0),
+            bonus=jnp.full_like(average, jnp.nan),
+        )
 
     def member_names(self) -> tuple[str, ...]:
         """Their numbers."""
         return tuple(f"member_{i}" for i in range(self.config.num_members))
+
+
+# Ensembles of value functions, as DQN and IDS have them too
+
+
+def values(
+    params: Ensemble, prior: Ensemble | None, obs: Array, prior_scale: Number
+) -> Float[Array, "M A"]:
+    """Q_m(s, ·) = f_m(s) + scale · p_m(s), with p_m the prior of member m."""
+    return add_prior(params(obs), prior, obs, prior_scale)[..., 0]
+
+
+def draw_mask(key: PRNGKeyArray, count: int, probability: Number) -> Bool[Array, " M"]:
+    """Which members learn from a transition, each by its own draw."""
+    return jax.random.bernoulli(key, probability, (count,))
+
+
+def td_gradient(
+    learner: Learner,
+    inputs: Inputs,
+    weights: Float[Array, " B"],
+    masks: Bool[Array, "B M"],
+    spec: base.Spec,
+    *,
+    gamma: Number,
+    prior_scale: Number,
+    double: bool,
+    huber_width: float,
+) -> Gradients:
+    """Differentiate the sum of all members' TD losses, ½ δ² or Huber's, averaged over a batch.
+
+    The target of member m is r + γ Q̃_m(s', a'_m), with Q̃_m its target network and a'_m greedy by
+    its online network if `double`, else by Q̃_m. A member learns only from the transitions of its
+    mask. Being a sum, the loss gives every member the gradient that it would have alone.
+    """
+    params, prior, transitions = learner.params, learner.prior, inputs.transitions
+
+    def with_prior(found: Float[Array, "M B A"], obs: Array) -> Float[Array, "M B A"]:
+        if prior is None:
+            return found
+        return found + prior_scale * batched.outputs(prior, batched.forward(prior, obs))
+
+    def batch_values(params: Ensemble, obs: Array) -> Float[Array, "M B A"]:
+        return with_prior(batched.outputs(params, batched.forward(params, obs)), obs)
+
+    successor = batch_values(learner.target_params, inputs.target_next_obs)
+    chooser = batch_values(params, transitions.next_obs) if double else successor
+    greedy = jnp.argmax(spec.mask_unavailable(chooser), axis=-1)
+    best = jnp.take_along_axis(successor, greedy[..., None], axis=-1)[..., 0]
+    reward, discount = (jnp.asarray(x)[None] for x in (transitions.reward, transitions.discount))
+    targets = reward + gamma * discount * best
+
+    computed = batched.forward(params, transitions.obs)
+    value = with_prior(batched.outputs(params, computed), transitions.obs)
+    chosen = transitions.action[None, :, None] == jnp.arange(value.shape[-1])[None, None]
+    errors = jnp.sum(jnp.where(chosen, value, 0.0), axis=-1) - targets
+    if huber_width:
+        each = optax.losses.huber_loss(errors, delta=huber_width)
+        slope = jnp.clip(errors, -huber_width, huber_width)
+    else:
+        each, slope = 0.5 * errors**2, errors
+    losses = jnp.sum(jnp.where(masks.T, each, 0.0), axis=0)
+    slope = jnp.where(masks.T, slope, 0.0) * (weights / len(weights))[None]
+    gradient = jnp.where(chosen, slope[..., None], 0.0)  # in the outputs, [M, B, A]
+    in_features = None
+    if inputs.shared is not None:
+        run = lambda x: batched.outputs(params, batched.forward(params, x))  # noqa: E731
+        in_features = jax.vjp(run, transitions.obs)[1](gradient)[0]
+    return Gradients(
+        loss=jnp.mean(weights * losses),
+        losses=losses,
+        params=batched.backward(params, computed, transitions.obs, gradient),
+        features=in_features,
+    )

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
-from winkel.agents import base, learning, models
+from winkel.agents import base, distributional, learning
 from winkel.agents.learning import Learner
-from winkel.exploration import epsilon_schedule
 from winkel.projections import Categorical
-from winkel.types import Atoms, Batch, Clock, Estimates, Update
+from winkel.types import Batch, Clock, Estimates, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,7 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class C51(base.GreedyAgent):
+class C51(base.Agent):
     """A categorical model, acted on ε-greedily."""
 
     config: Config
@@ -53,15 +52,7 @@ class C51(base.GreedyAgent):
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """One network without a prior; the target network starts as a copy."""
         hidden, columns = self.config.hidden, self.config.num_atoms
-        return learning.init_learner(
-            key, self.spec, self.config, hidden=hidden, columns=columns, prior=False
-        )
-
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
-        """Means."""
-        return models.expected_values(self._predict(learner, obs, hyper))
+        return learning.init_learner(key, self.spec, self.config, hidden, columns)
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -69,17 +60,18 @@ class C51(base.GreedyAgent):
         """One step on the KL divergence of eq. 12."""
         double, gamma, rate = self.config.double, hyper.gamma, hyper.learning_rate
         inputs = learning.encode(learner.shared, batch.transitions, online_next=double)
-        gradients, metrics = models.distributional_gradient(
-            self._projection(hyper), learner, inputs, batch.weights, gamma=gamma, double=double,
-            available=self.spec.available,
+        gradients, metrics = distributional.projected_gradient(
+            self._projection(hyper), learner, inputs, batch.weights, self.spec, gamma=gamma,
+            double=double,
         )  # fmt: skip
         learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
-        metrics["epsilon"] = epsilon_schedule(clock, hyper)
+        metrics["epsilon"] = base.epsilon_schedule(clock, hyper)
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model."""
-        return models.estimates_of_distributions(self._predict(learner, obs, hyper))
+        predicted = distributional.predict(self._projection(hyper), learner, obs)
+        return distributional.estimates(predicted)
 
     def member_names(self) -> tuple[str, ...]:
         """The projection."""
@@ -88,7 +80,3 @@ class C51(base.GreedyAgent):
     def _projection(self, hyper: Hyper) -> Categorical:
         z_min, z_max = jnp.asarray(hyper.z_min), jnp.asarray(hyper.z_max)
         return Categorical(num_atoms=self.config.num_atoms, z_min=z_min, z_max=z_max)
-
-    def _predict(self, learner: Learner, obs: Array, hyper: Hyper) -> Atoms:
-        obs = learning.features(learner.shared, obs)
-        return models.return_distributions(self._projection(hyper), learner.params, None, obs)

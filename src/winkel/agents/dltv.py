@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from winkel.agents import base, learning, models
+from winkel.agents import base, distributional, learning
 from winkel.agents.learning import Learner
-from winkel.exploration import dltv_schedule
 from winkel.projections import Quantile
-from winkel.types import Atoms, Batch, Clock, Estimates, Update
+from winkel.types import Batch, Clock, Estimates, Update
 
 TIME_SCALE = 1000.0
 """α t at the end of the horizon: α is 10³ / N_episodes (bsuite) or 10³ / N_frames (VizDoom)."""
@@ -51,7 +50,7 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DLTV(base.GreedyAgent):
+class DLTV(base.Agent):
     """A quantile model whose upper spread is the bonus of optimistic choice."""
 
     config: Config
@@ -60,29 +59,24 @@ class DLTV(base.GreedyAgent):
         """One network; the target network starts as a copy."""
         config = self.config
         return learning.init_learner(
-            key,
-            self.spec,
-            config,
-            hidden=config.hidden,
-            columns=config.num_atoms,
-            prior=config.prior,
+            key, self.spec, config, config.hidden, config.num_atoms, prior=config.prior
         )
 
     def scores(
         self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
     ) -> Float[Array, " A"]:
         """Q(s, ·) + β_t sqrt(σ²_+(s, ·))."""
-        predicted = self._predict(learner, obs, hyper)
-        return models.expected_values(predicted) + _beta(clock, hyper) * _bonus(predicted)
+        found = self.estimates(learner, obs, hyper)
+        return found.value + _beta(clock, hyper) * found.bonus
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step of quantile regression; the target's action is greedy by the mean."""
         inputs = learning.encode(learner.shared, batch.transitions)
-        gradients, metrics = models.distributional_gradient(
-            self._projection(), learner, inputs, batch.weights, gamma=hyper.gamma,
-            prior_scale=hyper.prior_scale, available=self.spec.available,
+        gradients, metrics = distributional.projected_gradient(
+            self._projection(), learner, inputs, batch.weights, self.spec, gamma=hyper.gamma,
+            prior_scale=hyper.prior_scale,
         )  # fmt: skip
         rate = hyper.learning_rate
         learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
@@ -91,8 +85,11 @@ class DLTV(base.GreedyAgent):
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and the bonus sqrt(σ²_+)."""
-        predicted = self._predict(learner, obs, hyper)
-        return models.estimates_of_distributions(predicted, bonus=_bonus(predicted))
+        projection, scale = self._projection(), hyper.prior_scale
+        predicted = distributional.predict(projection, learner, obs, scale)
+        theta = jnp.asarray(predicted.locations)
+        bonus = jnp.sqrt(jax.vmap(left_truncated_variance)(theta))
+        return distributional.estimates(predicted, bonus)
 
     def member_names(self) -> tuple[str, ...]:
         """The projection."""
@@ -100,12 +97,6 @@ class DLTV(base.GreedyAgent):
 
     def _projection(self) -> Quantile:
         return Quantile(num_atoms=self.config.num_atoms, huber_width=self.config.huber_width)
-
-    def _predict(self, learner: Learner, obs: Array, hyper: Hyper) -> Atoms:
-        obs = learning.features(learner.shared, obs)
-        return models.return_distributions(
-            self._projection(), learner.params, learner.prior, obs, hyper.prior_scale
-        )
 
 
 def left_truncated_variance(theta: Float[Array, " K"]) -> Float[Array, ""]:
@@ -121,8 +112,14 @@ def left_truncated_variance(theta: Float[Array, " K"]) -> Float[Array, ""]:
     return jnp.sum((upper - upper[0]) ** 2) / (2 * count)
 
 
-def _bonus(predicted: Atoms) -> Float[Array, " A"]:
-    return jnp.sqrt(jax.vmap(left_truncated_variance)(jnp.asarray(predicted.locations)))
+def dltv_schedule(start: base.Number, scaled_time: base.Number) -> Float[Array, ""]:
+    """β₀ sqrt(log(αt) / αt).
+
+    The logarithm is negative before αt = 1 and the whole increases up to αt = e; earlier times
+    count as e, so that β starts at β₀ e^(−1/2) and never increases.
+    """
+    t = jnp.maximum(jnp.asarray(scaled_time, float), jnp.e)
+    return start * jnp.sqrt(jnp.log(t) / t)
 
 
 def _beta(clock: Clock, hyper: Hyper) -> Float[Array, ""]:

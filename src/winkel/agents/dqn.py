@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
-from winkel.agents import base, learning, models
+from winkel.agents import base, bdqn, learning
 from winkel.agents.learning import Learner
-from winkel.exploration import epsilon_schedule
-from winkel.types import Batch, Clock, Estimates, Update
+from winkel.types import Atoms, Batch, Clock, Estimates, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,28 +36,15 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DQN(base.GreedyAgent):
+class DQN(base.Agent):
     """A value function, acted on ε-greedily."""
 
     config: Config
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """An ensemble of one network, without a prior; the target network starts as a copy."""
-        return learning.init_learner(
-            key,
-            self.spec,
-            self.config,
-            hidden=self.config.hidden,
-            columns=1,
-            members=1,
-            prior=False,
-        )
-
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
-        """Values."""
-        return self._values(learner, obs)[0]
+        hidden = self.config.hidden
+        return learning.init_learner(key, self.spec, self.config, hidden, columns=1, members=1)
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -66,23 +52,26 @@ class DQN(base.GreedyAgent):
         """One step on the squared TD error."""
         config, masks = self.config, jnp.ones((len(batch.weights), 1), bool)
         inputs = learning.encode(learner.shared, batch.transitions, online_next=config.double)
-        gradients = models.td_gradient(
-            learner, inputs, batch.weights, masks, gamma=hyper.gamma, double=config.double,
-            huber_width=config.huber_width, available=self.spec.available,
+        gradients = bdqn.td_gradient(
+            learner, inputs, batch.weights, masks, self.spec, gamma=hyper.gamma, prior_scale=0.0,
+            double=config.double, huber_width=config.huber_width,
         )  # fmt: skip
         rate = hyper.learning_rate
         learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
-        metrics = {"loss": gradients.loss, "epsilon": epsilon_schedule(clock, hyper)}
+        metrics = {"loss": gradients.loss, "epsilon": base.epsilon_schedule(clock, hyper)}
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """A point mass for each action, without disagreement."""
-        found = models.estimates_of_values(self._values(learner, obs))
-        return found._replace(disagreement=jnp.full_like(found.value, jnp.nan))
+        value = bdqn.values(learner.params, None, learning.features(learner.shared, obs), 0.0)
+        nothing = jnp.full_like(value[0], jnp.nan)
+        return Estimates(
+            value=value[0],
+            members=Atoms(locations=value[..., None], probs=jnp.ones_like(value)[..., None]),
+            disagreement=nothing,
+            bonus=nothing,
+        )
 
     def member_names(self) -> tuple[str, ...]:
         """The one network."""
         return ("dqn",)
-
-    def _values(self, learner: Learner, obs: Array) -> Float[Array, "1 A"]:
-        return models.values(learner.params, None, learning.features(learner.shared, obs))

@@ -10,19 +10,12 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from winkel.agents import base, learning, models
+from winkel.agents import base, bdqn, distributional, learning
 from winkel.agents.learning import SharedBody
 from winkel.agents.optimizer import clip_by_global_norm
 from winkel.distributions import variance
-from winkel.exploration import (
-    Scalar,
-    epsilon_greedy,
-    epsilon_schedule,
-    linear_schedule,
-    mask_unavailable,
-)
 from winkel.projections import Categorical
 from winkel.types import Batch, Clock, Decision, Estimates, Update
 
@@ -35,34 +28,26 @@ LEAST_GAIN = 1e-5
 
 
 def noise_epsilon(
-    variances: Float[Array, " A"], available: Int[Array, ""] | None = None
+    variances: Float[Array, " A"], where: Bool[Array, " A"] | None = None
 ) -> Float[Array, " A"]:
     """ρ_ε²: return variances relative to their mean, ε_1 added to both (App. B)."""
-    return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + _average(variances, available))
+    return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + jnp.mean(variances, where=where))
 
 
 def noise_clipped(
-    variances: Float[Array, " A"], available: Int[Array, ""] | None = None
+    variances: Float[Array, " A"], where: Bool[Array, " A"] | None = None
 ) -> Float[Array, " A"]:
     """ρ²: return variances relative to their mean, at least 0.25; 1 if no return varies."""
-    average = _average(variances, available)
+    average = jnp.mean(variances, where=where)
     relative = jnp.where(average > 0, variances / average, 1.0)
     return jnp.maximum(relative, LEAST_NOISE)
-
-
-def _average(variances: Float[Array, " A"], available: Int[Array, ""] | None) -> Float[Array, ""]:
-    """The mean over the available actions."""
-    if available is None:
-        return jnp.mean(variances)
-    there = jnp.arange(len(variances)) < available
-    return jnp.sum(jnp.where(there, variances, 0.0)) / available
 
 
 NOISES: Mapping[str, Callable[[Array, Array | None], Array]] = {
     "epsilon": noise_epsilon,
     "clipped": noise_clipped,
 }
-"""ρ² of every action, from the return variances of all."""
+"""ρ² of every action, from the return variances of all, and which actions there are."""
 
 
 def information_gain(
@@ -75,14 +60,14 @@ def information_gain(
 def regret(
     value: Float[Array, " A"],
     deviation: Float[Array, " A"],
-    beta: Scalar,
-    available: Int[Array, ""] | None = None,
+    beta: base.Number,
+    where: Bool[Array, " A"] | None = None,
 ) -> Float[Array, " A"]:
     """Δ̂(a) = max_a' (μ(a') + β σ(a')) − (μ(a) − β σ(a)), an upper bound of the regret.
 
     Never negative; with β = 0 it is exactly 0 for the greedy action.
     """
-    best = jnp.max(mask_unavailable(value + beta * deviation, available))
+    best = jnp.max(value + beta * deviation, where=where, initial=-jnp.inf)
     return best - (value - beta * deviation)
 
 
@@ -147,32 +132,26 @@ class Learner(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IDS:
+class IDS(base.Agent):
     """Bootstrapped DQN and C51, whose ratio of squared regret to information gain chooses."""
 
     config: Config
-    spec: base.Spec
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks, all with priors; the target networks start as copies."""
         key_ensemble, key_c51, key_body = (jax.random.fold_in(key, use) for use in range(3))
         config, spec = self.config, self.spec
-        members, hidden, c51_hidden = config.num_members, config.hidden, config.c51_hidden
         ensemble = learning.init_learner(
-            key_ensemble, spec, config, hidden=hidden, columns=1, members=members, prior=True
+            key_ensemble, spec, config, config.hidden, 1, members=config.num_members, prior=True
         )
         c51 = learning.init_learner(
-            key_c51, spec, config, hidden=c51_hidden, columns=config.num_atoms, prior=True
+            key_c51, spec, config, config.c51_hidden, config.num_atoms, prior=True
         )
         return Learner(
             ensemble=ensemble._replace(shared=None),
             c51=c51._replace(shared=None),
             shared=learning.init_body(key_body, spec, config),
         )
-
-    def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
-        """No state."""
-        return ()
 
     def act(
         self,
@@ -186,13 +165,12 @@ class IDS:
     ) -> tuple[Decision, tuple[()]]:
         """argmin_a Δ̂² / I, or with probability ε a random action; draw a mask for the members."""
         found = self.estimates(learner, obs, hyper)
-        available, beta = self.spec.available, self._beta(clock, hyper)
-        regrets = regret(found.value, found.disagreement, beta, available)
-        score = mask_unavailable(-root_ratio(regrets, found.bonus), available)
-        key_explore = jax.random.fold_in(key, 0)
+        beta, epsilon = self._beta(clock, hyper), base.epsilon_schedule(clock, hyper)
+        regrets = regret(found.value, found.disagreement, beta, self.spec.available_actions)
+        score = -root_ratio(regrets, found.bonus)
         decision = Decision(
-            action=epsilon_greedy(key_explore, score, epsilon_schedule(clock, hyper), available),
-            extras=models.draw_mask(key, self.config.num_members, hyper.mask_probability),
+            action=base.epsilon_greedy(jax.random.fold_in(key, 0), score, epsilon, self.spec),
+            extras=bdqn.draw_mask(key, self.config.num_members, hyper.mask_probability),
         )
         return decision, actor
 
@@ -203,16 +181,16 @@ class IDS:
 
         A body gets both gradients, and the ensemble's learning rate.
         """
-        config, available = self.config, self.spec.available
+        config, spec = self.config, self.spec
         inputs = learning.encode(learner.shared, batch.transitions)
-        of_values = models.td_gradient(
-            learner.ensemble, inputs, batch.weights, batch.transitions.extras, gamma=hyper.gamma,
-            prior_scale=hyper.prior_scale, double=config.double, huber_width=config.huber_width,
-            available=available,
+        of_values = bdqn.td_gradient(
+            learner.ensemble, inputs, batch.weights, batch.transitions.extras, spec,
+            gamma=hyper.gamma, prior_scale=hyper.prior_scale, double=config.double,
+            huber_width=config.huber_width,
         )  # fmt: skip
-        of_c51, metrics = models.distributional_gradient(
-            self._projection(hyper), learner.c51, inputs, batch.weights, gamma=hyper.gamma,
-            prior_scale=hyper.c51_prior_scale, available=available,
+        of_c51, metrics = distributional.projected_gradient(
+            self._projection(hyper), learner.c51, inputs, batch.weights, spec, gamma=hyper.gamma,
+            prior_scale=hyper.c51_prior_scale,
         )  # fmt: skip
         in_ensemble, in_c51, in_torso = clip_by_global_norm(
             (of_values.params, of_c51.params, learning.torso_gradient(inputs, of_values, of_c51)),
@@ -233,14 +211,13 @@ class IDS:
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """μ of the ensemble, C51's distributions, σ as disagreement and I as bonus."""
-        ensemble, c51 = learner.ensemble, learner.c51
-        obs = learning.features(learner.shared, obs)
-        values = models.values(ensemble.params, ensemble.prior, obs, hyper.prior_scale)
-        returns = models.return_distributions(
-            self._projection(hyper), c51.params, c51.prior, obs, hyper.c51_prior_scale
+        ensemble, obs = learner.ensemble, learning.features(learner.shared, obs)
+        values = bdqn.values(ensemble.params, ensemble.prior, obs, hyper.prior_scale)
+        returns = distributional.predict(
+            self._projection(hyper), learner.c51, obs, hyper.c51_prior_scale
         )
-        deviation = jnp.std(values, axis=0)
-        noise = NOISES[self.config.noise](jax.vmap(variance)(returns), self.spec.available)
+        deviation, variances = jnp.std(values, axis=0), jax.vmap(variance)(returns)
+        noise = NOISES[self.config.noise](variances, self.spec.available_actions)
         return Estimates(
             value=jnp.mean(values, axis=0),
             members=jax.tree.map(lambda x: x[None], returns),
@@ -257,4 +234,4 @@ class IDS:
         return Categorical(num_atoms=self.config.num_atoms, z_min=z_min, z_max=z_max)
 
     def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-        return linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
+        return base.linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)

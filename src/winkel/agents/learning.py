@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.agents.base import Number, Settings, Spec
 from winkel.agents.optimizer import adam, clip_by_global_norm
 from winkel.networks import MLP, Body, Ensemble
 from winkel.networks.impala import Impala, num_features
-from winkel.types import Clock, Image, Transition
+from winkel.types import Atoms, Clock, Image, Transition
 
 
 class SharedBody(NamedTuple):
@@ -51,11 +51,11 @@ def init_learner(
     key: PRNGKeyArray,
     spec: Spec,
     settings: Settings,
-    *,
     hidden: tuple[int, ...],
     columns: int,
+    *,
     members: int | None = None,
-    prior: bool,
+    prior: bool = False,
 ) -> Learner:
     """Create a network or an ensemble, with prior networks or without, and copies as targets."""
     key_params, key_prior, key_body = (jax.random.fold_in(key, use) for use in range(3))
@@ -84,19 +84,17 @@ def init_network(
     aligned: bool = False,
 ) -> MLP:
     """Create a network from observations, or from features of images, to [A, columns]."""
-    outputs = (spec.num_actions, columns)
-    if isinstance(spec.observation, Image):
-        inputs, slope = num_features(settings.channels), settings.he_slope
-        return MLP.init(key, inputs=inputs, hidden=hidden, outputs=outputs, he_slope=slope)
+    image = isinstance(spec.observation, Image)
     return MLP.init(
         key,
-        inputs=spec.inputs,
-        one_hot=spec.one_hot,
+        inputs=num_features(settings.channels) if image else spec.inputs,
         hidden=hidden,
-        outputs=outputs,
+        outputs=(spec.num_actions, columns),
+        one_hot=spec.one_hot,
         fan_in=spec.fan_in,
         triangle=spec.triangle,
         aligned=aligned,
+        he_slope=settings.he_slope if image else None,
     )
 
 
@@ -181,6 +179,24 @@ def encode(
         shared=shared._replace(body=body),
         pull=pull,
     )
+
+
+# Targets
+
+
+def at_action(distributions: Atoms, action: Int[Array, ""]) -> Atoms:
+    """The distribution [K] of one action out of [A, K]."""
+    return Atoms(locations=distributions.locations[action], probs=distributions.probs[action])
+
+
+def mass_outside(target: Atoms, z_min: Number, z_max: Number) -> Float[Array, ""]:
+    """Probability of a target beyond the support, which a categorical model cannot represent.
+
+    Rounding at the ends of a support does not count.
+    """
+    slack = 1e-4 * (z_max - z_min)
+    outside = (target.locations < z_min - slack) | (target.locations > z_max + slack)
+    return jnp.sum(jnp.where(outside, target.probs, 0.0))
 
 
 # From a loss to a gradient step

@@ -1,8 +1,8 @@
 """PE-DQN: deep exploration by the disagreement of a diverse projection ensemble.
 
 Zanger, Böhmer and Spaan (2024), section 5, Algorithm 1 and App. B. Comments name the lines of
-Algorithm 1: 1–4 are `init`, `Config` and `Hyper`, 8–11 `predict` and `act`, 14–24 `update`. Lines
-5–7, 12–13 and 25–27 (buffer, environment, sampling) are `winkel.training`, for all agents.
+Algorithm 1: 1–4 are `init`, `Config` and `Hyper`, 8–11 `predict` and `scores`, 14–24 `update`.
+Lines 5–7, 12–13 and 25–27 (buffer, environment, sampling) are `winkel.training`, for all agents.
 
 The listing is simplified; this is the agent of the paper's experiments, as App. B describes it:
 
@@ -24,19 +24,16 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from winkel import kernels
 from winkel.agents import base, learning
-from winkel.agents.learning import Learner, RunningMoments
-from winkel.agents.models import at_action, mass_outside, select_action
+from winkel.agents.learning import Learner, RunningMoments, at_action, mass_outside
 from winkel.distributions import bootstrap, disagreement, mean, mixture
 from winkel.errors import require_integer
-from winkel.exploration import epsilon_greedy, epsilon_schedule, linear_schedule, mask_unavailable
 from winkel.networks import Ensemble
-from winkel.networks.mlp import add_prior
+from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import PROJECTIONS, Categorical, Projection
-from winkel.types import Atoms, Batch, Clock, Decision, Estimates, Transition, Update
+from winkel.types import Atoms, Batch, Clock, Estimates, Image, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +53,7 @@ class Config(base.Settings):
     episodic_bonus: bool = True
     """The bonus after the end of an episode is 0."""
     normalise_intrinsic: bool = False
-    """Divide the disagreement, as a reward, by its running standard deviation."""
+    """Divide the disagreement, as a reward, by the running deviation of w_avg(s', a'_ε)."""
     average_bonus: bool = False
     """The bonus is a discounted average of such rewards, 1 − γⁿ times their sum."""
     distance: Literal["exact", "grid"] = "exact"
@@ -66,7 +63,7 @@ class Config(base.Settings):
     num_atoms: int = 101
     """K, of each member."""
     kernels: bool = True
-    """Use `winkel.kernels` on a GPU, if they support the configuration."""
+    """Use `winkel.kernels` on a GPU, for configurations that they support."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,27 +105,24 @@ class Params(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What the networks learn at one transition.
-
-    Attributes:
-        value: target distribution of each value member.
-        bonus: target distribution of all bonus members; None without propagation.
-        clipped: mass of the value targets outside of the support, a metric.
-        disagreement: w_avg(s', a'_ε), for the running moments.
-    """
+    """What the networks learn at one transition."""
 
     value: list[Atoms]
+    """Target distribution of each value member."""
     bonus: Atoms | None
+    """Target distribution of all bonus members; None without propagation."""
     clipped: Float[Array, ""]
+    """Mass of the value targets outside of the support, a metric."""
     disagreement: Float[Array, ""]
+    """w_avg(s', a'_ε), for the running moments. They are those of the successors also if the reward
+    is learned, where w_avg(s, a) is divided by their deviation."""
 
 
 @dataclass(frozen=True)
-class PEDQN:
+class PEDQN(base.Agent):
     """A projection ensemble whose propagated disagreement is the bonus of optimistic choice."""
 
     config: Config
-    spec: base.Spec
     bonus_frozen: bool = False
     """Whether the bonus is no longer learned; only with kernels, see `with_frozen_bonus`."""
 
@@ -141,7 +135,7 @@ class PEDQN:
         members, priors = len(config.projections), len(config.prior_members)
 
         def networks(key: PRNGKeyArray, count: int) -> Ensemble:
-            aligned = kernels.supports(config, spec)
+            aligned = kernels_support(config, spec)
             return learning.init_ensemble(
                 key, count, spec, config, config.hidden, config.num_atoms, aligned
             )
@@ -159,34 +153,18 @@ class PEDQN:
             intrinsic=RunningMoments.init() if config.normalise_intrinsic else None,
         )
 
-    def init_actor(self, key: PRNGKeyArray) -> tuple[()]:
-        """No state."""
-        return ()
-
-    def act(
-        self,
-        learner: Learner,
-        actor: tuple[()],
-        obs: Array,
-        first: Bool[Array, ""],
-        clock: Clock,
-        hyper: Hyper,
-        key: PRNGKeyArray,
-    ) -> tuple[Decision, tuple[()]]:
-        """Lines 8–11; with probability ε a random action."""
+    def scores(
+        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
+    ) -> Float[Array, " A"]:
+        """Lines 8–11: what `act` maximises, unless with probability ε the action is random."""
         # Lines 8–10: Q(s, ·) and b_φ(s, ·).
         if fused := self._kernels():
-            value, bonus = fused.value_and_bonus(
-                self.config, self.spec, learner, obs, hyper, bonus_frozen=self.bonus_frozen
-            )
+            value, bonus = fused.value_and_bonus(self, learner, obs, hyper)
         else:
             predicted = self.estimates(learner, obs, hyper)
             value, bonus = predicted.value, predicted.bonus
-        # Line 11 and eq. 13: argmax_a Q(s, a) + β b_φ(s, a).
-        available = self.spec.available
-        score = mask_unavailable(value, available) + self._beta(clock, hyper) * bonus
-        action = epsilon_greedy(key, score, epsilon_schedule(clock, hyper), available)
-        return Decision(action=action), actor
+        # Line 11 and eq. 13: the action is argmax_a Q(s, a) + β b_φ(s, a).
+        return value + self._beta(clock, hyper) * bonus
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -194,10 +172,7 @@ class PEDQN:
         """Lines 14–24, for a batch."""
         beta = self._beta(clock, hyper)
         if fused := self._kernels():
-            return fused.update(
-                self.config, self.spec, learner, batch, clock, beta, hyper,
-                bonus_frozen=self.bonus_frozen,
-            )  # fmt: skip
+            return fused.update(self, learner, batch, clock, beta, hyper)
 
         # Lines 15–18 and 21–22: targets.
         inputs = learning.encode(learner.shared, batch.transitions)
@@ -249,20 +224,20 @@ class PEDQN:
         `decay` is γⁿ⁻¹ for a sample of n steps, without regard to termination. Of the n steps, the
         bonus counts the disagreement at the last state only; if it is learned, at the first.
         """
-        config, available, target_params = self.config, self.spec.available, learner.target_params
+        config, mask, target_params = self.config, self.spec.mask_unavailable, learner.target_params
         # Line 15: η_θ̃i(s', ·).
         successors = self._value_distributions(target_params, learner.prior, target_next_obs, hyper)
         # Line 16: Q(s', ·) by the online networks.
         online = self.predict(learner, transition.next_obs, hyper)
         # Line 17: a' = argmax_a Q(s', a), and a'_ε of eq. 13 for the bonus.
-        value = mask_unavailable(online.value, available)
+        value = mask(online.value)
         greedy, exploratory = jnp.argmax(value), jnp.argmax(value + beta * online.bonus)
         # Line 18 and eq. 10: r + γ Z, Z from the mixture at (s', a'), is every member's target.
         if config.backup == "mixture":
             chosen = [at_action(mixture(successors), greedy)] * len(successors)
         else:  # "independent": each member's own distribution at its own greedy action
             means = [jax.vmap(mean)(Atoms(*member)) for member in zip(*online.members, strict=True)]
-            own = [jnp.argmax(mask_unavailable(m, available)) for m in means]
+            own = [jnp.argmax(mask(m)) for m in means]
             chosen = [at_action(z, action) for z, action in zip(successors, own, strict=True)]
         discount = hyper.gamma * transition.discount
         value_targets = [bootstrap(transition.reward, discount, z) for z in chosen]
@@ -334,7 +309,7 @@ class PEDQN:
 
     def _kernels(self) -> ModuleType | None:
         """Lines 8–10 and 14–24 as GPU kernels (decision 015), if they support this agent."""
-        if not kernels.supports(self.config, self.spec) or jax.default_backend() != "gpu":
+        if jax.default_backend() != "gpu" or not kernels_support(self.config, self.spec):
             return None
         from winkel.kernels import pe_dqn as fused  # imports Triton
 
@@ -342,7 +317,7 @@ class PEDQN:
 
     def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
         """β: linear from `beta` to `beta_final` over the share `beta_decay` of the horizon."""
-        return linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
+        return base.linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
 
     def _bonus_projections(self, hyper: Hyper) -> list[Projection]:
         """The categorical bonus model has the support [0, 2 (z_max − z_min)]."""
@@ -359,8 +334,8 @@ class PEDQN:
     def _value_outputs(
         self, params: Params, prior: Ensemble | None, obs: Array, hyper: Hyper
     ) -> Float[Array, "M A K"]:
-        added = None if prior is None else prior(obs)
-        return add_prior(params.value(obs), added, hyper.prior_scale, self.config.prior_members)
+        theta, members = params.value(obs), self.config.prior_members
+        return add_prior(theta, prior, obs, hyper.prior_scale, members)
 
     def _value_distributions(
         self, params: Params, prior: Ensemble | None, obs: Array, hyper: Hyper
@@ -396,3 +371,30 @@ def _decode(projections: list[Projection], theta: Float[Array, "M A K"]) -> list
         jax.vmap(projection.decode)(outputs)
         for projection, outputs in zip(projections, theta, strict=True)
     ]
+
+
+def kernels_support(config: Config, spec: base.Spec) -> bool:
+    """Whether `winkel.kernels` computes this configuration on a GPU.
+
+    If so, the last layer of networks is padded on every platform, so that checkpoints are the same.
+    """
+    return (
+        config.kernels
+        # The paper's ensemble and targets.
+        and sorted(config.projections) == ["categorical", "quantile"]
+        and config.backup == "mixture"
+        and config.propagate
+        and config.intrinsic_reward == "prior"
+        and config.distance == "exact"
+        and config.huber_width == 0.0
+        and (config.n_step == 1 or config.episodic_bonus)
+        and not (config.normalise_intrinsic or config.average_bonus)
+        # The paper's optimizer for bsuite.
+        and config.adam_epsilon == 1e-3
+        and not config.clip_norm
+        # Sizes that fit in the kernels' tiles.
+        and len(config.hidden) == 1
+        and config.batch_size in (16, 32, 64, 128, 256)
+        and not isinstance(spec.observation, Image)
+        and (spec.one_hot or spec.inputs <= 128)
+    )

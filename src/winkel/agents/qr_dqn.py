@@ -6,13 +6,12 @@ Learned by quantile regression, eq. 11 of the paper with a single member; acts Î
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
-from winkel.agents import base, learning, models
+from winkel.agents import base, distributional, learning
 from winkel.agents.learning import Learner
-from winkel.exploration import epsilon_schedule
 from winkel.projections import Quantile
-from winkel.types import Atoms, Batch, Clock, Estimates, Update
+from winkel.types import Batch, Clock, Estimates, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QRDQN(base.GreedyAgent):
+class QRDQN(base.Agent):
     """A quantile model, acted on Îµ-greedily."""
 
     config: Config
@@ -51,15 +50,7 @@ class QRDQN(base.GreedyAgent):
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """One network without a prior; the target network starts as a copy."""
         hidden, columns = self.config.hidden, self.config.num_atoms
-        return learning.init_learner(
-            key, self.spec, self.config, hidden=hidden, columns=columns, prior=False
-        )
-
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
-        """Means."""
-        return models.expected_values(self._predict(learner, obs))
+        return learning.init_learner(key, self.spec, self.config, hidden, columns)
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -67,17 +58,18 @@ class QRDQN(base.GreedyAgent):
         """One step of quantile regression."""
         double, gamma, rate = self.config.double, hyper.gamma, hyper.learning_rate
         inputs = learning.encode(learner.shared, batch.transitions, online_next=double)
-        gradients, metrics = models.distributional_gradient(
-            self._projection(), learner, inputs, batch.weights, gamma=gamma, double=double,
-            available=self.spec.available,
+        gradients, metrics = distributional.projected_gradient(
+            self._projection(), learner, inputs, batch.weights, self.spec, gamma=gamma,
+            double=double,
         )  # fmt: skip
         learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
-        metrics["epsilon"] = epsilon_schedule(clock, hyper)
+        metrics["epsilon"] = base.epsilon_schedule(clock, hyper)
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model."""
-        return models.estimates_of_distributions(self._predict(learner, obs))
+        predicted = distributional.predict(self._projection(), learner, obs)
+        return distributional.estimates(predicted)
 
     def member_names(self) -> tuple[str, ...]:
         """The projection."""
@@ -85,7 +77,3 @@ class QRDQN(base.GreedyAgent):
 
     def _projection(self) -> Quantile:
         return Quantile(num_atoms=self.config.num_atoms, huber_width=self.config.huber_width)
-
-    def _predict(self, learner: Learner, obs: Array) -> Atoms:
-        obs = learning.features(learner.shared, obs)
-        return models.return_distributions(self._projection(), learner.params, None, obs)

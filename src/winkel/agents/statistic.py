@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from winkel.agents import base, learning, models
+from winkel.agents import base, distributional, learning
 from winkel.agents.learning import Learner
 from winkel.distributions import kurtosis, mean, skewness, variance
 from winkel.projections import PROJECTIONS, Projection
@@ -67,7 +67,7 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Statistic(base.GreedyAgent):
+class Statistic(base.Agent):
     """A single model, one statistic of which chooses."""
 
     config: Config
@@ -76,19 +76,14 @@ class Statistic(base.GreedyAgent):
         """One network; the target network starts as a copy."""
         config = self.config
         return learning.init_learner(
-            key,
-            self.spec,
-            config,
-            hidden=config.hidden,
-            columns=config.num_atoms,
-            prior=config.prior,
+            key, self.spec, config, config.hidden, config.num_atoms, prior=config.prior
         )
 
     def scores(
         self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
     ) -> Float[Array, " A"]:
         """The statistic S[Z], Z ~ η(s, ·); lowest for a point mass that has none."""
-        statistic = self._statistic(self._predict(learner, obs, hyper))
+        statistic = self.estimates(learner, obs, hyper).bonus
         return jnp.where(jnp.isnan(statistic), LOWEST, statistic)
 
     def update(
@@ -99,9 +94,9 @@ class Statistic(base.GreedyAgent):
         if self.config.reward_free:
             transitions = transitions._replace(reward=jnp.zeros_like(transitions.reward))
         inputs = learning.encode(learner.shared, transitions)
-        gradients, metrics = models.distributional_gradient(
-            self._projection(hyper), learner, inputs, batch.weights, gamma=hyper.gamma,
-            prior_scale=hyper.prior_scale, available=self.spec.available,
+        gradients, metrics = distributional.projected_gradient(
+            self._projection(hyper), learner, inputs, batch.weights, self.spec, gamma=hyper.gamma,
+            prior_scale=hyper.prior_scale,
         )  # fmt: skip
         rate = hyper.learning_rate
         learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
@@ -109,8 +104,10 @@ class Statistic(base.GreedyAgent):
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and as its bonus the statistic, NaN for a point mass that has none."""
-        predicted = self._predict(learner, obs, hyper)
-        return models.estimates_of_distributions(predicted, bonus=self._statistic(predicted))
+        projection, scale = self._projection(hyper), hyper.prior_scale
+        predicted = distributional.predict(projection, learner, obs, scale)
+        statistic = jax.vmap(MOMENTS[self.config.moment])(predicted)
+        return distributional.estimates(predicted, bonus=statistic)
 
     def member_names(self) -> tuple[str, ...]:
         """The projection."""
@@ -119,12 +116,3 @@ class Statistic(base.GreedyAgent):
     def _projection(self, hyper: Hyper) -> Projection:
         support: Any = (hyper.z_min, hyper.z_max)
         return PROJECTIONS[self.config.projection].spanning(self.config.num_atoms, *support)
-
-    def _predict(self, learner: Learner, obs: Array, hyper: Hyper) -> Atoms:
-        obs = learning.features(learner.shared, obs)
-        return models.return_distributions(
-            self._projection(hyper), learner.params, learner.prior, obs, hyper.prior_scale
-        )
-
-    def _statistic(self, predicted: Atoms) -> Float[Array, " A"]:
-        return jax.vmap(MOMENTS[self.config.moment])(predicted)

@@ -9,7 +9,7 @@ import tyro
 from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.presets import PRESETS
 from winkel.commands.terminal import say
-from winkel.envs.registry import EXPERIMENTS, FAMILIES
+from winkel.envs.registry import EXPERIMENTS, FAMILIES, parse
 from winkel.figures import FIGURES
 from winkel.projections import PROJECTIONS
 
@@ -69,7 +69,8 @@ def _summary(entry: Any) -> str:
 
 
 def _list_environments() -> None:
-    for name, experiment in EXPERIMENTS.items():
+    for name in dict.fromkeys((*EXPERIMENTS, *FAMILIES)):
+        experiment, _ = parse(name)
         keys = ", ".join(FAMILIES[experiment.family].defaults)
         ids = f"{name}/0 … {name}/{len(experiment.settings) - 1}"
         say(f"{ids:50} {experiment.num_episodes:6d} episodes  tags {', '.join(experiment.tags)}")

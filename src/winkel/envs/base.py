@@ -163,7 +163,7 @@ def check_action(action: Any, num_actions: int) -> None:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment of a suite.
+    """One experiment of bsuite.
 
     Attributes:
         name: such as 'catch_noise'.
@@ -198,7 +198,7 @@ class Family:
 
     Attributes:
         name: such as 'catch'; catch, catch_noise and catch_scale are experiments of this family.
-        experiments: those of a suite that use it.
+        experiments: those of bsuite that use it; none for other environments.
         defaults: every setting with its default, whose type is the type of the setting.
         at_least: smallest allowed values.
         make_env: makes an environment whose shapes hold all given settings; MNIST is read from
@@ -214,7 +214,7 @@ class Family:
     """
 
     name: str
-    experiments: tuple[Experiment, ...]
+    experiments: tuple[Experiment, ...] = ()
     defaults: Mapping[str, int | float]
     at_least: Mapping[str, int | float] = field(default_factory=dict)
     make_env: Callable[[Sequence[Setting], Path | None], Environment]

@@ -220,11 +220,11 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     """Return the experiment that an id names, and its setting with all defaults."""
     match = _ID.fullmatch(task_id)
     name = match["name"] if match else task_id
-    if match is None or name not in EXPERIMENTS:
-        near = difflib.get_close_matches(name, EXPERIMENTS, n=3, cutoff=0.4)
+    if match is None or name not in {*EXPERIMENTS, *FAMILIES}:
+        near = difflib.get_close_matches(name, {*EXPERIMENTS, *FAMILIES}, n=3, cutoff=0.4)
         hint = f"; did you mean {', '.join(near)}?" if near else "; see `winkel list envs`"
         raise InputError(f"unknown environment {task_id!r}{hint}")
-    experiment = EXPERIMENTS[name]
+    experiment = EXPERIMENTS.get(name) or Experiment(name, name, 1_000, (), [{}])  # not of bsuite
     family = FAMILIES[experiment.family]
     setting: dict[str, Any] = dict(family.defaults)
     if match["index"] is not None:

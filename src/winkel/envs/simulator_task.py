@@ -41,13 +41,11 @@ class SimulatorTask(Task):
         maker: makes one.
         num_envs: environments per run.
         workers: processes for all environments; None: by the number of CPUs.
-        timeout: seconds that a step may take.
     """
 
     maker: Any
     num_envs: int = 1
     workers: int | None = None
-    timeout: float = 60.0
 
     compiled: ClassVar[bool] = False
 
@@ -56,26 +54,19 @@ class SimulatorTask(Task):
         """Names of all actions if the maker has them, else none."""
         return tuple(getattr(self.maker, "action_names", ()))
 
-    @property
-    def layout(self) -> Layout:
-        """Shape and type of what one environment emits: of one frame if it emits images."""
-        observation = self.env.observation
-        if isinstance(observation, Image):
-            return Layout(observation.frame, "uint8", observation.stack)
-        return Layout(observation.shape, "float32")
-
     def pool(self, seeds: list[int], notice: Callable[[str], None]) -> Pool:
         """Start an environment for each seed."""
-        return Pool(self.maker, seeds, self.workers, timeout=self.timeout, notice=notice)
+        return Pool(self.maker, seeds, self.workers, notice=notice)
 
     def describe(self) -> dict[str, Any]:
         """Return the entries of a run's config from which `registry.remake` makes it again."""
-        shape, dtype, stack = self.layout
+        form = self.env.observation
+        frames = isinstance(form, Image)
         host = {
             "num_envs": self.num_envs,
-            "shape": list(shape),
-            "dtype": dtype,
-            "stack": stack,
+            "shape": list(form.frame if frames else form.shape),
+            "dtype": "uint8" if frames else "float32",
+            "stack": form.stack if frames else 1,
             "actions": self.env.num_actions,
             "facts": list(self.facts),
             "probes": list(self.probes),
@@ -88,28 +79,28 @@ def make_simulator_task(
     *,
     num_envs: int = 1,
     workers: int | None = None,
-    timeout: float = 60.0,
     measure_rewards: bool = True,
 ) -> SimulatorTask:
     """Start the simulator of a name once to learn its shapes, and measure its rewards."""
     named = names.parse(name)
-    origin, returns = None, None
-    with Pool(named.maker, [0], num_workers=1, timeout=timeout) as pool:
+    returns, origin = None, None
+    with Pool(named.maker, [0], num_workers=1) as pool:
         if measure_rewards:
             running, final = _measure_rewards(pool)
-            returns = partial(estimate_range, running, final)
-            origin = "by a random policy's rewards"
+            returns, origin = (
+                partial(estimate_range, running, final),
+                "by a random policy's rewards",
+            )
             if running == final == (0.0, 0.0):
                 origin = "though a random policy met no reward"
         return SimulatorTask(
             id=named.id,
-            env=EnvShape(make_observation(pool.layout), pool.num_actions),
+            env=EnvShape(_to_observation(pool.layout), pool.num_actions),
             maker=named.maker,
             facts=pool.facts,
             probes=pool.probes,
             num_envs=num_envs,
             workers=workers,
-            timeout=timeout,
             returns=returns,
             range_origin=origin,
         )
@@ -121,7 +112,7 @@ def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
     layout = Layout(tuple(host["shape"]), host["dtype"], host["stack"])
     return SimulatorTask(
         id=config["env"],
-        env=EnvShape(make_observation(layout), host["actions"]),
+        env=EnvShape(_to_observation(layout), host["actions"]),
         maker=names.parse(config["env"]).maker,
         facts=tuple(host["facts"]),
         probes=tuple(host["probes"]),
@@ -129,11 +120,11 @@ def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
     )
 
 
-def make_observation(layout: Layout) -> Observation:
+def _to_observation(layout: Layout) -> Observation:
     """Return the form of an agent's observations of a simulator."""
     if layout.dtype == "uint8":
-        return Image(frame=tuple(layout.shape), stack=layout.stack)
-    return Dense(tuple(layout.shape))
+        return Image(frame=layout.shape, stack=layout.stack)
+    return Dense(layout.shape)
 
 
 def estimate_range(

@@ -1,7 +1,7 @@
 """PE-DQN on a GPU: the functions of `winkel.agents.pe_dqn`, by kernels.
 
 For the paper's agent (a quantile and a categorical model, the mixture's target, a propagated bonus)
-on networks with one hidden layer, see `winkel.kernels.supports`. All other configurations run in
+on networks with one hidden layer, see `kernels_support` there. All other configurations run in
 plain JAX; `tests/kernels/test_pe_dqn.py` compares the two.
 """
 
@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from winkel.exploration import mask_unavailable
-from winkel.kernels import ADAM_EPSILON, mlp
+from winkel.kernels import mlp
 from winkel.kernels.adam import State, adam_step, step_scales
 from winkel.kernels.common import Layout, Outputs
 from winkel.kernels.losses import Losses, loss_and_gradient
@@ -25,34 +24,25 @@ from winkel.types import Batch, Clock, Update
 
 
 def value_and_bonus(
-    config: Any,
-    spec: Any,
-    learner: Any,
-    obs: Array,
-    hyper: Any,
-    *,
-    bonus_frozen: bool = False,
-    interpret: bool = False,
+    agent: Any, learner: Any, obs: Array, hyper: Any, *, interpret: bool = False
 ) -> tuple[Float[Array, " A"], Float[Array, " A"]]:
     """Q(s, ·) and b_φ(s, ·) of one observation (Algorithm 1, lines 8–10); zeros for a frozen bonus.
 
     Args:
-        config: `pe_dqn.Config`.
-        spec: `base.Spec`.
+        agent: `pe_dqn.PEDQN`.
         learner: `learning.Learner`.
         obs: one observation.
         hyper: `pe_dqn.Hyper`.
-        bonus_frozen: leave out the bonus.
         interpret: run in Pallas' interpreter.
     """
-    lane = _Lane(config, spec, hyper, interpret)
+    lane, frozen = _Lane(agent.config, agent.spec, hyper, interpret), agent.bonus_frozen
     obs = lane.flatten(obs)
     theta, phi = weights_of(learner.params.value), weights_of(learner.params.bonus)
     outputs = Outputs(
         mlp.row_products(theta, obs)[:, None], theta.last_bias, lane.prior(learner.prior, obs)
     )
-    value, apart = lane.values(outputs, lane.support, with_disagreement=not bonus_frozen)
-    if bonus_frozen:
+    value, apart = lane.values(outputs, lane.support, with_disagreement=not frozen)
+    if frozen:
         return value[0], jnp.zeros_like(value[0])
     outputs = Outputs(mlp.row_products(phi, obs)[:, None], phi.last_bias)
     raw_bonus, _ = lane.values(outputs, lane.bonus_support, with_disagreement=False)
@@ -60,15 +50,13 @@ def value_and_bonus(
 
 
 def update(
-    config: Any,
-    spec: Any,
+    agent: Any,
     learner: Any,
     batch: Batch,
     clock: Clock,
     beta: Array,
     hyper: Any,
     *,
-    bonus_frozen: bool = False,
     interpret: bool = False,
 ) -> tuple[Any, Update]:
     """One step on the sum of all members' losses (Algorithm 1, lines 14–24).
@@ -76,7 +64,7 @@ def update(
     With a frozen bonus, φ and its moments stay as they are, and values are learned as before: where
     β is 0, they do not depend on the bonus.
     """
-    lane = _Lane(config, spec, hyper, interpret)
+    lane, frozen = _Lane(agent.config, agent.spec, hyper, interpret), agent.bonus_frozen
     transitions = batch.transitions
     obs, next_obs = lane.flatten(transitions.obs), lane.flatten(transitions.next_obs)
     action, theta = jnp.asarray(transitions.action), weights_of(learner.params.value)
@@ -84,8 +72,8 @@ def update(
     # Lines 15–17: Q(s', ·) and w_avg(s', ·) by the online networks; a' by Q.
     next_prior = lane.prior(learner.prior, next_obs)
     outputs = lane.outputs(theta, next_obs, next_prior)
-    value, apart = lane.values(outputs, lane.support, with_disagreement=not bonus_frozen)
-    greedy = jnp.argmax(mask_unavailable(value, spec.available), axis=-1)
+    value, apart = lane.values(outputs, lane.support, with_disagreement=not frozen)
+    greedy = jnp.argmax(agent.spec.mask_unavailable(value), axis=-1)
 
     # Lines 14 and 18–20: losses of the value members against the mixture target.
     hidden = mlp.hidden(theta, obs, active=True, interpret=interpret)
@@ -98,11 +86,11 @@ def update(
         lane.support,
     )
     learned = [("value", hidden, value_losses)]
-    if not bonus_frozen:
+    if not frozen:
         learned.append(("bonus", *_bonus_losses(lane, learner, batch, beta, value, apart)))
 
     # Line 24.
-    due = jnp.asarray((clock.updates + 1) % config.target_period == 0)
+    due = jnp.asarray((clock.updates + 1) % agent.config.target_period == 0)
     learner = lane.adam_step(learner, obs, learned, due)
     total = sum((losses.losses for *_, losses in learned[1:]), start=value_losses.losses)
     metrics = {
@@ -127,7 +115,7 @@ def _bonus_losses(
     phi = weights_of(learner.params.bonus)
     raw, _ = lane.values(lane.outputs(phi, next_obs), lane.bonus_support, with_disagreement=False)
     scores = value + beta * (raw + disagreement)
-    exploratory = jnp.argmax(mask_unavailable(scores, lane.spec.available), axis=-1)
+    exploratory = jnp.argmax(lane.spec.mask_unavailable(scores), axis=-1)
     apart = jnp.take_along_axis(disagreement, exploratory[:, None], axis=1)[:, 0]
     discount = _discount(batch, hyper, episodic=lane.config.episodic_bonus)
     hidden = mlp.hidden(phi, obs, active=True, interpret=lane.interpret)
@@ -246,7 +234,7 @@ class _Lane:
         self, learner: Any, obs: Array, learned: list[tuple[str, mlp.Hidden, Losses]], due: Array
     ) -> Any:
         """Adam's step on ensembles, and the copy into the target networks when it is due."""
-        adam, epsilon = learner.opt_state, ADAM_EPSILON / self.config.batch_size
+        adam, epsilon = learner.opt_state, self.config.adam_epsilon / self.config.batch_size
         scales = step_scales(jnp.asarray(self.hyper.learning_rate), adam.count, due)
         trees = [learner.params, adam.mu, adam.nu, learner.target_params]
         for name, hidden, losses in learned:

@@ -1,6 +1,7 @@
 """Multi-layer perceptrons on dense observations and on one-hot ones; ensembles of them."""
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -182,7 +183,8 @@ class Ensemble(eqx.Module):
 
 def add_prior(
     outputs: Float[Array, "*M A K"],
-    prior: Float[Array, "*P A K"] | None,
+    prior: Callable[[Array], Array] | None,
+    obs: Array,
     scale: Float[Array, ""] | float,
     members: tuple[int, ...] | None = None,
 ) -> Float[Array, "*M A K"]:
@@ -194,7 +196,14 @@ def add_prior(
     """
     if prior is None:
         return outputs
-    added = scale * jax.lax.stop_gradient(prior)
+    added = scale * jax.lax.stop_gradient(prior(obs))
     if members is None or members == tuple(range(outputs.shape[0])):
         return outputs + added
     return outputs.at[jnp.array(members)].add(added)
+
+
+def select_action(theta: Float[Array, "*M A K"], action: Int[Array, ""]) -> Float[Array, "*M K"]:
+    """Outputs of one action, by a masked sum, whose gradient is cheaper than a scatter."""
+    chosen = jnp.arange(theta.shape[-2]) == action
+    chosen = chosen.reshape(*(1,) * (theta.ndim - 2), -1, 1)
+    return jnp.sum(jnp.where(chosen, theta, 0.0), axis=-2)

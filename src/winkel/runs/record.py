@@ -168,7 +168,7 @@ def _estimates(
     agent: Agent, learner: Any, obs: Array, hyper: Any, available: Int[Array, ""] | None
 ) -> Estimates:
     spec = agent.spec._replace(available=available)
-    agent = dataclasses.replace(agent, spec=spec)  # type: ignore[type-var]
+    agent = dataclasses.replace(agent, spec=spec)
     return agent.estimates(learner, obs, hyper)
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from winkel.agents.base import Agent, FreezesBonus
+from winkel.agents.base import Agent
 from winkel.training.lanes import Lanes, round_up
 from winkel.training.programs import Row, gather_lanes, resized, shard_lanes
 
@@ -57,17 +57,15 @@ class Compaction:
         """Rows of the same runs: those that learn the bonus first, then the frozen ones."""
         rows = [row for row in lanes.rows if row.running]
         unit = None if self.unit is None else round_up(self.unit, lanes.devices)
-        if self.freeze_bonus and isinstance(lanes.agent, FreezesBonus):
-            rows = self._freeze(lanes, rows, lanes.agent, unit)
+        if self.freeze_bonus:
+            rows = self._freeze(lanes, rows, unit)
         if unit is not None:
             rows = [self._compact(lanes, row, unit) for row in rows]
         return rows
 
-    def _freeze(
-        self, lanes: Lanes, rows: list[Row], agent: FreezesBonus, unit: int | None
-    ) -> list[Row]:
+    def _freeze(self, lanes: Lanes, rows: list[Row], unit: int | None) -> list[Row]:
         """Let frozen runs use the program that does not learn the bonus."""
-        row, frozen_agent = rows[0], agent.with_frozen_bonus()
+        row, agent, frozen_agent = rows[0], lanes.agent, lanes.agent.with_frozen_bonus()
         if row.agent != agent:
             return rows
 

@@ -12,7 +12,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from winkel.agents.base import Agent
-from winkel.exploration import mask_unavailable
 from winkel.training import steps
 from winkel.training.programs import (
     Arrays,
@@ -226,7 +225,7 @@ def _evaluate(
     def step(loop: Loop) -> Loop:
         env_state, obs, number, episode, returns = loop
         value = agent.estimates(run.learner, obs, job.hyper).value
-        action = jnp.argmax(mask_unavailable(value, job.available))
+        action = jnp.argmax(agent.spec.mask_unavailable(value))
         key_step = jax.random.fold_in(key, number + 1)
         env_state, result = env.step(key_step, env_state, action, job.params)
         at = jnp.minimum(episode, num_episodes - 1)

@@ -152,7 +152,7 @@ def start_clock() -> Clock:
 def fit_agent(agent: Agent, job: Job) -> Agent:
     """Tell the agent which inputs and actions this setting really has."""
     spec = agent.spec._replace(fan_in=job.fan_in, available=job.available)
-    return dataclasses.replace(agent, spec=spec)  # type: ignore[type-var]
+    return dataclasses.replace(agent, spec=spec)
 
 
 def step_key(run: RunState) -> PRNGKeyArray:

@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, outcome
-from winkel.envs.bsuite.common import best, count, perturbed, reward_each_step, time_table
+from winkel.envs.bsuite.common import best, count, perturbed, reward_each_step
 from winkel.types import AnyArray, Dense
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
 _ELAPSED = np.concatenate([[0.0], np.cumsum(np.full(1_100, TIMESCALE))])
 # Sums of 0.01 in float64 first exceed 10 after 1,001 steps; in float32 after 1,000.
 NUM_STEPS = int(np.argmax(_ELAPSED > MAX_TIME))
-TIME = time_table(_ELAPSED[: NUM_STEPS + 1] / MAX_TIME)
+TIME = (_ELAPSED[: NUM_STEPS + 1] / MAX_TIME).astype(np.float32)
 MASS_CART, MASS_POLE, LENGTH, FORCE, GRAVITY = 1.0, 0.1, 0.5, 10.0, 9.8
 INIT_RANGE = 0.05
 FULL_TURN = 2 * np.pi

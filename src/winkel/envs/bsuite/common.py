@@ -165,10 +165,5 @@ def draw_track(step: int, length: int, text: str) -> str:
 def countdown_table(length: int, max_length: int) -> Float[np.ndarray, "T"]:
     """Return 1 − t/length by step t, padded with zeros to max_length + 1 entries."""
     padded = np.zeros(max_length + 1, np.float32)
-    padded[: length + 1] = time_table(1 - np.arange(length + 1) / length)
+    padded[: length + 1] = 1 - np.arange(length + 1) / length  # rounded from float64 only here
     return padded
-
-
-def time_table(values: np.ndarray) -> Float[np.ndarray, "T"]:
-    """Round a time feature by step from float64 to float32 once, as the originals do."""
-    return np.asarray(values, np.float64).astype(np.float32)

@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
-from winkel.envs.bsuite.common import draw_track, reward_once, time_table
+from winkel.envs.bsuite.common import draw_track, reward_once
 from winkel.types import AnyArray, Dense
 
 REWARD_STEPS = np.array([1, 3, 10, 30, 100])
 NUM_STEPS = 100
-TIME = time_table(np.arange(NUM_STEPS + 1) / NUM_STEPS)
+TIME = (np.arange(NUM_STEPS + 1) / NUM_STEPS).astype(np.float32)
 UNDECIDED = -1
 
 

@@ -1,15 +1,17 @@
 """MNIST's training set from IDX files on disk, downloaded and verified by checksum."""
 
+import contextlib
 import gzip
 import hashlib
 import http.client
+import io
 import os
+import shutil
 import urllib.request
 import zlib
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from jaxtyping import UInt8
@@ -104,8 +106,9 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
     """
     directory = mnist_directory(directory)
     for name in CHECKSUMS:
-        if _is_in_place(directory, name):
-            continue
+        with contextlib.suppress(InputError):  # missing, or not readable
+            if is_official(name, read_idx(directory, name)[1]):
+                continue
         ensure_folder(directory)
         progress(f"downloading {MIRROR}{name}.gz")
         try:
@@ -115,7 +118,7 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
                 f"cannot fetch {MIRROR}{name}.gz ({' '.join(str(error).split())}); "
                 f"put {', '.join(CHECKSUMS)} (plain or .gz) into {directory} by hand"
             ) from error
-        write_atomically(directory / name, partial(_write, content))
+        write_atomically(directory / name, partial(shutil.copyfileobj, io.BytesIO(content)))
 
 
 def _download(name: str) -> bytes:
@@ -124,14 +127,3 @@ def _download(name: str) -> bytes:
     if not is_official(name, content):
         raise OSError("wrong checksum")
     return content
-
-
-def _write(content: bytes, file: IO[bytes]) -> None:
-    file.write(content)
-
-
-def _is_in_place(directory: Path, name: str) -> bool:
-    try:
-        return is_official(name, read_idx(directory, name)[1])
-    except InputError:
-        return False

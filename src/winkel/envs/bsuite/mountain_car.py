@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
-from winkel.envs.bsuite.common import count, perturbed, reward_each_step, time_table
+from winkel.envs.bsuite.common import count, perturbed, reward_each_step
 from winkel.types import Dense
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
 MAX_SPEED, FORCE, GRAVITY = 0.07, 0.001, 0.0025
 NUM_STEPS = 1_000
-TIME = time_table(np.arange(NUM_STEPS + 1) / NUM_STEPS)
+TIME = (np.arange(NUM_STEPS + 1) / NUM_STEPS).astype(np.float32)
 
 
 class MountainCarState(NamedTuple):

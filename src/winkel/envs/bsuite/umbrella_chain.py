@@ -189,22 +189,15 @@ def seed_zero_stream(length: int, num_distractors: int) -> UInt8[np.ndarray, "by
     rng = np.random.RandomState(0)
     # Whole bytes, with room for reads beyond the last distractor in use.
     num_bytes = (1 + NUM_EPISODES * per_episode + num_distractors) // 8 + 2
-    chunks = [rng.random_sample(8 * size) > 0.5 for size in _chunks(num_bytes, 250_000)]
-    return np.packbits(np.concatenate(chunks))
-
-
-def _chunks(total: int, size: int) -> list[int]:
-    return [size] * (total // size) + [total % size]
+    sizes = [250_000] * (num_bytes // 250_000) + [num_bytes % 250_000]
+    return np.packbits(np.concatenate([rng.random_sample(8 * size) > 0.5 for size in sizes]))
 
 
 def _make_env(settings: Sequence[Setting], *, replay: bool) -> UmbrellaChain:
-    max_length = max(setting["chain_length"] for setting in settings)
-    max_distractors = max(setting["n_distractor"] for setting in settings)
-    return UmbrellaChain(
-        max_length=max_length,
-        max_distractors=max_distractors,
-        stream=seed_zero_stream(max_length, max_distractors) if replay else None,
-    )
+    length = max(setting["chain_length"] for setting in settings)
+    distractors = max(setting["n_distractor"] for setting in settings)
+    stream = seed_zero_stream(length, distractors) if replay else None
+    return UmbrellaChain(max_length=length, max_distractors=distractors, stream=stream)
 
 
 def _returns(setting: Setting, gamma: float) -> Returns:

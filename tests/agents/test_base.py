@@ -5,19 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.exploration import (
-    dltv_schedule,
-    epsilon_greedy,
-    epsilon_schedule,
-    linear_schedule,
-    mask_unavailable,
-)
-from winkel.types import Clock
+from winkel.agents.base import Spec, epsilon_greedy, epsilon_schedule, linear_schedule
+from winkel.types import Clock, Dense
 
 KEYS = jax.random.split(jax.random.key(5), 20_000)
 decayed = jax.jit(linear_schedule)
-dltv = jax.jit(dltv_schedule)
-many = jax.jit(jax.vmap(epsilon_greedy, in_axes=(0, None, None)))
+SPEC = Spec(Dense((1,)), num_actions=4)
+
+
+@jax.jit
+def many(keys, scores, epsilon):
+    return jax.vmap(lambda key: epsilon_greedy(key, scores, epsilon, SPEC))(keys)
 
 
 def test_without_epsilon_the_choice_is_greedy():
@@ -78,32 +76,6 @@ def test_lanes_decay_on_their_own():
     np.testing.assert_allclose(found, [5.0, 0.5, 0.0], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("scaled_time", "expected"),
-    [
-        (0.0, np.exp(-0.5)),
-        (0.5, np.exp(-0.5)),
-        (1.0, np.exp(-0.5)),  # log 1 = 0 would mean no exploration at all
-        (np.e, np.exp(-0.5)),  # sqrt(1/e)
-        (np.e**2, np.sqrt(2) / np.e),  # sqrt(2/e²)
-        (100.0, 0.214597),  # sqrt(4.605170 / 100)
-        (1_000.0, 0.083113),  # sqrt(6.907755 / 1000)
-    ],
-)
-def test_the_schedule_of_dltv_by_hand(scaled_time, expected):
-    np.testing.assert_allclose(dltv(1.0, float(scaled_time)), expected, rtol=1e-5)
-    np.testing.assert_allclose(dltv(8.0, float(scaled_time)), 8.0 * expected, rtol=1e-5)
-
-
-def test_the_schedule_of_dltv_never_increases():
-    times = jnp.asarray(np.concatenate([np.linspace(0.0, 6.0, 200), np.geomspace(6.0, 1e6, 200)]))
-    values = np.asarray(jax.jit(jax.vmap(dltv_schedule, in_axes=(None, 0)))(3.0, times))
-    assert np.isfinite(values).all()
-    assert (np.diff(values) <= 1e-7).all()
-    assert values.max() <= 3.0 * np.exp(-0.5) + 1e-6
-    assert 0.0 < values[-1] < 0.02
-
-
 class Hyper(NamedTuple):
     epsilon: float = 1.0
     epsilon_final: float = 0.2
@@ -139,6 +111,7 @@ def test_epsilon_decays_over_steps_over_a_share_of_the_horizon_or_not_at_all(hyp
 
 def test_unavailable_actions_score_lowest():
     scores = jnp.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    assert mask_unavailable(scores, None) is scores
+    spec = Spec(Dense((1,)), num_actions=3)
+    assert spec.mask_unavailable(scores) is scores
     expected = [[1.0, 2.0, -np.inf], [4.0, 5.0, -np.inf]]
-    np.testing.assert_array_equal(mask_unavailable(scores, jnp.asarray(2)), expected)
+    np.testing.assert_array_equal(spec._replace(available=2).mask_unavailable(scores), expected)

@@ -1,0 +1,85 @@
+"""One model of return distributions: what C51, QR-DQN, DLTV, IDS and `statistic` share."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from winkel.agents.base import Number, Spec
+from winkel.agents.learning import (
+    Gradients,
+    Inputs,
+    Learner,
+    at_action,
+    features,
+    loss_and_gradient,
+    mass_outside,
+)
+from winkel.distributions import bootstrap, mean
+from winkel.networks import MLP
+from winkel.networks.mlp import add_prior, select_action
+from winkel.projections import Categorical, Projection
+from winkel.types import Atoms, Estimates, Transition
+
+
+def predict(
+    projection: Projection, learner: Learner, obs: Array, prior_scale: Number = 0.0
+) -> Atoms:
+    """The return distribution of every action by the online network, [A, K]."""
+    obs = features(learner.shared, obs)
+    theta = add_prior(learner.params(obs), learner.prior, obs, prior_scale)
+    return jax.vmap(projection.decode)(theta)
+
+
+def projected_gradient(
+    projection: Projection,
+    learner: Learner,
+    inputs: Inputs,
+    weights: Float[Array, " B"],
+    spec: Spec,
+    *,
+    gamma: Number,
+    prior_scale: Number = 0.0,
+    double: bool = True,
+) -> tuple[Gradients, dict[str, Float[Array, ""]]]:
+    """Differentiate the projection's loss, averaged over a batch; return metrics as well.
+
+    The target is the distribution of r + γ Z, with Z of the target network at the action whose
+    mean is highest in s': by the online network if `double`, else by the target network. The
+    metric 'clipped' is the mass of targets outside of a categorical support.
+    """
+
+    def outputs(network: MLP, obs: Array) -> Float[Array, "A K"]:
+        return add_prior(network(obs), learner.prior, obs, prior_scale)
+
+    def target(transition: Transition, target_next_obs: Array) -> Atoms:
+        decode = jax.vmap(projection.decode)
+        successor = decode(outputs(learner.target_params, target_next_obs))
+        chooser = decode(outputs(learner.params, transition.next_obs)) if double else successor
+        greedy = jnp.argmax(spec.mask_unavailable(jax.vmap(mean)(chooser)))
+        discount = gamma * transition.discount
+        return bootstrap(transition.reward, discount, at_action(successor, greedy))
+
+    def loss(params: MLP, transition: Transition, target: Atoms) -> Float[Array, ""]:
+        theta = select_action(outputs(params, transition.obs), transition.action)
+        return projection.loss(theta, target)
+
+    targets = jax.vmap(target)(inputs.transitions, inputs.target_next_obs)
+    gradients = loss_and_gradient(loss, learner.params, inputs, targets, weights)
+    metrics = {"loss": gradients.loss}
+    if isinstance(projection, Categorical):
+        z_min, z_max = projection.z_min, projection.z_max
+        clipped = jax.vmap(lambda target: mass_outside(target, z_min, z_max))(targets)
+        metrics["clipped"] = jnp.mean(clipped)
+    return gradients, metrics
+
+
+def estimates(distributions: Atoms, bonus: Float[Array, " A"] | None = None) -> Estimates:
+    """Estimates of a single model, which has no disagreement."""
+    value = jax.vmap(mean)(distributions)
+    nothing = jnp.full_like(value, jnp.nan)
+    return Estimates(
+        value=value,
+        members=jax.tree.map(lambda x: x[None], distributions),
+        disagreement=nothing,
+        bonus=nothing if bonus is None else bonus,
+    )
