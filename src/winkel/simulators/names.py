@@ -108,7 +108,7 @@ def make_bsuite(env_id: str) -> DmSimulator:
 
 def call_function(target: str, settings: dict[str, Any], stack: int = DEFAULT_STACK) -> Simulator:
     """Call 'module:function', which returns an environment of any library or a `Simulator`."""
-    function = _load_function(target)
+    function = load_function(target)
     make = partial(function, **settings)
     try:
         env = make()
@@ -120,7 +120,8 @@ def call_function(target: str, settings: dict[str, Any], stack: int = DEFAULT_ST
     return as_simulator(env, target, make if can_seed else None, stack)
 
 
-def _load_function(target: str) -> Callable[..., Any]:
+def load_function(target: str) -> Callable[..., Any]:
+    """Import the function that 'module:function' names."""
     module_name, _, name = target.partition(":")
     _search_current_folder()
     try:
