@@ -21,8 +21,8 @@ from winkel.envs.registry import make
 from winkel.projections import PROJECTIONS, Categorical, Quantile
 from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes
+from winkel.training.steps import Horizon, Plan
 
 
 class TextbookQuantile(Quantile):

@@ -19,9 +19,9 @@ from winkel.cli import parse_fields
 from winkel.runs.presets import preset_fields
 from winkel.runs.spec import check_fields, configure
 from winkel.runs.train import make_task
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.simulated import SimulatorWorld
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes
+from winkel.training.simulated import SimulatorWorld, blank_metrics, step_programs
+from winkel.training.steps import Horizon, Plan
 
 
 def frame_rate(step, frames, seconds):
@@ -52,10 +52,16 @@ def main():
     lanes = Lanes(agent, world, [plan], num_lanes=1)
     rng = np.random.default_rng(0)
 
-    def learn():
-        row = lanes.rows[0]
-        row.lanes = world._learn(row.agent, row.jobs, row.lanes)
-        jax.block_until_ready(row.lanes.clock)
+    def make_learn():
+        row, (program, _) = lanes.rows[0], step_programs()
+        metrics = blank_metrics(row.agent, *row.state, lanes.chunk_steps)
+
+        def learn():
+            nonlocal metrics
+            row.lanes, metrics = program(row.agent, (), row.jobs, row.lanes, metrics)
+            jax.block_until_ready(row.lanes.clock)
+
+        return learn
 
     def simulate():
         world.pool.step(rng.integers(world.pool.num_actions, size=len(world.pool)))
@@ -67,7 +73,7 @@ def main():
         print(f"burn-in and compilation: {time.perf_counter() - begin:.1f} s")
         chunk = lanes.chunk_steps * task.num_envs
         whole = frame_rate(lanes.advance, chunk, options.seconds)
-        learning = frame_rate(learn, task.num_envs, options.seconds)
+        learning = frame_rate(make_learn(), task.num_envs, options.seconds)
         simulation = frame_rate(simulate, task.num_envs, options.seconds)
     finally:
         lanes.close()

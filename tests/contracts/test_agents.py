@@ -17,8 +17,8 @@ from winkel.errors import InputError
 from winkel.networks import MLP, Ensemble
 from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.steps import Horizon, start_clock
+from winkel.training.lanes import Lanes
+from winkel.training.steps import Horizon, Plan, start_clock
 from winkel.types import Batch, Dense, OneHot, Transition
 
 ALL = pytest.mark.parametrize("name", AGENTS)
@@ -74,7 +74,7 @@ def finished(configured, seeds, num_lanes):
             records[seeds[report.plan]].append(report.episodes)
             assert report.failure is None
             if report.finished:
-                state = lanes.state(lanes.running[report.plan])
+                state = lanes.state(report.plan)
                 learners[seeds[report.plan]] = state.learner
                 lanes.release(report.plan)
     tables = {

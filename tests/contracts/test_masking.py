@@ -15,8 +15,8 @@ from winkel.envs.registry import make
 from winkel.networks import MLP
 from winkel.runs.spec import configure, fields_of
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.steps import Horizon, start_clock
+from winkel.training.lanes import Lanes
+from winkel.training.steps import Horizon, Plan, start_clock
 from winkel.types import Batch, Dense, Transition
 
 NAMES = [*AGENTS, "pe_dqn_ind", "ids_clip"]

@@ -85,7 +85,7 @@ def make_plain():
 def room_task(name=ROOM):
     """The task of a room, without starting the simulator."""
     shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
-    maker = parse(name).maker
+    _, maker = parse(name)
     env = EnvShape(shown, Room.num_actions)
     return SimulatorTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
 

@@ -22,8 +22,8 @@ from winkel.runs.sweep import (
     write_log,
 )
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes
+from winkel.training.steps import Horizon, Plan
 
 TINY = {
     "hidden": (8,), "num_atoms": 5, "num_members": 2, "batch_size": 4, "burn_in": 8,
@@ -150,7 +150,7 @@ def test_the_log_tells_what_was_run(whole):
 def test_a_padded_setting_knows_its_true_inputs(env):
     alone, padded = make(env), make_padded(env)
     assert padded.inputs == math.prod(alone.env.observation.shape)
-    assert math.prod(padded.env.observation.shape) >= alone.inputs
+    assert math.prod(padded.env.observation.shape) >= padded.inputs
     assert padded.setting == alone.setting
 
 

@@ -13,8 +13,8 @@ from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes
+from winkel.training.steps import Horizon, Plan
 
 RUNS, LANES, CHUNK = 20, 14, 20
 FIELDS = {"hidden": (8,), "batch_size": 4, "burn_in": 8, "capacity": 32}

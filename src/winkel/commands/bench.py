@@ -21,8 +21,8 @@ from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.runs.spec import RunSpec, make_spec
 from winkel.training.compiled import CompiledWorld, advance
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes
+from winkel.training.steps import Horizon, Plan
 
 FEWEST_CHUNKS, MOST_CHUNKS, ENOUGH_SECONDS = 3, 10, 2.0
 """Time at least the first number of chunks, then more until the seconds are spent."""

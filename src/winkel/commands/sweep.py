@@ -32,7 +32,7 @@ from winkel.runs.sweep import (
     run_sweep,
     write_log,
 )
-from winkel.training.mesh import make_mesh
+from winkel.training.programs import make_mesh
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")

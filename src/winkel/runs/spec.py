@@ -25,8 +25,7 @@ from winkel.agents.base import Agent, Kind, Spec, check_names, check_number
 from winkel.envs.base import Task
 from winkel.envs.registry import remake
 from winkel.errors import InputError, require_integer
-from winkel.training.lanes import Plan
-from winkel.training.steps import UNLIMITED, Horizon
+from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
 
 MAX_SEED = 2**31 - 1

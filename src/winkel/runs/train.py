@@ -26,11 +26,12 @@ from winkel.runs.recorder import Recorder, Status, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
 from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
+from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Plan, Report
-from winkel.training.programs import Programs
+from winkel.training.lanes import Lanes, Report
+from winkel.training.programs import Programs, World
 from winkel.training.simulated import SimulatorWorld
-from winkel.training.world import World
+from winkel.training.steps import Plan
 from winkel.types import RunState
 
 MAX_LANES = 256
@@ -144,8 +145,8 @@ class Session:
             if number is not None:
                 due.setdefault(number, []).append(report)
         for number, chosen in sorted(due.items()):
-            lanes = [self.lanes.running[report.plan] for report in chosen]
-            found = self.lanes.evaluate(lanes, number, self.specs[0].options.evaluation_episodes)
+            num_episodes = self.specs[0].options.evaluation_episodes
+            found = self.lanes.evaluate([report.plan for report in chosen], number, num_episodes)
             for report, returns in zip(chosen, found, strict=True):
                 row = {
                     "evaluation": np.array([number]),
@@ -158,7 +159,7 @@ class Session:
     def _take_snapshots(self, reports: Sequence[Report]) -> None:
         """Take the snapshots that are due."""
         due = [report for report in reports if self.recorders[report.plan].due_snapshot(report)]
-        surveys = self.lanes.survey([self.lanes.running[report.plan] for report in due])
+        surveys = self.lanes.survey([report.plan for report in due])
         for report, survey in zip(due, surveys, strict=True):
             row = {"episodes": np.array([report.num_episodes])}
             row |= {name: values[None] for name, values in survey.items()}
@@ -167,7 +168,7 @@ class Session:
     def _finish(self, report: Report) -> None:
         """Save a run that has ended, and free its lane."""
         spec, recorder = self.specs[report.plan], self.recorders[report.plan]
-        state = self.lanes.state(self.lanes.running[report.plan])
+        state = self.lanes.state(report.plan)
         outcome = {"status": "finished"}
         if report.failure is not None:
             where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
@@ -187,8 +188,8 @@ class Session:
         """Write a checkpoint of every run under way."""
         begin = time.perf_counter()
         if self.out is not None:
-            for number, lane in self.lanes.running.items():
-                self.recorders[number].checkpoint(pack(self.lanes.state(lane)))
+            for number in self.lanes.running:
+                self.recorders[number].checkpoint(pack(self.lanes.state(number)))
         self.saving += time.perf_counter() - begin
 
 
@@ -235,15 +236,18 @@ def make_lanes(
     watch: Watch | None = None,
 ) -> Lanes:
     """Make lanes for runs of one agent and one shape of environment."""
+    rearrange = None
+    if options.compact_lanes is not None or options.freeze_bonus:
+        rearrange = Compaction(
+            options.compact_lanes, options.freeze_bonus, options.compile_in_background
+        ).rearrange
     return Lanes(
         agent,
         make_world(task, notice, watch),
         plans,
         num_lanes,
         options.chunk_steps,
-        compact_lanes=options.compact_lanes,
-        freeze_bonus=options.freeze_bonus,
-        compile_in_background=options.compile_in_background,
+        rearrange=rearrange,
         notice=notice,
         programs=programs or Programs(),
         devices=options.devices,
@@ -252,7 +256,7 @@ def make_lanes(
 
 def state_shapes(spec: RunSpec) -> RunState:
     """Shapes and types of a run's state, without computing it."""
-    return make_world(spec.task).shapes(spec.agent, spec.task.params, spec.hyper)
+    return make_world(spec.task).shapes(spec.agent, spec.plan())
 
 
 def train(

@@ -27,7 +27,7 @@ from winkel.errors import InputError, require_integer
 from winkel.runs.presets import preset_fields
 from winkel.runs.spec import MAX_SEED, RunSpec, field_name, make_spec
 from winkel.runs.train import make_task
-from winkel.simulators.custom import load_function
+from winkel.simulators.names import load_function
 from winkel.types import OneHot
 
 FIRST_SEED = MAX_SEED + 1
