@@ -15,12 +15,13 @@ from functools import partial
 import jax
 import numpy as np
 
-from winkel.runs.configure import configure, parse_fields
+from winkel.cli import parse_fields
 from winkel.runs.presets import preset_fields
+from winkel.runs.spec import check_fields, configure
 from winkel.runs.train import make_task
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.simulated import SimulatorWorld
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes
+from winkel.training.simulated import SimulatorWorld, blank_metrics, step_programs
+from winkel.training.steps import Horizon, Plan
 
 
 def frame_rate(step, frames, seconds):
@@ -42,19 +43,25 @@ def main():
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE")
     options = parser.parse_args()
-    given = parse_fields([options.agent], [f"--{field}" for field in options.set])
+    given = check_fields([options.agent], parse_fields([f"--{field}" for field in options.set]))
     fields = preset_fields(options.env, options.agent, None) | given
     task = make_task(options.env, options.agent, fields, None, options.num_envs, options.workers)
-    configured = configure(options.agent, fields, task)
-    plan = Plan((), configured.hyper, Horizon(steps=10_000_000), seed=0)
+    agent, hyper = configure(options.agent, fields, task)
+    plan = Plan((), hyper, Horizon(steps=10_000_000), seed=0)
     world = SimulatorWorld(partial(task.pool, notice=print), task.num_envs)
-    lanes = Lanes(configured.agent, world, [plan], num_lanes=1)
+    lanes = Lanes(agent, world, [plan], num_lanes=1)
     rng = np.random.default_rng(0)
 
-    def learn():
-        row = lanes.rows[0]
-        row.lanes = world._learn(row.agent, row.jobs, row.lanes)
-        jax.block_until_ready(row.lanes.clock)
+    def make_learn():
+        row, (program, _) = lanes.rows[0], step_programs()
+        metrics = blank_metrics(row.agent, *row.state, lanes.chunk_steps)
+
+        def learn():
+            nonlocal metrics
+            row.lanes, metrics = program(row.agent, (), row.jobs, row.lanes, metrics)
+            jax.block_until_ready(row.lanes.clock)
+
+        return learn
 
     def simulate():
         world.pool.step(rng.integers(world.pool.num_actions, size=len(world.pool)))
@@ -66,7 +73,7 @@ def main():
         print(f"burn-in and compilation: {time.perf_counter() - begin:.1f} s")
         chunk = lanes.chunk_steps * task.num_envs
         whole = frame_rate(lanes.advance, chunk, options.seconds)
-        learning = frame_rate(learn, task.num_envs, options.seconds)
+        learning = frame_rate(make_learn(), task.num_envs, options.seconds)
         simulation = frame_rate(simulate, task.num_envs, options.seconds)
     finally:
         lanes.close()

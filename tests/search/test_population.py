@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 from helpers import compilations
 from search.tiny import CHUNK, EPISODES, FIELDS, LENGTH, RATES, SEA, population, problem
 from winkel.errors import InputError
-from winkel.runs.session import make_lanes
+from winkel.runs.train import make_lanes
 from winkel.search.population import TrialInProgress
 from winkel.search.problem import Problem, SearchEnvironment, parse_parameter
 from winkel.training.lanes import Lanes
@@ -60,7 +60,7 @@ def test_the_next_trial_takes_the_lane_of_a_pruned_one(tmp_path, scripted, monke
 
     def watched(lanes):
         reports = advance(lanes)
-        seen.append(dict(lanes.running))
+        seen.append(lanes.rows[0].running)
         return reports
 
     monkeypatch.setattr(Lanes, "advance", watched)

@@ -98,7 +98,7 @@ def test_an_ended_trial_is_not_ended_again(study):
     ("changed", "shown"),
     [
         ({"seeds": 2}, "seeds is 1 there and 2 here"),
-        ({"agent": "bdqn"}, "agent is 'pe_dqn' there and 'bdqn' here"),
+        ({"agent": "bdqn"}, "agent is 'qr_dqn' there and 'bdqn' here"),
         ({"learning_rate": (1e-3, 1e-4)}, r"parameters\.learning_rate.* is .* there and"),
     ],
 )

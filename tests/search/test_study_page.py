@@ -13,6 +13,7 @@ from winkel.search.trials import REASON, step_of
 OF = problem(
     "deep_sea:size=5@10",
     "mountain_car/0@10@interactions",
+    agent="pe_dqn",
     learning_rate=(1e-4, 1e-3),
     beta=(0.5, 5.0, 50.0),
 )

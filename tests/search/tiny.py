@@ -10,7 +10,7 @@ CHUNK, EPISODES, LENGTH = 10, 10, 5
 SEA = f"deep_sea:size={LENGTH}@{EPISODES}"
 
 
-def problem(*envs, seeds=1, agent="pe_dqn", prune=True, **parameters):
+def problem(*envs, seeds=1, agent="qr_dqn", prune=True, **parameters):
     chosen = parameters or {"learning_rate": RATES}
     fields = {k: v for k, v in FIELDS.items() if k not in chosen}
     if agent == "bdqn":

@@ -9,15 +9,17 @@ import numpy as np
 
 from winkel.agents.base import Agent
 from winkel.envs.registry import make
-from winkel.runs.configure import configure
+from winkel.runs.spec import configure
+from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Arrays, Lanes, Plan, Report
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes, Report
+from winkel.training.programs import Arrays
+from winkel.training.steps import Horizon, Plan
 from winkel.types import Atoms, Decision, Estimates, Update
 
 TASK = make("deep_sea:size=5")
 TINY = {"hidden": (16,), "num_atoms": 5, "batch_size": 8, "burn_in": 8, "capacity": 64}
-AGENT, HYPER = configure("pe_dqn", TINY, TASK)[1:]
+AGENT, HYPER = configure("pe_dqn", TINY, TASK)
 CHUNK, LENGTH, BURN_IN = 16, 5, 8
 """Chunks of 16 steps after 8 end in the middle of episodes of 5."""
 
@@ -71,8 +73,9 @@ class Dice(Agent):
         return ("chance",)
 
 
-def make_lanes(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK, **options):
-    return Lanes(agent, CompiledWorld(TASK.env), plans, num_lanes, chunk_steps, **options)
+def make_lanes(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK, **compaction):
+    rearrange = Compaction(**compaction).rearrange if compaction else None
+    return Lanes(agent, CompiledWorld(TASK.env), plans, num_lanes, chunk_steps, rearrange)
 
 
 def courses(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK):
@@ -81,7 +84,7 @@ def courses(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK):
     while reports := lanes.advance():
         for report in reports:
             made[report.plan].reports.append(report)
-            made[report.plan].states.append(lanes.state(lanes.running[report.plan]))
+            made[report.plan].states.append(lanes.state(report.plan))
             if report.finished or report.failure:
                 lanes.release(report.plan)
     return made

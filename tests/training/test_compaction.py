@@ -9,16 +9,17 @@ import pytest
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.runs.spec import configure
-from winkel.training import compiled, mesh, rows
+from winkel.training import compaction, compiled
+from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.programs import Programs
-from winkel.training.steps import Horizon
+from winkel.training.lanes import Lanes
+from winkel.training.programs import Programs, gather_lanes
+from winkel.training.steps import Horizon, Plan
 
 TASK = make("deep_sea:size=3")
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 4, "capacity": 16}
-AGENT, HYPER = configure("qr_dqn", TINY, TASK)[1:]
-OTHER = configure("qr_dqn", TINY | {"num_atoms": 4}, TASK)[1]
+AGENT, HYPER = configure("qr_dqn", TINY, TASK)
+OTHER = configure("qr_dqn", TINY | {"num_atoms": 4}, TASK)[0]
 CHUNK = 6
 
 
@@ -36,7 +37,7 @@ def finished(machine, after_chunk=lambda counts: None):
     while reports := machine.advance():
         counts.append(machine.num_lanes)
         after_chunk(counts)
-        assert set(machine.running.values()) <= set(range(machine.num_lanes))
+        assert len(machine.running) <= machine.num_lanes
         for report in reports:
             assert report.failure is None
             records.setdefault(report.plan, []).append(report.episodes)
@@ -142,8 +143,8 @@ def test_without_memory_lanes_are_evaluated_one_by_one(monkeypatch, look):
 
 
 def test_idle_lanes_are_left_out(whole, monkeypatch):
-    monkeypatch.setattr(rows, "STEPS_TO_WAIT", 0)
-    machine = make_lanes(PLANS, 6, compact_lanes=2)
+    monkeypatch.setattr(compaction, "STEPS_TO_WAIT", 0)
+    machine = make_lanes(PLANS, 6, rearrange=Compaction(unit=2).rearrange)
     records, counts = finished(machine)
     for number, table in whole.items():
         np.testing.assert_array_equal(records[number]["length"], table["length"])
@@ -159,13 +160,13 @@ def test_idle_lanes_are_left_out(whole, monkeypatch):
 @pytest.mark.parametrize(("left", "shrinks"), [(None, True), (10**6, True), (10, False)])
 def test_a_program_of_fewer_lanes_must_be_worth_its_compilation(left, shrinks):
     plans = [p._replace(most_steps=left) for p in PLANS[:4]]
-    _, counts = finished(make_lanes(plans, 4, compact_lanes=1))
+    _, counts = finished(make_lanes(plans, 4, rearrange=Compaction(unit=1).rearrange))
     assert (counts[-1] < 4) == shrinks
 
 
 def test_lanes_stay_by_default_and_while_runs_wait():
     assert set(finished(make_lanes(PLANS, 4))[1]) == {4}
-    queued = make_lanes(PLANS, 2, compact_lanes=1)
+    queued = make_lanes(PLANS, 2, rearrange=Compaction(unit=1).rearrange)
     for _ in range(3):
         for report in queued.advance():
             if report.finished:
@@ -188,7 +189,7 @@ def test_lanes_stay_by_default_and_while_runs_wait():
     ],
 )
 def test_how_many_lanes_runs_need(num_lanes, running, unit, waits, fewer):
-    assert rows.fewer_lanes(num_lanes, running, unit, waits) == fewer
+    assert compaction.fewer_lanes(num_lanes, running, unit, waits) == fewer
 
 
 class Later(Future):
@@ -207,7 +208,7 @@ def slow():
 
     class Compiler(Programs):
         def compile_in_background(self, function, *arguments, **_):
-            if function is mesh.gather_lanes:
+            if function is gather_lanes:
                 begun = super().compile_in_background(function, *arguments)
                 begun.result()
                 return begun
@@ -218,13 +219,12 @@ def slow():
 
 def test_one_program_of_fewer_lanes_is_compiled_at_a_time(slow):
     compiler, asked = slow
-    options = {"compact_lanes": 8, "compile_in_background": True, "programs": compiler}
-    lanes = make_lanes(PLANS, 8, **options)
+    mover = Compaction(unit=8, in_background=True)
+    lanes = make_lanes(PLANS, 8, programs=compiler)
     lanes.advance()
-    mover, row = lanes._mover, lanes.rows[0]
 
     def ready_size(wanted, running, num_lanes=100, agent=AGENT):
-        return mover._ready_size(agent, wanted, range(running, num_lanes), row)
+        return mover.ready_size(lanes, agent, wanted, range(running, num_lanes))
 
     assert ready_size(80, 75) is None
     assert ready_size(72, 70) is None
@@ -241,7 +241,8 @@ def test_one_program_of_fewer_lanes_is_compiled_at_a_time(slow):
 
 def test_lanes_go_on_until_the_program_of_fewer_is_ready(whole, slow):
     compiler, asked = slow
-    machine = make_lanes(PLANS, 4, compact_lanes=1, compile_in_background=True, programs=compiler)
+    rearrange = Compaction(unit=1, in_background=True).rearrange
+    machine = make_lanes(PLANS, 4, rearrange=rearrange, programs=compiler)
 
     def compile_it(counts):
         for program in asked.values():

@@ -107,16 +107,16 @@ def test_a_run_that_waited_in_the_queue_is_the_same_run(company):
 
 def test_runs_are_taken_from_the_queue_as_lanes_become_free():
     lanes = make_lanes([plan(seed=s, episodes=9) for s in range(4)], 3)
-    assert lanes.running == {}
+    assert lanes.running == []
     told = []
     while reports := lanes.advance():
-        told.append([(report.plan, lanes.running[report.plan]) for report in reports])
+        told.append([(r.plan, lanes.rows[0].running[r.plan]) for r in reports])
         for report in reports:
             if report.finished:
                 lanes.release(report.plan)
     together, last = [(0, 0), (1, 1), (2, 2)], [(3, 0)]
     assert told == [together] * 3 + [last] * 3
-    assert lanes.running == {}
+    assert lanes.running == []
 
 
 @pytest.mark.parametrize("chunk", range(4))
@@ -309,9 +309,8 @@ def look_at(lanes):
     chunks = 0
     while reports := lanes.advance():
         chunks += 1
-        running = lanes.running
-        lanes.survey([running[report.plan] for report in reports])
-        lanes.evaluate([running[report.plan] for report in reports], chunks, 2)
+        lanes.survey([report.plan for report in reports])
+        lanes.evaluate([report.plan for report in reports], chunks, 2)
         for report in reports:
             if report.finished or report.failure:
                 lanes.release(report.plan)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from winkel.errors import InputError
-from winkel.training.mesh import make_mesh
+from winkel.training.programs import make_mesh
 
 FLAGS = f"--xla_force_host_platform_device_count=8 {os.environ['XLA_FLAGS']}"
 

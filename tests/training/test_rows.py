@@ -8,7 +8,7 @@ import pytest
 
 from helpers import compilations
 from training.chance import CHUNK, Freezer, courses, make_lanes, plan
-from winkel.training import compiled, rows
+from winkel.training import compaction, compiled
 
 
 @pytest.mark.parametrize("freeze", [True, False])
@@ -34,9 +34,9 @@ def test_bonuses_are_frozen_when_all_may_be_and_records_stay_the_same(freeze):
 
 
 def test_the_frozen_program_is_compiled_before_it_is_needed(monkeypatch):
-    monkeypatch.setattr(rows, "SOON", 0.2)
+    monkeypatch.setattr(compaction, "SOON", 0.2)
     plans = [plan(seed=0, beta_decay=0.3), plan(seed=1, beta_decay=0.7)]
-    lanes = make_lanes(plans, 2, Freezer(), freeze_bonus=True, compile_in_background=True)
+    lanes = make_lanes(plans, 2, Freezer(), freeze_bonus=True, in_background=True)
     asked, frozen, done = [], [], 0.0
     compile_it = lanes.programs.compile_in_background
 
@@ -66,12 +66,12 @@ PLANS = [
 ]
 
 
-MOVING = {"freeze_bonus": True, "compile_in_background": True}
+MOVING = {"freeze_bonus": True, "in_background": True}
 
 
 def waiting_lanes(plans, chunk_steps, unit=1):
     """A lane for each run, all of which wait for what is compiled in the background."""
-    lanes = make_lanes(plans, len(plans), Freezer(), chunk_steps, compact_lanes=unit, **MOVING)
+    lanes = make_lanes(plans, len(plans), Freezer(), chunk_steps, unit=unit, **MOVING)
     compile_it = lanes.programs.compile_in_background
 
     def at_once(*arguments, **named):
@@ -113,8 +113,7 @@ def test_frozen_runs_have_a_row_of_their_own(two_rows, expected):
         shown.append([(row.agent.frozen, sorted(row.running)) for row in two_rows.rows])
         assert [r.plan for r in reports] == sorted(r.plan for r in reports)
         for report in reports:
-            lane = two_rows.running[report.plan]
-            assert int(two_rows.state(lane).clock.env_steps) == report.env_steps
+            assert int(two_rows.state(report.plan).clock.env_steps) == report.env_steps
             if report.metrics["loss"] == -1.0:
                 assert done[report.plan] >= DECAYS[report.plan]
             done[report.plan] = report.progress
@@ -152,13 +151,13 @@ def test_lanes_of_several_rows_are_evaluated_and_surveyed(two_rows):
     for _ in range(6):  # from a fifth of the first run on
         two_rows.advance()
     assert len(two_rows.rows) == 2
-    lanes = [*two_rows.running.values()][::-1]
-    assert len(lanes) > 3
-    together = two_rows.evaluate(lanes, 1, 2)
-    apart = [two_rows.evaluate([lane], 1, 2)[0] for lane in lanes]
+    runs = two_rows.running[::-1]
+    assert len(runs) > 3
+    together = two_rows.evaluate(runs, 1, 2)
+    apart = [two_rows.evaluate([run], 1, 2)[0] for run in runs]
     np.testing.assert_array_equal(together, apart)
-    seen = [int(survey["visits"].sum()) for survey in two_rows.survey(lanes)]
-    steps = [int(two_rows.state(lane).clock.env_steps) for lane in lanes]
+    seen = [int(survey["visits"].sum()) for survey in two_rows.survey(runs)]
+    steps = [int(two_rows.state(run).clock.env_steps) for run in runs]
     assert seen == steps
 
 
@@ -194,7 +193,7 @@ def test_few_frozen_runs_stay_where_they_are(expected):
         p._replace(hyper=p.hyper._replace(beta_decay=0.2 if i < 2 else 2.0))
         for i, p in enumerate(PLANS)
     ]
-    lanes = make_lanes(plans, 6, Freezer(), compact_lanes=4, **MOVING)
+    lanes = make_lanes(plans, 6, Freezer(), unit=4, **MOVING)
     returns, frozen = finished(lanes)
     assert not any(frozen)
     for found, right in zip(returns, expected, strict=True):

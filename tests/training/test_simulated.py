@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,15 +13,13 @@ import winkel
 from winkel.agents import AGENTS
 from winkel.envs.simulator_task import estimate_range, make_simulator_task
 from winkel.errors import InputError
-from winkel.runs.configure import configure
-from winkel.runs.metrics import read_metrics
-from winkel.runs.spec import Options
+from winkel.runs.results import read_metrics
+from winkel.runs.spec import Options, configure
 from winkel.simulators import StepBatch
 from winkel.training import simulated
-from winkel.training.lanes import Lanes, Plan
-from winkel.training.replays import make_replay
-from winkel.training.simulated import SimulatorStep, SimulatorWorld, make_seeds
-from winkel.training.steps import Horizon, Job
+from winkel.training.lanes import Lanes
+from winkel.training.simulated import SimulatorWorld, make_seeds, pack_step
+from winkel.training.steps import Horizon, Plan, make_jobs, make_replay
 
 TINY = {"hidden": (8,), "batch_size": 8, "burn_in": 16, "capacity": 64}
 ATOMS = {"num_atoms": 5}
@@ -164,13 +161,9 @@ def command(pid):
 def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
     """Three environments: one is truncated, one goes on, one is lost."""
     task = make_simulator_task("simulators.worlds:Walk", num_envs=3, workers=0)
-    _, agent, hyper = configure("dqn", TINY | {"hidden": (4,), "n_step": n_step}, task)
-    jobs = Job(
-        params=(),
-        hyper=jax.tree.map(lambda x: jnp.full(1, x), hyper),
-        horizon=Horizon(episodes=jnp.full(1, 9), steps=jnp.full(1, 99)),
-        key=jax.random.split(jax.random.key(0), 1),
-    )
+    agent, hyper = configure("dqn", TINY | {"hidden": (4,), "n_step": n_step}, task)
+    plan = Plan((), hyper, Horizon(episodes=9, steps=99), seed=0)
+    jobs = make_jobs([plan], agent.spec, masked=False)
 
     def observed(first):
         return np.float32(first) + np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -192,7 +185,7 @@ def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
             probes=np.zeros((3, 0)),
             lost=np.array([False, False, last]),
         )
-        learners, moved = runs.learner, SimulatorStep.pack(moves, num_runs=1)
+        learners, moved = runs.learner, pack_step(moves, num_runs=1)
         runs, decided = observe_and_decide(
             agent, (), jobs, learners, runs._replace(learner=()), *decided, moved
         )
@@ -264,7 +257,7 @@ def test_bad_input_is_one_line(env, settings, message):
 
 def two_environments(saved=None, chunk_steps=3):
     task = make_simulator_task(CART, num_envs=2, workers=0)
-    _, agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
+    agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
     plan = Plan((), hyper, Horizon(steps=10_000), seed=4, saved=saved)
     world = SimulatorWorld(lambda seeds: task.pool(seeds, print), num_envs=2)
     return Lanes(agent, world, [plan], 1, chunk_steps)
@@ -273,8 +266,8 @@ def two_environments(saved=None, chunk_steps=3):
 def test_actions_are_sent_while_learning_is_launched(monkeypatch):
     lanes = two_environments(chunk_steps=8)
     lanes.advance()
-    world = lanes.world
-    sent, met, learn, send = threading.Event(), [], world._learn, world.pool.step_async
+    pool, (learn, observe_and_decide) = lanes.world.pool, simulated.step_programs()
+    sent, met, send = threading.Event(), [], pool.step_async
 
     def slow_to_launch(*arguments):
         met.append(sent.wait(timeout=5))
@@ -285,8 +278,8 @@ def test_actions_are_sent_while_learning_is_launched(monkeypatch):
         send(actions)
         sent.set()
 
-    monkeypatch.setattr(world, "_learn", slow_to_launch)
-    monkeypatch.setattr(world.pool, "step_async", send_and_set)
+    monkeypatch.setattr(simulated, "step_programs", lambda: (slow_to_launch, observe_and_decide))
+    monkeypatch.setattr(pool, "step_async", send_and_set)
     report = lanes.advance()[0]
     lanes.close()
     assert met == [True] * 8

@@ -1,56 +1,38 @@
 """Compiled environments: environment, replay and learning of all lanes are one program."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
 
-from winkel.agents.base import Agent, Spec
+from winkel.agents.base import Agent
 from winkel.training import steps
-from winkel.training.mesh import (
-    choose_lanes,
+from winkel.training.programs import (
+    Arrays,
+    Programs,
+    Results,
+    Row,
+    World,
     gather_lanes,
+    out_of_memory,
     per_lane,
     replace_lane,
-    replicate,
     resized,
     shard_lanes,
+    where_lanes,
 )
-from winkel.training.programs import Programs, out_of_memory
-from winkel.training.records import Arrays, Chunk, Plan, make_jobs, stack
-from winkel.training.steps import Horizon, Job
-from winkel.training.world import Row, World
-from winkel.types import Clock, OneHot, RunState
+from winkel.training.steps import Job, Plan
+from winkel.types import OneHot, RunState
 
-
-class Tally(NamedTuple):
-    """Sums over the episode so far."""
-
-    total: Float[Array, "*S"]
-    length: Int[Array, "*S"]
-    facts: dict[str, Array]
-
-
-class Trace(NamedTuple):
-    """Results of a chunk, one entry for each step.
-
-    Attributes:
-        ended: whether an episode ended with this step.
-        tally: of that episode.
-        visited: pairs of observation and action that the run has visited by then.
-        metrics: of the update, empty without learning.
-    """
-
-    ended: Bool[Array, "*S T"]
-    tally: Tally
-    visited: Int[Array, "*S T"]
-    metrics: dict[str, Float[Array, "*S T"]]
+Trace = tuple[Array, dict[str, Array], dict[str, Array]]
+"""Of each step of a chunk: whether an episode ended with it, the sums over that episode so far (and
+the pairs of observation and action that the run has visited), and the metrics of its update."""
 
 
 @dataclass
@@ -67,31 +49,26 @@ class CompiledWorld(World):
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
         """Use these programs, and copy the environment to all devices once."""
         self.programs, self.mesh = programs, mesh
-        self.env = replicate(jax.tree.map(jnp.asarray, self.env), mesh)
-
-    def make_jobs(self, plans: Sequence[Plan], spec: Spec, masked: bool) -> Job:
-        """One job for each plan, on the device of its lane."""
-        available = np.array([plan.available or spec.num_actions for plan in plans], np.int32)
-        jobs = make_jobs(plans)._replace(
-            params=stack([plan.params for plan in plans]),
-            fan_in=jnp.array([plan.fan_in or spec.inputs for plan in plans], float),
-            available=jnp.asarray(available) if masked else None,
-        )
-        return shard_lanes(jobs, self.mesh)
+        everywhere = None if mesh is None else NamedSharding(mesh, PartitionSpec())
+        self.env = jax.device_put(jax.tree.map(jnp.asarray, self.env), everywhere)
 
     def begin(
-        self, row: Row, plans: Sequence[Plan], fresh: Sequence[int], saved: Mapping[int, RunState]
-    ) -> tuple[RunState, Chunk | None]:
-        """Start runs in some lanes, and make the burn-in of those that are new."""
+        self, row: Row, plans: Sequence[Plan], new: Sequence[int]
+    ) -> tuple[RunState, Arrays | None]:
+        """Start runs in some lanes, and make the burn-in of those that do not continue."""
         runs, burn_in = self._call(begin, row.agent, row.jobs), None
-        if fresh:
+        saved = {lane: plans[lane].saved for lane in new if plans[lane].saved is not None}
+        fresh = np.isin(np.arange(row.num_lanes), [lane for lane in new if lane not in saved])
+        if fresh.any():
             num_steps = row.agent.config.burn_in
             runs, trace = self._call(
                 advance, row.agent, row.jobs, runs, num_steps=num_steps, learning=False
             )
-            burn_in = self.read(runs, trace)[1].only(fresh)
+            _, episodes, _ = self.read(runs, trace)
+            counts = fresh[episodes["lane"]]
+            burn_in = {name: column[counts] for name, column in episodes.items()}
         if row.lanes is not None:
-            runs = choose_lanes(np.isin(np.arange(row.num_lanes), fresh), runs, row.lanes)
+            runs = where_lanes(fresh, runs, row.lanes)
         for lane, state in saved.items():
             runs = replace_lane(runs, lane, state)
         return shard_lanes(runs, self.mesh), burn_in
@@ -100,34 +77,26 @@ class CompiledWorld(World):
         """Make a chunk of steps; nothing is waited for."""
         return self._call(advance, row.agent, *row.state, num_steps=num_steps, learning=True)
 
-    def read(self, runs: RunState, trace: Trace) -> tuple[Clock, Chunk]:
+    def read(self, runs: RunState, trace: Trace) -> Results:
         """Fetch clocks and trace, and collect the episodes that ended."""
-        shown, clock = self.programs.fetch((trace, runs.clock))
-        lanes, at = np.nonzero(shown.ended)
-        last = np.asarray(clock.env_steps, np.int64)
-        episodes = {
-            "lane": lanes,
-            "return": np.asarray(shown.tally.total)[lanes, at].astype(np.float64),
-            "length": np.asarray(shown.tally.length)[lanes, at].astype(np.int64),
-            "env_steps": last[lanes] - shown.ended.shape[1] + 1 + at,
+        (ended, sums, metrics), clock = self.programs.fetch((trace, runs.clock))
+        lanes, at = np.nonzero(ended)
+        columns = {
+            name: x[lanes, at].astype(np.float64 if name == "return" else np.int64)
+            for name, x in sums.items()
+            if name != "visited" or runs.visits.shape[1] > 0
         }
-        if runs.visits.shape[1] > 0:
-            episodes["visited"] = np.asarray(shown.visited)[lanes, at].astype(np.int64)
-        for name, fact in shown.tally.facts.items():
-            episodes[name] = np.asarray(fact)[lanes, at].astype(np.int64)
-        return clock, Chunk(episodes, dict(shown.metrics))
+        before = clock.env_steps.astype(np.int64) - ended.shape[1]
+        return clock, {"lane": lanes, "env_steps": before[lanes] + 1 + at} | columns, metrics
 
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
     ) -> list[np.ndarray]:
         """Returns of greedy episodes in a copy of the environment; the lanes stay as they are."""
 
-        def key(of_job: PRNGKeyArray) -> PRNGKeyArray:
-            return jax.random.fold_in(jax.random.fold_in(of_job, steps.KEY_EVALUATION), index)
-
         def returns(jobs: Job, runs: RunState) -> Any:
-            keys = jax.vmap(key)(jobs.key)
-            return self._call(evaluate, agent, jobs, runs, keys, num_episodes=num_episodes)
+            indices = np.full(len(runs.first), index, np.int32)
+            return self._call(evaluate, agent, jobs, runs, indices, num_episodes=num_episodes)
 
         return self._fetch_lanes(returns, row, lanes)
 
@@ -139,42 +108,35 @@ class CompiledWorld(World):
 
         return self._fetch_lanes(found, row, lanes)
 
-    def shapes(self, agent: Agent, params: Any, hyper: Any) -> RunState:
+    def shapes(self, agent: Agent, plan: Plan) -> RunState:
         """Shapes and types of the state of one run, without computing it."""
-        job = Job(
-            params=params,
-            hyper=hyper,
-            horizon=Horizon(),
-            key=jax.random.key(0),
-            fan_in=jnp.asarray(agent.spec.inputs, float),
-        )
+        jobs = steps.make_jobs([plan], agent.spec, masked=False)
+        job = jax.tree.map(lambda x: x[0], jobs)
         return jax.eval_shape(lambda job: _begin(agent, self.env, job), job)
 
-    def compile_first(self, agent: Agent, jobs: Job, num_steps: int) -> list[Future[None]]:
-        """Compile in the background what the first chunks need."""
-        runs = jax.eval_shape(lambda env, jobs: begin(agent, env, jobs), self.env, jobs)
-        runs = resized(runs, len(runs.clock.updates), self.mesh)
-        burn_in = agent.config.burn_in
-        return [
-            self._compile(begin, agent, jobs),
-            self._compile(advance, agent, jobs, runs, num_steps=burn_in, learning=False),
-            self._compile(advance, agent, jobs, runs, num_steps=num_steps, learning=True),
-        ]
-
-    def compile_row(
-        self, agent: Agent, num_lanes: int, state: tuple[Job, RunState], num_steps: int
+    def compile_ahead(
+        self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None
     ) -> list[Future[None]]:
-        """Compile in the background what a row of this agent and so many lanes needs."""
-        shapes = resized(state, num_lanes, self.mesh)
-        return [self._compile(advance, agent, *shapes, num_steps=num_steps, learning=True)]
+        """Compile chunks in the background; without `runs` the beginning and burn-in, too."""
+
+        def compile_it(program: Any, *arrays: Any, **static: Any) -> Future[None]:
+            return self.programs.compile_in_background(
+                program, agent, self.env, *arrays, mesh=self.mesh, **static
+            )
+
+        started = []
+        if runs is None:
+            runs = jax.eval_shape(lambda env, jobs: begin(agent, env, jobs), self.env, jobs)
+            runs = resized(runs, len(jobs.key), self.mesh)
+            burn_in = agent.config.burn_in
+            started = [
+                compile_it(begin, jobs),
+                compile_it(advance, jobs, runs, num_steps=burn_in, learning=False),
+            ]
+        return [*started, compile_it(advance, jobs, runs, num_steps=num_steps, learning=True)]
 
     def _call(self, program: Any, agent: Agent, *arrays: Any, **static: Any) -> Any:
         return self.programs.call(program, agent, self.env, *arrays, mesh=self.mesh, **static)
-
-    def _compile(self, program: Any, agent: Agent, *arrays: Any, **static: Any) -> Future[None]:
-        return self.programs.compile_in_background(
-            program, agent, self.env, *arrays, mesh=self.mesh, **static
-        )
 
     def _fetch_lanes(
         self, function: Callable[[Job, RunState], Any], row: Row, lanes: Sequence[int]
@@ -202,13 +164,10 @@ def _begin(agent: Agent, env: Any, job: Job) -> RunState:
     _, example = jax.eval_shape(env.step, key, env_state, action, job.params)
     observation = agent.spec.observation
     cells = observation.size if isinstance(observation, OneHot) else 0
+    facts = {name: jnp.zeros(x.shape, x.dtype) for name, x in example.info.items()}
     return steps.start_run(agent, job, obs)._replace(
         env_state=env_state,
-        tally=Tally(
-            total=jnp.zeros(()),
-            length=jnp.zeros((), jnp.int32),
-            facts={name: jnp.zeros(x.shape, x.dtype) for name, x in example.info.items()},
-        ),
+        tally={"return": jnp.zeros(()), "length": jnp.zeros((), jnp.int32)} | facts,
         visits=jnp.zeros((cells, agent.spec.num_actions), jnp.int32),
         visited=jnp.zeros((), jnp.int32),
     )
@@ -228,7 +187,11 @@ def _step(
     decision, actor = steps.decide(agent, run, job.hyper, key)
     key_environment = jax.random.fold_in(key, steps.KEY_ENVIRONMENT)
     env_state, result = env.step(key_environment, run.env_state, decision.action, job.params)
-    visits, visited = _count_visit(run, decision.action)
+    visits, visited = run.visits, run.visited
+    if visits.shape[0] > 0:
+        before = visits[run.obs, decision.action]
+        visits = visits.at[run.obs, decision.action].add(1)
+        visited = visited + (before == 0).astype(jnp.int32)
     metrics = {}
     if learning:
         # Learn only once the action is selected. Otherwise XLA may select it later, from a copy of
@@ -236,32 +199,23 @@ def _step(
         learner, _ = jax.lax.optimization_barrier((run.learner, decision.action))
         run, update = steps.learn(agent, run._replace(learner=learner), job.hyper, key)
         metrics = dict(update.metrics)
-    tally = Tally(
-        total=run.tally.total + result.reward,
-        length=run.tally.length + 1,
-        facts={name: run.tally.facts[name] + fact for name, fact in result.info.items()},
-    )
+    added = {"return": result.reward, "length": 1, **result.info}
+    tally = {name: total + added[name] for name, total in run.tally.items()}
     run = steps.observe(agent, run, decision, actor, result, job.horizon)._replace(
         env_state=env_state,
         tally=jax.tree.map(lambda x: jnp.where(result.boundary, jnp.zeros_like(x), x), tally),
         visits=visits,
         visited=visited,
     )
-    return run, Trace(ended=result.boundary, tally=tally, visited=visited, metrics=metrics)
-
-
-def _count_visit(run: RunState, action: Int[Array, ""]) -> tuple[Array, Array]:
-    if run.visits.shape[0] == 0:
-        return run.visits, run.visited
-    before = run.visits[run.obs, action]
-    return run.visits.at[run.obs, action].add(1), run.visited + (before == 0).astype(jnp.int32)
+    return run, (result.boundary, tally | {"visited": visited}, metrics)
 
 
 def _evaluate(
-    agent: Agent, env: Any, job: Job, run: RunState, key: PRNGKeyArray, num_episodes: int
+    agent: Agent, env: Any, job: Job, run: RunState, index: Int[Array, ""], num_episodes: int
 ) -> Float[Array, " N"]:
     """Undiscounted returns of greedy episodes in a copy of the environment."""
     agent = steps.fit_agent(agent, job)
+    key = jax.random.fold_in(jax.random.fold_in(job.key, steps.KEY_EVALUATION), index)
     Loop = tuple[Any, Any, Array, Array, Array]
 
     def unfinished(loop: Loop) -> Bool[Array, ""]:

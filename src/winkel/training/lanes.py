@@ -1,30 +1,70 @@
 """Many runs in few lanes: a lane whose run has ended takes the next run from the queue.
 
 `Lanes` touches neither disk nor screen: after every chunk of steps it reports what happened, and it
-hands out or takes in the state of a lane.
+hands out or takes in the state of a run. The environments are stepped by a `World`: a compiled
+program (`compiled.CompiledWorld`), or simulators in processes (`simulated.SimulatorWorld`).
+
+There may be hundreds of lanes and a few milliseconds between two chunks, so the arrays of all lanes
+are handled together.
 """
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from winkel.agents.base import Agent
 from winkel.errors import InputError
-from winkel.training.mesh import choose_lanes, make_mesh, select_lane, shard_lanes
-from winkel.training.programs import Programs, lane_bytes, out_of_memory
-from winkel.training.records import Arrays, Chunk, Plan, Report, is_reached, make_reports
-from winkel.training.rows import LaneMover, round_up
-from winkel.training.steps import Job
-from winkel.training.world import Row, World
-from winkel.types import Clock, RunState
+from winkel.training.programs import (
+    Arrays,
+    Programs,
+    Results,
+    Row,
+    World,
+    lane_bytes,
+    make_mesh,
+    out_of_memory,
+    select_lane,
+    shard_lanes,
+    where_lanes,
+)
+from winkel.training.steps import Job, Plan, make_jobs
+from winkel.types import RunState
 
-__all__ = ["Arrays", "Lanes", "Plan", "Report"]
+COUNTED = ("return", "length", "env_steps", "visited")
+"""Columns of the table of episodes besides facts; `visited` only with countable observations."""
+
+
+class Report(NamedTuple):
+    """Results of a chunk of steps for one run.
+
+    Attributes:
+        plan: number of the run among the plans.
+        episodes: the episodes that ended, up to the end of the run: return, length, facts, and the
+            step at which they ended.
+        metrics: means over the chunk, empty without learning.
+        env_steps: steps made so far, at most those of the plan.
+        num_episodes: episodes ended so far, at most those of the plan.
+        updates: updates made so far.
+        progress: share of the run that is done.
+        finished: whether its end is reached.
+        failure: why the run had to stop, None if it did not.
+    """
+
+    plan: int
+    episodes: Arrays
+    metrics: dict[str, float]
+    env_steps: int
+    num_episodes: int
+    updates: int
+    progress: float
+    finished: bool
+    failure: str | None
 
 
 @dataclass
@@ -41,18 +81,16 @@ class Lanes:
     Attributes:
         agent: the algorithm.
         world: steps the environments.
-        plans: the runs; they begin in this order.
+        plans: the runs; they begin in this order, and are known by their number in it.
         num_lanes: how many there are now, in all rows. Simulators need one for each run.
         chunk_steps: steps between two reports.
-        compact_lanes: when no run waits and enough lanes are idle, move the others into a program
-            of fewer lanes, a multiple of this number (`rows`); None: never.
-        freeze_bonus: do not learn a bonus that changes nothing any more (`rows`).
-        compile_in_background: compile the programs for both in the background, and change to them
-            when they are ready; else all lanes wait.
+        rearrange: makes new rows of the runs under way when no run waits (`compaction`); None to
+            keep one row.
         notice: called with a sentence when memory did not suffice.
         programs: calls and counts programs.
         devices: number of local devices that lanes are spread over; lanes are rounded up to a
             multiple.
+        rows: all lanes.
     """
 
     agent: Agent
@@ -60,14 +98,11 @@ class Lanes:
     plans: Sequence[Plan]
     num_lanes: int
     chunk_steps: int = 100
-    compact_lanes: int | None = None
-    freeze_bonus: bool = False
-    compile_in_background: bool = False
+    rearrange: Callable[["Lanes"], list[Row]] | None = None
     notice: Callable[[str], None] = lambda _: None
     programs: Programs = field(default_factory=Programs)
     devices: int = 1
     rows: list[Row] = field(init=False)
-    """All lanes: those that learn the bonus, then those that do not."""
 
     def __post_init__(self) -> None:
         if not self.plans:
@@ -77,34 +112,18 @@ class Lanes:
                 f"need at least one lane and one step a chunk, got {self.num_lanes} and "
                 f"{self.chunk_steps}"
             )
-        self._mesh = make_mesh(self.devices)
-        self.world.open(self.programs, self._mesh)
         if not self.world.refills:
-            self.num_lanes = len(self.plans)
+            self.num_lanes, self.devices = len(self.plans), 1
+        self.mesh = make_mesh(self.devices)
+        self.world.open(self.programs, self.mesh)
         self.num_lanes = round_up(self.num_lanes, self.devices)
-        unit = self.compact_lanes
-        self._mover = LaneMover(
-            agent=self.agent,
-            world=self.world,
-            programs=self.programs,
-            mesh=self._mesh,
-            chunk_steps=self.chunk_steps,
-            unit=None if unit is None else round_up(unit, self.devices),
-            freeze_bonus=self.freeze_bonus,
-            in_background=self.compile_in_background,
-        )
         self.rows = [Row(self.agent, [None] * self.num_lanes)]
         self._queue = deque(range(len(self.plans)))
-        self._saved = {i: plan.saved for i, plan in enumerate(self.plans) if plan.saved is not None}
 
     @property
-    def running(self) -> dict[int, int]:
-        """Lane of each run under way, counted through all rows."""
-        return {
-            plan: offset + lane
-            for offset, row in self._offsets()
-            for plan, lane in row.running.items()
-        }
+    def running(self) -> list[int]:
+        """Runs under way."""
+        return [plan for row in self.rows for plan in row.running]
 
     def advance(self) -> list[Report]:
         """Fill idle lanes from the queue, then move all by a chunk. Empty when all is done.
@@ -114,17 +133,17 @@ class Lanes:
         repeated with half as many lanes.
         """
         while True:
-            if self.world.refills and self.running and not self._queue:
-                self.rows = self._mover.rearrange(self.rows, self.plans)
+            if self.rearrange is not None and self.running and not self._queue:
+                self.rows = self.rearrange(self)
                 self.num_lanes = sum(row.num_lanes for row in self.rows)
-            queue, saved = deque(self._queue), dict(self._saved)
-            rows = [replace(row, plan_of=list(row.plan_of)) for row in self.rows]
+            queue, plans = self._queue.copy(), self.plans
+            rows = [replace(row, plan_of=row.plan_of[:]) for row in self.rows]
             try:
                 return self._advance()
             except jax.errors.JaxRuntimeError as error:
                 if not self.world.refills or not out_of_memory(error):
                     raise
-            self.rows, self._queue, self._saved = rows, queue, saved
+            self.rows, self._queue, self.plans = rows, queue, plans
             del rows  # its arrays would stay in memory
             self._halve()
 
@@ -132,51 +151,41 @@ class Lanes:
         burn_in = self._fill()
         if not self.running:
             return []
-        first = self.rows[0]
-        if burn_in is not None and self._ended(first) == {*first.running.values()}:
-            return self._reports(first, burn_in, None, first.lanes, first.clock)
         moved = [self.world.advance(row, self.chunk_steps) for row in self.rows]
         reports = []
-        for row, (runs, trace) in zip(self.rows, moved, strict=True):
-            clock, chunk = self.world.read(runs, trace)
-            reports += self._reports(row, burn_in if row is first else None, chunk, runs, clock)
+        for row, (runs, results) in zip(self.rows, moved, strict=True):
+            reports += self._report(row, burn_in, runs, self.world.read(runs, results))
+            burn_in = None  # runs begin in the first row
         return sorted(reports, key=lambda report: report.plan)
 
     def prepare(self) -> list[Future[None]]:
         """Compile what the first chunks need, in the background."""
-        jobs = self._make_jobs([i % len(self.plans) for i in range(self.num_lanes)])
-        return self.world.compile_first(self.agent, jobs, self.chunk_steps)
+        plans = list(itertools.islice(itertools.cycle(self.plans), self.num_lanes))
+        return self.world.compile_ahead(self.agent, self.chunk_steps, self._make_jobs(plans))
 
     def add(self, plan: Plan) -> int:
         """Queue one run more, also while others run; its number among the plans."""
         if not self.world.refills:
             raise InputError("need all runs in simulators at the beginning, got one more")
-        number = len(self.plans)
         self.plans = [*self.plans, plan]
-        self._queue.append(number)
-        if plan.saved is not None:
-            self._saved[number] = plan.saved
-        return number
+        self._queue.append(len(self.plans) - 1)
+        return len(self.plans) - 1
 
     def release(self, plan: int) -> None:
         """Free a run's lane for the next in the queue, or take the run out of the queue."""
         if plan in self._queue:
             self._queue.remove(plan)
-            self._saved.pop(plan, None)
         else:
-            row = next(row for row in self.rows if plan in row.running)
+            row = self._row(plan)
             row.plan_of[row.running[plan]] = None
 
-    def state(self, lane: int) -> RunState:
+    def state(self, plan: int) -> RunState:
         """The state of one run, on the host (keys stay JAX's)."""
+        row = self._row(plan)
+        return jax.device_get(select_lane(row.lanes, row.running[plan]))
 
-        def of(row: Row, lanes: list[int]) -> list[RunState]:
-            return [select_lane(row.lanes, lane) for lane in lanes]
-
-        return jax.device_get(self._each(of, [lane])[0])
-
-    def evaluate(self, lanes: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
-        """Returns `[lanes, num_episodes]` of greedy episodes.
+    def evaluate(self, plans: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
+        """Returns `[plans, num_episodes]` of greedy episodes of some runs.
 
         `index` is the number of the evaluation, on which its random numbers depend.
         """
@@ -184,109 +193,120 @@ class Lanes:
         def of(row: Row, lanes: list[int]) -> list[np.ndarray]:
             return self.world.evaluate(self.agent, row, lanes, index, num_episodes)
 
-        return np.stack(self._each(of, lanes))
+        return np.stack(self._each(of, plans))
 
-    def survey(self, lanes: Sequence[int]) -> list[Arrays]:
-        """Visits, value, disagreement and bonus at every countable observation."""
-        return self._each(lambda row, lanes: self.world.survey(self.agent, row, lanes), lanes)
+    def survey(self, plans: Sequence[int]) -> list[Arrays]:
+        """Visits, value, disagreement and bonus of some runs at every countable observation."""
+        return self._each(lambda row, lanes: self.world.survey(self.agent, row, lanes), plans)
 
     def left_support(self, plan: int) -> str | None:
         """A sentence on returns of a run outside of its support, None without any."""
-        return self.world.left_support(self.running[plan])
+        return self.world.left_support(self._row(plan).running[plan])
 
     def close(self) -> None:
         """End all simulators."""
         self.world.close()
 
+    def _row(self, plan: int) -> Row:
+        return next(row for row in self.rows if plan in row.plan_of)
+
     def _each(
-        self, function: Callable[[Row, list[int]], list[Any]], lanes: Sequence[int]
+        self, function: Callable[[Row, list[int]], list[Any]], plans: Sequence[int]
     ) -> list[Any]:
-        """Call a function of each row and some of its lanes; the results of all `lanes`."""
+        """Call a function of each row and some of its lanes; the results of all `plans`."""
         found = dict[int, Any]()
-        for offset, row in self._offsets():
-            own = [lane - offset for lane in lanes if 0 <= lane - offset < row.num_lanes]
-            if own:
-                results = zip(own, function(row, own), strict=True)
-                found |= {offset + lane: result for lane, result in results}
-        return [found[lane] for lane in lanes]
+        for row in self.rows:
+            lanes = {plan: lane for plan, lane in row.running.items() if plan in plans}
+            if lanes:
+                found |= zip(lanes, function(row, [*lanes.values()]), strict=True)
+        return [found[plan] for plan in plans]
 
-    def _offsets(self) -> Iterator[tuple[int, Row]]:
-        """Each row with the number of its first lane."""
-        offsets = itertools.accumulate((row.num_lanes for row in self.rows), initial=0)
-        return zip(offsets, self.rows, strict=False)
-
-    def _fill(self) -> Chunk | None:
-        """Start queued runs in idle lanes of the first row; returns the results of burn-in."""
+    def _fill(self) -> Arrays | None:
+        """Start queued runs in idle lanes of the first row; returns the episodes of burn-in."""
         row = self.rows[0]
         idle = [lane for lane, plan in enumerate(row.plan_of) if plan is None]
-        new = dict(zip(idle, self._queue, strict=False))
+        new = idle[: len(self._queue)]
         if not new:
             return None
-        for lane, plan in new.items():
-            self._queue.remove(plan)
-            row.plan_of[lane] = plan
+        for lane in new:
+            row.plan_of[lane] = self._queue.popleft()
         row.agent = self.agent  # the bonus of a new run is not frozen
         spare = next(plan for plan in row.plan_of if plan is not None)
-        numbers = [spare if plan is None else plan for plan in row.plan_of]
-        row.jobs = self._make_jobs(numbers)
-        saved = {lane: self._saved.pop(plan) for lane, plan in new.items() if plan in self._saved}
-        fresh = [lane for lane in new if lane not in saved]
-        plans = [self.plans[number] for number in numbers]
-        row.lanes, burn_in = self.world.begin(row, plans, fresh, saved)
+        plans = [self.plans[spare if plan is None else plan] for plan in row.plan_of]
+        row.jobs = self._make_jobs(plans)
+        row.lanes, burn_in = self.world.begin(row, plans, new)
         row.clock = self.programs.fetch(row.lanes.clock)
+        begun = {row.plan_of[lane] for lane in new}
+        self.plans = [
+            plan._replace(saved=None) if number in begun else plan
+            for number, plan in enumerate(self.plans)
+        ]
         return burn_in
 
-    def _make_jobs(self, numbers: list[int]) -> Job:
+    def _make_jobs(self, plans: Sequence[Plan]) -> Job:
         masked = any(plan.available is not None for plan in self.plans)
-        return self.world.make_jobs([self.plans[i] for i in numbers], self.agent.spec, masked)
+        return shard_lanes(make_jobs(plans, self.agent.spec, masked), self.mesh)
 
-    def _ended(self, row: Row) -> set[int]:
-        """Lanes whose runs have reached their end, by the clocks of the row."""
-        return {
-            lane
-            for plan, lane in row.running.items()
-            if is_reached(self.plans[plan].end, row.clock, lane)
-        }
-
-    def _reports(
-        self, row: Row, burn_in: Chunk | None, chunk: Chunk | None, runs: RunState, clock: Clock
+    def _report(
+        self, row: Row, burn_in: Arrays | None, runs: RunState, results: Results
     ) -> list[Report]:
-        """Report the results of burn-in and chunk; without a chunk no lane moved.
+        """Take over the states after a chunk, and report it together with the burn-in before it.
 
         A lane goes back to its state before the chunk if its loss was not finite, or if its run had
         ended before. With simulators that state is gone.
         """
-        ended, back, failures = self._ended(row), set[int](), dict[int, str]()
-        if chunk is not None:
-            moved = {*row.running.values()} - ended
-            found = chunk.failures(row.clock.updates)
-            failures = {lane: text for lane, text in found.items() if lane in moved}
-        if chunk is not None and self.world.refills and (ended or failures):
+        clock, episodes, metrics = results
+        running, back = row.running, set[int]()
+        ended = {n for plan, n in running.items() if self.plans[plan].progress(row.clock, n) == 1.0}
+        failures = find_failures(metrics, row.clock.updates, {*running.values()} - ended)
+        if self.world.refills and (ended or failures):
             back = {*ended, *failures}
             which = np.isin(np.arange(row.num_lanes), [*back])
-            runs = shard_lanes(choose_lanes(which, row.lanes, runs), self._mesh)
+            runs = shard_lanes(where_lanes(which, row.lanes, runs), self.mesh)
             clock = jax.tree.map(lambda old, new: np.where(which, old, new), row.clock, clock)
+            counts = ~which[episodes["lane"]]
+            episodes = {name: column[counts] for name, column in episodes.items()}
             kept = "; the state before that chunk is kept"
             failures = {lane: text + kept for lane, text in failures.items()}
         row.lanes, row.clock = runs, clock
-        return make_reports(self.plans, row.running, clock, burn_in, chunk, back, failures)
+        tables = split_by_lane(row.num_lanes, [*([burn_in] if burn_in else []), episodes])
+        means = mean_metrics(metrics, row.num_lanes)
+        reports = []
+        for number, lane in running.items():
+            plan, failure = self.plans[number], failures.get(lane)
+            done, num_episodes = plan.progress(clock, lane), int(clock.episodes[lane])
+            reports.append(
+                Report(
+                    plan=number,
+                    episodes=cut_at_end(tables[lane], num_episodes, plan),
+                    metrics={} if lane in back and failure is None else means[lane],
+                    env_steps=min(int(clock.env_steps[lane]), int(plan.end.steps)),
+                    num_episodes=min(num_episodes, int(plan.end.episodes)),
+                    updates=int(clock.updates[lane]),
+                    progress=done,
+                    finished=failure is None and done == 1.0,
+                    failure=failure,
+                )
+            )
+        return reports
 
     def _halve(self) -> None:
         """Continue with half as many lanes; runs that had one wait on the host and come first."""
         first = self.plans[0]
-        shapes = self.world.shapes(self.agent, first.params, first.hyper)
-        need = lane_bytes(self.agent, shapes, first.params) / 2**20
+        need = lane_bytes(self.agent, self.world.shapes(self.agent, first), first.params) / 2**20
         if self.num_lanes == self.devices:
             raise InputError(
                 f"out of memory: a single lane needs about {need:,.0f} MiB; "
                 "need a smaller batch_size, capacity, num_atoms or hidden"
             )
-        running = list(self.running)
+        running, plans = self.running, list(self.plans)
         for row in self.rows:
             if row.running:
                 runs = jax.device_get(row.lanes)
                 for plan, lane in row.running.items():
-                    self._saved[plan] = jax.tree.map(lambda x, lane=lane: x[lane], runs)
+                    state = jax.tree.map(lambda x, lane=lane: x[lane], runs)
+                    plans[plan] = plans[plan]._replace(saved=state)
+        self.plans = plans
         self._queue.extendleft(reversed(running))
         before = self.num_lanes
         self.num_lanes = before // self.devices // 2 * self.devices
@@ -295,3 +315,58 @@ class Lanes:
             f"out of memory with {before} lanes of about {need:,.0f} MiB each: "
             f"continuing with {self.num_lanes}"
         )
+
+
+def round_up(count: int, unit: int) -> int:
+    """The next multiple of `unit`."""
+    return -(-count // unit) * unit
+
+
+def split_by_lane(num_lanes: int, tables: list[Arrays]) -> list[Arrays]:
+    """One table of episodes for each lane, of tables that have a column `lane`."""
+    table = {name: np.concatenate([part[name] for part in tables]) for name in tables[0]}
+    lanes = table.pop("lane")
+    order = np.argsort(lanes, kind="stable")
+    bounds = np.searchsorted(lanes[order], np.arange(num_lanes + 1))
+    table = {name: column[order] for name, column in table.items()}
+    return [
+        {name: column[begin:end] for name, column in table.items()}
+        for begin, end in itertools.pairwise(bounds)
+    ]
+
+
+def cut_at_end(table: Arrays, num_episodes: int, plan: Plan) -> Arrays:
+    """The episodes up to the end of a run, with its own facts; the last is `num_episodes`."""
+    counted = [name for name in COUNTED if name in table]
+    facts = [name for name in table if name not in COUNTED] if plan.facts is None else plan.facts
+    table = {name: table[name] for name in (*counted, *facts)}
+    steps = table["env_steps"]
+    number = num_episodes - np.arange(len(steps))[::-1]
+    kept = (number <= int(plan.end.episodes)) & (steps <= int(plan.end.steps))
+    return table if kept.all() else {name: values[kept] for name, values in table.items()}
+
+
+def mean_metrics(metrics: Arrays, num_lanes: int) -> list[dict[str, float]]:
+    """Means over the updates of a chunk, lane by lane."""
+    if not metrics:
+        return [{}] * num_lanes
+    means = [np.asarray(x, np.float64).mean(axis=1).tolist() for x in metrics.values()]
+    return [dict(zip(metrics, row, strict=True)) for row in zip(*means, strict=True)]
+
+
+def find_failures(metrics: Arrays, updates: np.ndarray, lanes: Collection[int]) -> dict[int, str]:
+    """A sentence for each of some lanes whose loss was not finite.
+
+    `updates` is how many each lane had made before the chunk.
+    """
+    if "loss" not in metrics:
+        return {}
+    losses = np.asarray(metrics["loss"])
+    finite = np.isfinite(losses)
+    first = np.argmin(finite, axis=1)
+    return {
+        int(lane): f"the loss was {losses[lane, first[lane]]} at update "
+        f"{int(updates[lane]) + int(first[lane]) + 1}"
+        for lane in np.flatnonzero(~finite.all(axis=1))
+        if lane in lanes
+    }

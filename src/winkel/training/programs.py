@@ -1,4 +1,8 @@
-"""Compiled programs: how many there are, what they take, and how they are compiled.
+"""Programs over lanes: arrays have a leading axis of lanes, on one device or spread over several.
+
+A program is made of a function of one lane (`per_lane`). On several devices each runs a program of
+its own for its share of the lanes: no device waits for another, and the numbers of a lane are those
+that it has in a program of that many lanes on one device.
 
 A program that will be needed may be compiled in the background, from the shapes of its arguments;
 the call that needs it then finds it in JAX's own cache.
@@ -8,18 +12,23 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Int
 
 from winkel.agents.base import Agent
-from winkel.types import RunState
+from winkel.errors import InputError
+from winkel.training.steps import Job, Plan
+from winkel.types import Clock, RunState
 
+AXIS = "lanes"
 BACKGROUND_THREADS = 4
 """Programs compiled at a time in the background."""
 COPIES = 3
@@ -36,6 +45,10 @@ CUDA_GRAPHS: dict[str, str] = {
 }
 """What XLA records into CUDA graphs by default, and convolutions; branches run side by side."""
 
+Arrays = dict[str, np.ndarray]
+Results = tuple[Clock, Arrays, Arrays]
+"""Of a chunk, on the host: the clocks of all lanes; a table of the episodes that ended, with their
+`lane`; the metrics of the updates `[lanes, updates]`, empty without learning."""
 
 _compilations = Counter[int]()
 """Programs compiled so far, by thread."""
@@ -93,17 +106,193 @@ class Programs:
 
     def fetch(self, tree: Any) -> Any:
         """Wait for results and copy them to the host."""
-        begin = time.perf_counter()
-        fetched = jax.device_get(tree)
-        self.running += time.perf_counter() - begin
-        return fetched
+        return self.wait(lambda: jax.device_get(tree))
 
-    def wait(self, future: Future[Any]) -> Any:
-        """Wait for what another thread gets from a device."""
+    def wait(self, function: Callable[[], Any]) -> Any:
+        """Call a function that waits for a device."""
         begin = time.perf_counter()
-        result = future.result()
+        result = function()
         self.running += time.perf_counter() - begin
         return result
+
+
+@dataclass
+class Row:
+    """Lanes that one call of one program advances.
+
+    Attributes:
+        agent: the algorithm, or the same with a frozen bonus.
+        plan_of: the run of each lane, None where it is idle.
+        jobs: of all lanes; idle lanes repeat the job of another.
+        lanes: the states of all lanes, None before the first run has begun.
+        clock: the clocks of all lanes, on the host.
+    """
+
+    agent: Agent
+    plan_of: list[int | None]
+    jobs: Any = None
+    lanes: Any = None
+    clock: Any = None
+
+    @property
+    def num_lanes(self) -> int:
+        """Number of lanes, idle ones included."""
+        return len(self.plan_of)
+
+    @property
+    def running(self) -> dict[int, int]:
+        """Lane of each run under way."""
+        return {plan: lane for lane, plan in enumerate(self.plan_of) if plan is not None}
+
+    @property
+    def state(self) -> tuple[Job, RunState]:
+        """Jobs and states, as programs take them."""
+        return self.jobs, self.lanes
+
+
+@runtime_checkable
+class World(Protocol):
+    """Who steps the environments of a row of lanes.
+
+    Attributes:
+        refills: whether a free lane can take another run, and whether lanes can move between rows.
+    """
+
+    refills: bool
+
+    def open(self, programs: Programs, mesh: Mesh | None) -> None:
+        """Use these programs and devices from now on."""
+        ...
+
+    def begin(
+        self, row: Row, plans: Sequence[Plan], new: Sequence[int]
+    ) -> tuple[RunState, Arrays | None]:
+        """Start or continue the runs of the lanes `new`; `row.jobs` and `plans` are of all lanes.
+
+        Returns the states of all lanes, and the episodes of burn-in if it is done at once.
+        """
+        ...
+
+    def advance(self, row: Row, num_steps: int) -> tuple[RunState, Any]:
+        """Make a chunk of steps. Returns new states, and results for `read`."""
+        ...
+
+    def read(self, runs: RunState, results: Any) -> Results:
+        """Wait for what `advance` returned, and fetch it."""
+        ...
+
+    def evaluate(
+        self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
+    ) -> list[np.ndarray]:
+        """Undiscounted returns of greedy episodes of some lanes, in environments of their own.
+
+        `index` is the number of the evaluation, on which their random numbers depend.
+        """
+        ...
+
+    def shapes(self, agent: Agent, plan: Plan) -> RunState:
+        """Shapes and types of the state of one run, without computing it."""
+        ...
+
+    def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
+        """Visits, value, disagreement and bonus of some lanes at every countable observation."""
+        return [{} for _ in lanes]
+
+    def left_support(self, lane: int) -> str | None:
+        """A sentence on returns outside of the support, None without any."""
+        return None
+
+    def compile_ahead(
+        self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None
+    ) -> list[Future[None]]:
+        """Compile in the background what chunks of a row with such jobs and states need.
+
+        Without `runs`, also what a new row needs before its first chunk.
+        """
+        return []
+
+    def close(self) -> None:
+        """End all processes."""
+        return
+
+
+def per_lane(function: Callable[..., Any], static: Sequence[str] = (), **options: Any) -> Any:
+    """Compile a function of an agent, an environment and one lane's arrays for all lanes.
+
+    The program takes the agent, the environment and arrays of all lanes, and by name what is static
+    and the mesh of the devices (None for one device).
+
+    Args:
+        function: for one lane.
+        static: names of further arguments, for each value of which there is a program.
+        options: of `jax.jit`.
+    """
+
+    def program(agent: Any, env: Any, *arrays: Any, mesh: Mesh | None = None, **named: Any) -> Any:
+        def batched(env: Any, *arrays: Any) -> Any:
+            return jax.vmap(lambda *one: function(agent, env, *one, **named))(*arrays)
+
+        if mesh is None:
+            return batched(env, *arrays)
+        shares = (PartitionSpec(), *(PartitionSpec(AXIS) for _ in arrays))
+        return jax.shard_map(
+            batched, mesh=mesh, in_specs=shares, out_specs=PartitionSpec(AXIS), check_vma=False
+        )(env, *arrays)
+
+    program.__name__ = function.__name__.strip("_")
+    return jax.jit(program, static_argnames=("agent", "mesh", *static), **options)
+
+
+def make_mesh(devices: int) -> Mesh | None:
+    """The first devices of this machine; None for one, which needs no mesh."""
+    found = jax.local_devices()
+    if not 1 <= devices <= len(found):
+        raise InputError(
+            f"need 1 to {len(found)} devices, which this machine has "
+            f"({found[0].device_kind}), got {devices}"
+        )
+    return None if devices == 1 else Mesh(np.array(found[:devices]), (AXIS,))
+
+
+def shard_lanes(tree: Any, mesh: Mesh | None) -> Any:
+    """Give each device its share of the lanes."""
+    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec(AXIS)))
+
+
+def resized(tree: Any, num_lanes: int, mesh: Mesh | None) -> Any:
+    """Shapes and types of the same arrays with another number of lanes."""
+    sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(AXIS))
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((num_lanes, *x.shape[1:]), x.dtype, sharding=sharding), tree
+    )
+
+
+@jax.jit
+def select_lane(tree: Any, lane: Int[Array, ""] | int) -> Any:
+    """One of many lanes."""
+    return jax.tree.map(lambda x: x[lane], tree)
+
+
+@jax.jit
+def replace_lane(tree: Any, lane: Int[Array, ""] | int, one: Any) -> Any:
+    """Many lanes, with another one in its place."""
+    return jax.tree.map(lambda stacked, x: stacked.at[lane].set(x), tree, one)
+
+
+@jax.jit
+def where_lanes(which: Bool[Array, "S"], yes: Any, no: Any) -> Any:
+    """Lane by lane, one of two pytrees."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(choose, yes, no)
+
+
+@jax.jit
+def gather_lanes(trees: list[Any], which: Int[Array, "N"]) -> Any:
+    """Select lanes of several pytrees, whose lanes are numbered one after the other."""
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[which], *trees)
 
 
 def cuda_graphs() -> dict[str, str] | None:

@@ -9,71 +9,115 @@ With one environment, a run is the same as in a compiled environment, random num
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int
 
-from winkel.agents.base import Agent, Spec
+from winkel.agents.base import Agent
 from winkel.simulators import Pool, StepBatch
 from winkel.training import steps
-from winkel.training.mesh import per_lane, replace_lane, select_lane
-from winkel.training.programs import Programs, cuda_graphs
-from winkel.training.records import Chunk, EpisodeTotals, Plan, make_jobs
-from winkel.training.steps import Horizon, Job
-from winkel.training.world import Row, World
-from winkel.types import AnyArray, Clock, Decision, EnvStep, Image, Observation, RunState
+from winkel.training.programs import (
+    Arrays,
+    Programs,
+    Results,
+    Row,
+    World,
+    cuda_graphs,
+    per_lane,
+    replace_lane,
+    select_lane,
+)
+from winkel.training.steps import Job, Plan
+from winkel.types import AnyArray, Decision, EnvStep, Image, Observation, RunState
 
-PoolMaker = Callable[[list[int]], Pool]
-"""Makes a pool with an environment for each of these seeds."""
 Metrics = dict[str, Float[Array, "*S size"]]
 """Metrics of the last updates; those of an update are written at index `updates % size`."""
 MOST_EVALUATED = 16
 """Environments in which one run is evaluated."""
+SUPPORT_SLACK = 1e-4
+"""Share of the support that a return may be beyond it by rounding."""
+PackedStep = tuple[AnyArray, AnyArray]
+"""A step of all simulators as programs take it, two arrays, as each of them is a transfer: what
+transitions end in and what to act on next `[runs, 2, E, …]`, single frames where observations are
+images; rewards, discounts, whether episodes ended, and 0 where a transition was lost
+`[runs, 4, E]`."""
 
 
-class SimulatorStep(NamedTuple):
-    """A step of all simulators as programs take it: two arrays, as each of them is a transfer.
+class EpisodeTotals:
+    """Sums over the current episode of every simulator, and the episodes that have ended.
 
-    Attributes:
-        shown: what transitions end in, and what to act on next `[*S, 2, E, …]`; single frames
-            where observations are images.
-        numbers: rewards, discounts, whether episodes ended, and 0 where a transition was lost.
+    Environments of a pool stand run by run, as many for each run. Also counts episodes whose
+    discounted return was outside of the support, which a categorical model cannot represent.
     """
 
-    shown: Shaped[AnyArray, "..."]
-    numbers: Float[AnyArray, "*S 4 E"]
+    def __init__(self, pool: Pool, hypers: Sequence[Any]):
+        count = len(pool)
+        self._num_envs = count // len(hypers)
+        self._facts = pool.facts
+        self._sums: Arrays = {name: np.zeros(count) for name in self._facts}
+        self._sums["return"] = np.zeros(count, np.float32)
+        self._sums["length"] = np.zeros(count, np.int64)
+        self._ended: list[Arrays] = []
+        gammas = np.array([hyper.gamma for hyper in hypers], np.float64)
+        ends = [[getattr(h, "z_min", -np.inf), getattr(h, "z_max", np.inf)] for h in hypers]
+        self._gammas = np.repeat(gammas, self._num_envs)
+        self._discounted, self._decay = np.zeros(count), np.ones(count)
+        self._supports = np.array(ends, np.float64)
+        self._lowest, self._highest = np.full(len(hypers), np.inf), np.full(len(hypers), -np.inf)
+        self._outside = np.zeros(len(hypers), np.int64)
 
-    @classmethod
-    def pack(cls, moves: StepBatch, num_runs: int) -> "SimulatorStep":
-        """Pack the moves of a pool, whose environments stand run by run."""
+    def add(self, moves: StepBatch, env_steps: int) -> None:
+        """Add one step of every environment, the last of which is step `env_steps` of its run."""
+        added = {"return": moves.reward, "length": 1, **moves.facts}
+        for name, total in self._sums.items():
+            total += added[name]
+        self._discounted += self._decay * moves.reward
+        self._decay *= self._gammas
+        if not moves.boundary.any():
+            return
+        envs = np.flatnonzero(moves.boundary & ~moves.lost)
+        lanes, returns = envs // self._num_envs, self._discounted[envs]
+        where = {"lane": lanes, "env_steps": np.full(len(envs), env_steps)}
+        self._ended.append(where | {name: total[envs] for name, total in self._sums.items()})
+        low, high = self._supports[lanes].T
+        slack = SUPPORT_SLACK * (high - low)
+        np.add.at(self._outside, lanes, (returns < low - slack) | (returns > high + slack))
+        np.minimum.at(self._lowest, lanes, returns)
+        np.maximum.at(self._highest, lanes, returns)
+        for total in (*self._sums.values(), self._discounted):
+            total[moves.boundary] = 0
+        self._decay[moves.boundary] = 1.0
 
-        def stack(*arrays: np.ndarray) -> np.ndarray:
-            return np.stack([x.reshape(num_runs, -1, *x.shape[1:]) for x in arrays], axis=1)
+    def take(self) -> Arrays:
+        """A table of the episodes that have ended since the last call."""
+        none = {name: total[:0] for name, total in self._sums.items()}
+        none |= dict.fromkeys(("lane", "env_steps"), np.zeros(0, np.int64))
+        ended, self._ended = [none, *self._ended], []
+        table = {name: np.concatenate([part[name] for part in ended]) for name in none}
+        table["return"] = table["return"].astype(np.float64)
+        for name in self._facts:  # whole numbers as integers
+            rounded = np.round(table[name])
+            if np.array_equal(rounded, table[name]):
+                table[name] = rounded.astype(np.int64)
+        return table
 
-        numbers = stack(moves.reward, moves.discount, moves.boundary, ~moves.lost)
-        return cls(stack(moves.next_obs, moves.obs), numbers.astype(np.float32))
-
-    def unpack(self, observation: Observation, before: Array) -> tuple[EnvStep, Bool[Array, "E"]]:
-        """The step of one run's environments, and which of their transitions were not lost."""
-        next_obs, obs = jnp.asarray(self.shown)
-        reward, discount, boundary, keep = jnp.asarray(self.numbers)
-        never = jnp.zeros(len(boundary), bool)
-        step = EnvStep(
-            reward=reward,
-            discount=discount,
-            next_obs=stack_frames(observation, before, next_obs, never),
-            obs=stack_frames(observation, before, obs, boundary > 0),
-            boundary=boundary > 0,
-            info={},
+    def left_support(self, lane: int) -> str | None:
+        """A sentence on episodes whose return was outside of the support, None without any."""
+        if not self._outside[lane]:
+            return None
+        low, high = self._supports[lane]
+        return (
+            f"the discounted return of {self._outside[lane]:,} episodes was outside of "
+            f"[{low:.4g}, {high:.4g}]: they were from {self._lowest[lane]:.4g} to "
+            f"{self._highest[lane]:.4g}; set --z-min and --z-max"
         )
-        return step, keep > 0
 
 
 @dataclass
@@ -84,13 +128,13 @@ class SimulatorWorld(World):
     has ended; what its simulators do then is not recorded. All runs make as many steps and updates.
 
     Attributes:
-        make_pool: makes simulators.
+        make_pool: makes a pool with an environment for each of some seeds.
         num_envs: environments of each run.
         watch: called after every step with the moves of all environments `[runs × environments]`
             and the number of steps that each run has made.
     """
 
-    make_pool: PoolMaker
+    make_pool: Callable[[list[int]], Pool]
     num_envs: int
     watch: Callable[[StepBatch, int], None] | None = None
     refills = False
@@ -99,13 +143,9 @@ class SimulatorWorld(World):
         """Use these programs, on one device."""
         self.programs, self._resources = programs, contextlib.ExitStack()
 
-    def make_jobs(self, plans: Sequence[Plan], spec: Spec, masked: bool) -> Job:
-        """One job for each lane."""
-        return make_jobs(plans)
-
     def begin(
-        self, row: Row, plans: Sequence[Plan], fresh: Sequence[int], saved: Mapping[int, RunState]
-    ) -> tuple[RunState, Chunk | None]:
+        self, row: Row, plans: Sequence[Plan], new: Sequence[int]
+    ) -> tuple[RunState, Arrays | None]:
         """Start all simulators; runs that continue do so in new episodes. Burn-in comes later."""
         agent, jobs = row.agent, row.jobs
         seeds = [seed for plan in plans for seed in make_seeds(plan.seed, self.num_envs)]
@@ -117,6 +157,7 @@ class SimulatorWorld(World):
         shown = shown.reshape(len(plans), self.num_envs, *shown.shape[1:])
         runs = self.programs.call(begin, agent, (), jobs, shown)
         obs, first = runs.obs, runs.first
+        saved = {lane: plan.saved for lane, plan in enumerate(plans) if plan.saved is not None}
         for lane, state in saved.items():
             runs = replace_lane(runs, lane, jax.tree.map(jnp.asarray, state))
         runs = runs._replace(obs=obs, first=first)
@@ -138,12 +179,12 @@ class SimulatorWorld(World):
                 break
         return runs, range(before, self._updates)
 
-    def read(self, runs: RunState, updates: range) -> tuple[Clock, Chunk]:
+    def read(self, runs: RunState, updates: range) -> Results:
         """Fetch clocks and the metrics of the updates with these numbers."""
         clock, metrics = self.programs.fetch((runs.clock, self._metrics))
         numbers = np.array(updates, int)
         metrics = {name: rows[:, numbers % rows.shape[1]] for name, rows in metrics.items()}
-        return clock, Chunk(self.totals.take(), metrics)
+        return clock, self.totals.take(), metrics
 
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
@@ -162,14 +203,15 @@ class SimulatorWorld(World):
         """A sentence on returns outside of the support, None without any."""
         return self.totals.left_support(lane)
 
-    def shapes(self, agent: Agent, params: Any, hyper: Any) -> RunState:
+    def shapes(self, agent: Agent, plan: Plan) -> RunState:
         """Shapes and types of the state of one run, without computing it."""
         observation = agent.spec.observation
         if isinstance(observation, Image):
             obs = jax.ShapeDtypeStruct((self.num_envs, *observation.frame), np.uint8)
         else:
             obs = jax.ShapeDtypeStruct((self.num_envs, *observation.shape), np.float32)
-        job = Job(params=params, hyper=hyper, horizon=Horizon(), key=jax.random.key(0))
+        jobs = steps.make_jobs([plan], agent.spec, masked=False)
+        job = jax.tree.map(lambda x: x[0], jobs)
         return jax.eval_shape(lambda job, obs: _begin(agent, (), job, obs), job, obs)
 
     def close(self) -> None:
@@ -177,9 +219,26 @@ class SimulatorWorld(World):
         self._resources.close()
 
     def _step(self, agent: Agent, jobs: Job, runs: RunState, learning: bool) -> RunState:
-        """One step of every environment, while the accelerator learns."""
-        runs, moves = self._move(agent, jobs, runs, learning)
-        _, observe_and_decide = step_programs()
+        """One step of every environment, while the accelerator learns.
+
+        To launch `learn` takes the host as long as simulators take for their part of a step. So
+        another thread waits for the actions and sends them.
+        """
+        learn, observe_and_decide = step_programs()
+
+        def send(actions: jax.Array) -> None:
+            self.pool.step_async(jax.device_get(actions).reshape(-1))
+
+        sent = self._sender.submit(send, self._decided[0].action)
+        try:
+            if learning:
+                runs, self._metrics = self.programs.call(
+                    learn, agent, (), jobs, runs, self._metrics
+                )
+                self._updates += 1
+        finally:
+            self.programs.wait(sent.result)
+        moves = self.pool.step_wait()
         # The learner is not changed: it is left out, as every array that a program returns costs
         # time.
         rest, self._decided = self.programs.call(
@@ -190,38 +249,13 @@ class SimulatorWorld(World):
             runs.learner,
             runs._replace(learner=()),
             *self._decided,
-            SimulatorStep.pack(moves, len(self._plans)),
+            pack_step(moves, len(self._plans)),
         )
         self._steps += self.num_envs
         self.totals.add(moves, self._steps)
         if self.watch is not None:
             self.watch(moves, self._steps)
         return rest._replace(learner=runs.learner)
-
-    def _move(
-        self, agent: Agent, jobs: Job, runs: RunState, learning: bool
-    ) -> tuple[RunState, StepBatch]:
-        """Send the selected actions to the simulators, learn, and wait for the simulators.
-
-        To launch `learn` takes the host as long as simulators take for their part of a step. So
-        another thread waits for the actions and sends them.
-        """
-        sent = self._sender.submit(self._send, self._decided[0].action)
-        try:
-            if learning:
-                runs = self._learn(agent, jobs, runs)
-        finally:
-            self.programs.wait(sent)
-        return runs, self.pool.step_wait()
-
-    def _send(self, actions: jax.Array) -> None:
-        self.pool.step_async(jax.device_get(actions).reshape(-1))
-
-    def _learn(self, agent: Agent, jobs: Job, runs: RunState) -> RunState:
-        learn, _ = step_programs()
-        runs, self._metrics = self.programs.call(learn, agent, (), jobs, runs, self._metrics)
-        self._updates += 1
-        return runs
 
 
 def make_seeds(seed: int, count: int, use: tuple[int, ...] = ()) -> list[int]:
@@ -269,6 +303,16 @@ def blank_metrics(agent: Agent, jobs: Job, runs: RunState, size: int) -> Metrics
 def select_greedy(agent: Agent, learner: Any, obs: Array, hyper: Any) -> Int[Array, "E"]:
     """Actions of highest value for observations `[E, …]`."""
     return jax.vmap(lambda o: jnp.argmax(agent.estimates(learner, o, hyper).value))(obs)
+
+
+def pack_step(moves: StepBatch, num_runs: int) -> PackedStep:
+    """Pack the moves of a pool, whose environments stand run by run."""
+
+    def stack(*arrays: np.ndarray) -> np.ndarray:
+        return np.stack([x.reshape(num_runs, -1, *x.shape[1:]) for x in arrays], axis=1)
+
+    numbers = stack(moves.reward, moves.discount, moves.boundary, ~moves.lost)
+    return stack(moves.next_obs, moves.obs), numbers.astype(np.float32)
 
 
 @functools.partial(jax.jit, static_argnames="observation")
@@ -321,11 +365,20 @@ def _observe_and_decide(
     run: RunState,
     decision: Decision,
     actor: Any,
-    moved: SimulatorStep,
+    moved: PackedStep,
 ) -> tuple[RunState, tuple[Decision, Any]]:
     """Store a step of the simulators, advance the clock, and select the next actions."""
-    step, keep = moved.unpack(agent.spec.observation, run.obs)
-    run = steps.observe(agent, run, decision, actor, step, job.horizon, keep)
+    (next_obs, obs), (reward, discount, boundary, keep) = moved
+    observation = agent.spec.observation
+    step = EnvStep(
+        reward=reward,
+        discount=discount,
+        next_obs=stack_frames(observation, run.obs, next_obs, jnp.zeros(len(boundary), bool)),
+        obs=stack_frames(observation, run.obs, obs, boundary > 0),
+        boundary=boundary > 0,
+        info={},
+    )
+    run = steps.observe(agent, run, decision, actor, step, job.horizon, keep > 0)
     return run, _decide(agent, env, job, run._replace(learner=learner))
 
 

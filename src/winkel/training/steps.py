@@ -9,17 +9,27 @@ environment without that axis. The functions read from the shape of `run.first` 
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
-from winkel.agents.base import Agent
-from winkel.replay.base import Replay
-from winkel.training.replays import add_transition, init_replay, make_replay
-from winkel.types import Clock, Decision, EnvStep, RunState, Transition, Update
+from winkel.agents.base import Agent, Spec
+from winkel.errors import InputError
+from winkel.replay import Streams, Uniform
+from winkel.types import (
+    Clock,
+    Decision,
+    EnvStep,
+    Image,
+    Observation,
+    RunState,
+    Transition,
+    Update,
+)
 
 UNLIMITED = 2**31 - 1
 """A horizon that no run reaches."""
@@ -29,6 +39,9 @@ KEY_LEARNER, KEY_ACTOR, KEY_RESET, KEY_RUN, _, KEY_EVALUATION = range(6)
 
 KEY_DECIDE, KEY_ENVIRONMENT, KEY_SAMPLE, KEY_UPDATE = range(4)
 """What is folded into the key of a step, by use."""
+
+COPY_OFFSET = 1_000_000
+"""Added to the number of a copy before it is folded into the key: runs fold in small numbers."""
 
 
 class Horizon(NamedTuple):
@@ -44,24 +57,90 @@ class Horizon(NamedTuple):
         return jnp.clip(jnp.maximum(by_episodes, by_steps), 0.0, 1.0)
 
 
-class Job(NamedTuple):
-    """The inputs of a lane's run, as programs take them.
+class Plan(NamedTuple):
+    """The inputs of one run.
 
     Attributes:
         params: the setting of a compiled environment; empty for simulators.
-        hyper: the agent's hyperparameters.
-        horizon: when the run ends.
-        key: the source of everything random in it.
-        fan_in: numbers that an observation of this setting really has; None if not padded.
-        available: actions that this setting really has; None if no lane of the program has fewer.
+        hyper: the agent's hyperparameters, plain numbers.
+        horizon: when the run ends; schedules use it.
+        seed: of everything random in the run.
+        fan_in: numbers that an observation really has, where it is padded.
+        stop: when to stop before the horizon; None to stop at it.
+        saved: the state to continue from; None to begin.
+        available: actions that there really are, the first ones; None for all.
+        facts: names of the facts to record; None for all.
+        most_steps: upper bound on environment steps; None if unknown.
+        copy: number among runs with the same setting and seed that are to differ.
+    """
+
+    params: Any
+    hyper: Any
+    horizon: Horizon
+    seed: int
+    fan_in: int | None = None
+    stop: Horizon | None = None
+    saved: RunState | None = None
+    available: int | None = None
+    facts: tuple[str, ...] | None = None
+    most_steps: int | None = None
+    copy: int = 0
+
+    @property
+    def end(self) -> Horizon:
+        """Where records end."""
+        return self.stop or self.horizon
+
+    def progress(self, clock: Clock, lane: int) -> float:
+        """Share of the run up to its end that is done, by the clocks of all lanes on the host.
+
+        1 if and only if the end is reached. Unlike `Clock.progress` it is not rounded by a program.
+        """
+        by_episodes = int(clock.episodes[lane]) / int(self.end.episodes)
+        by_steps = int(clock.env_steps[lane]) / int(self.end.steps)
+        return min(max(by_episodes, by_steps), 1.0)
+
+
+class Job(NamedTuple):
+    """What programs take of a plan, as arrays: one entry for each lane, then one inside of `vmap`.
+
+    `key` is made of seed and copy. `available` is None if no lane of the program lacks an action.
     """
 
     params: Any
     hyper: Any
     horizon: Horizon
     key: Key[Array, "*S"]
-    fan_in: Float[Array, "*S"] | None = None
+    fan_in: Float[Array, "*S"]
     available: Int[Array, "*S"] | None = None
+
+
+def make_jobs(plans: Sequence[Plan], spec: Spec, masked: bool) -> Job:
+    """One job for each plan; `masked` if some runs of the program lack actions of others."""
+
+    def make_key(seed: Any, copy: Any) -> PRNGKeyArray:
+        key = jax.random.key(seed)
+        return jax.lax.select(copy == 0, key, jax.random.fold_in(key, COPY_OFFSET + copy))
+
+    def stack(trees: list[Any]) -> Any:
+        # On the host first: one transfer for each leaf.
+        return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
+
+    available = np.array([plan.available or spec.num_actions for plan in plans], np.int32)
+    return Job(
+        params=stack([plan.params for plan in plans]),
+        hyper=stack([plan.hyper for plan in plans]),
+        horizon=Horizon(
+            episodes=jnp.array([plan.horizon.episodes for plan in plans], jnp.int32),
+            steps=jnp.array([plan.horizon.steps for plan in plans], jnp.int32),
+        ),
+        key=jax.vmap(make_key)(
+            np.array([plan.seed for plan in plans], np.uint32),
+            np.array([plan.copy for plan in plans], np.uint32),
+        ),
+        fan_in=jnp.array([plan.fan_in or spec.inputs for plan in plans], float),
+        available=jnp.asarray(available) if masked else None,
+    )
 
 
 def start_clock() -> Clock:
@@ -104,8 +183,7 @@ def start_run(agent: Agent, job: Job, obs: Array, num_envs: int | None = None) -
         clock=start_clock(),
         key=jax.random.fold_in(job.key, KEY_RUN),
     )
-    example = blank_transition(agent, run, job.hyper)
-    return run._replace(replay=init_replay(replay_of(agent, run), example))
+    return run._replace(replay=empty_replay(agent, run, job.hyper))
 
 
 def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[Decision, Any]:
@@ -167,7 +245,7 @@ def observe(
         actor=actor,
         obs=step.obs,
         first=boundary,
-        replay=add_transition(replay_of(agent, run), run.replay, transition, keep),
+        replay=add_transition(agent, run, transition, keep),
         clock=clock._replace(progress=horizon.progress(clock)),
     )
 
@@ -175,8 +253,7 @@ def observe(
 def cut_episodes(agent: Agent, run: RunState, hyper: Any) -> RunState:
     """End all stored episodes: nothing leads from what is stored to `run.obs`."""
     blank, lost = blank_transition(agent, run, hyper), jnp.zeros_like(run.first)
-    stored = add_transition(replay_of(agent, run), run.replay, blank, keep=lost)
-    return run._replace(replay=stored)
+    return run._replace(replay=add_transition(agent, run, blank, keep=lost))
 
 
 def blank_transition(agent: Agent, run: RunState, hyper: Any) -> Transition:
@@ -194,9 +271,60 @@ def blank_transition(agent: Agent, run: RunState, hyper: Any) -> Transition:
     )
 
 
-def replay_of(agent: Agent, run: RunState) -> Replay:
-    """The replay that the agent's settings ask for, for the environments of a run."""
+def make_replay(config: Any, observation: Observation, num_envs: int = 1) -> Uniform | Streams:
+    """The replay that an agent's settings ask for, for the steps of `num_envs` environments.
+
+    `Uniform` is enough for single transitions that are drawn uniformly: they need no order. Samples
+    of several steps, priorities and stacks of frames need `Streams`.
+    """
+    stack = observation.stack if isinstance(observation, Image) else None
+    if config.n_step == 1 and config.priority_exponent == 0.0 and stack is None:
+        return Uniform(capacity=config.capacity)
+    if config.burn_in < config.n_step * num_envs:
+        raise InputError(
+            f"need burn_in >= {config.n_step * num_envs}, n_step for each of {num_envs} "
+            f"environments, got {config.burn_in}"
+        )
+    return Streams(
+        capacity=config.capacity,
+        num_envs=num_envs,
+        n_step=config.n_step,
+        stack=stack,
+        alpha=config.priority_exponent,
+        importance_exponent=config.importance_exponent,
+    )
+
+
+def replay_of(agent: Agent, run: RunState) -> Uniform | Streams:
+    """The replay for the environments of a run."""
     return make_replay(agent.config, agent.spec.observation, run.first.size)
+
+
+def empty_replay(agent: Agent, run: RunState, hyper: Any) -> PyTree:
+    """The state of a run's replay before its first transition."""
+    replay, example = replay_of(agent, run), blank_transition(agent, run, hyper)
+    if isinstance(replay, Streams):
+        return replay.init(_with_axis(example))
+    return replay.init(jax.tree.map(lambda x: x[0], example) if run.first.ndim else example)
+
+
+def add_transition(
+    agent: Agent, run: RunState, transition: Transition, keep: Bool[Array, "E"] | None = None
+) -> PyTree:
+    """Store one transition, or one of each environment but for those that are not to keep."""
+    replay = replay_of(agent, run)
+    if isinstance(replay, Streams):
+        return replay.add(run.replay, _with_axis(transition), keep)
+    if run.first.ndim:
+        return replay.add_many(run.replay, transition, keep)
+    return replay.add(run.replay, transition)
+
+
+def _with_axis(transition: Transition) -> Transition:
+    """A leading axis of environments, if there is none."""
+    if jnp.ndim(transition.boundary) > 0:
+        return transition
+    return jax.tree.map(lambda x: jnp.asarray(x)[None], transition)
 
 
 def over_environments(function: Callable[..., Any], first: Bool[Array, "*E"]) -> Callable[..., Any]:

@@ -1,0 +1,196 @@
+"""Fewer lanes and cheaper programs for the runs that are left: compaction, and frozen bonuses.
+
+Lanes are grouped in rows (`programs.Row`). A row is one call of one program, whose cost grows with
+its number of lanes. All runs begin in one row. When no run waits for a lane, two things
+change rows:
+
+- *Runs end.* Their lanes are idle but cost as much as others. When an eighth of a row is idle, its
+  runs are gathered into a row of fewer lanes.
+- *A bonus is frozen.* When β of PE-DQN is 0 for good (`can_freeze_bonus`), the bonus changes
+  nothing any more, and the agent `with_frozen_bonus` does not learn it: a cheaper program. The only
+  row changes its program when all its runs are frozen. Before that, frozen runs move to a row of
+  their own as soon as they are an eighth of the lanes.
+
+Each number of lanes is another program to compile. So rows grow and shrink by `unit` lanes, and
+lanes move only if runs are long enough to repay it. If programs are compiled in the background,
+rows stay as they are until the next program is ready; if not, all lanes wait, so half of a row must
+be idle, and frozen runs do not get a row of their own.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from winkel.agents.base import Agent
+from winkel.training.lanes import Lanes, round_up
+from winkel.training.programs import Row, gather_lanes, resized, shard_lanes
+
+STEPS_TO_WAIT = 50_000
+"""Steps that the longest run must have left if all lanes wait for a compilation."""
+STEPS_TO_MOVE = 10_000
+"""Steps that it must have left if the program is compiled in the background."""
+SOON = 0.02
+"""Share of a run before all bonuses are frozen in which the program without them is compiled."""
+
+
+@dataclass
+class Compaction:
+    """Makes new rows of the runs under way: `rearrange` is what `Lanes` takes.
+
+    Attributes:
+        unit: rows grow and shrink by so many lanes; None to keep all lanes.
+        freeze_bonus: do not learn a bonus that changes nothing any more.
+        in_background: compile programs in the background.
+    """
+
+    unit: int | None = None
+    freeze_bonus: bool = False
+    in_background: bool = False
+    _started: dict[Any, list[Future[None]]] = field(init=False, default_factory=dict)
+    """Programs that are compiled in the background, or have been."""
+
+    def rearrange(self, lanes: Lanes) -> list[Row]:
+        """Rows of the same runs: those that learn the bonus first, then the frozen ones."""
+        rows = [row for row in lanes.rows if row.running]
+        unit = None if self.unit is None else round_up(self.unit, lanes.devices)
+        if self.freeze_bonus:
+            rows = self._freeze(lanes, rows, unit)
+        if unit is not None:
+            rows = [self._compact(lanes, row, unit) for row in rows]
+        return rows
+
+    def _freeze(self, lanes: Lanes, rows: list[Row], unit: int | None) -> list[Row]:
+        """Let frozen runs use the program that does not learn the bonus."""
+        row, agent, frozen_agent = rows[0], lanes.agent, lanes.agent.with_frozen_bonus()
+        if row.agent != agent:
+            return rows
+
+        def frozen_within(share: float) -> list[int]:
+            return [
+                plan
+                for plan, lane in row.running.items()
+                if agent.can_freeze_bonus(
+                    float(row.clock.progress[lane]) + share, lanes.plans[plan].hyper
+                )
+            ]
+
+        runs, frozen = [*row.running], frozen_within(0.0)
+        if len(rows) == 1 and frozen_within(SOON) == runs:
+            if self._is_ready(lanes, frozen_agent, row.num_lanes) and frozen == runs:
+                row.agent = frozen_agent
+            return rows
+        if unit is None or not self.in_background:
+            return rows
+        enough = frozen == runs or len(frozen) >= max(unit, row.num_lanes / 8)
+        if not enough or steps_left(lanes, row, frozen) < STEPS_TO_MOVE:
+            return rows
+        left = fewer_lanes(row.num_lanes, len(runs) - len(frozen), unit, waits=False)
+        if 0 < left < row.num_lanes:
+            self._is_ready(lanes, row.agent, left)  # the row that stays will need it
+        there = sum(len(other.running) for other in rows[1:])
+        wanted = round_up(there + len(frozen), unit)
+        sizes = range(min(there + unit, wanted), wanted * 8 // 7 + 1)  # more: an eighth is idle
+        parts = [*((other, [*other.running]) for other in rows[1:]), (row, frozen)]
+        joined = self._gather(lanes, frozen_agent, parts, wanted, sizes)
+        if joined is None:
+            return rows
+        plan_of = [None if plan in joined.plan_of else plan for plan in row.plan_of]
+        staying = replace(row, plan_of=plan_of)
+        return [staying, joined] if staying.running else [joined]
+
+    def _compact(self, lanes: Lanes, row: Row, unit: int) -> Row:
+        """The row without idle lanes, if there are enough of them and a program is ready."""
+        runs, waits = [*row.running], not self.in_background
+        wanted = fewer_lanes(row.num_lanes, len(runs), unit, waits)
+        least = STEPS_TO_WAIT if waits else STEPS_TO_MOVE
+        if wanted == row.num_lanes or steps_left(lanes, row, runs) < least:
+            return row
+        sizes = range(len(runs), row.num_lanes)
+        return self._gather(lanes, row.agent, [(row, runs)], wanted, sizes) or row
+
+    def _gather(
+        self,
+        lanes: Lanes,
+        agent: Agent,
+        parts: list[tuple[Row, list[int]]],
+        wanted: int,
+        sizes: range,
+    ) -> Row | None:
+        """A row of some runs of other rows, as many as fit; None while no program is ready."""
+        size = self.ready_size(lanes, agent, wanted, sizes)
+        if size is None:
+            return None
+        states = [row.state for row, _ in parts]
+
+        def compile_it() -> list[Future[None]]:
+            which = np.zeros(size, np.int32)
+            return [lanes.programs.compile_in_background(gather_lanes, states, which)]
+
+        if not self._is_compiled((*(row.num_lanes for row, _ in parts), size), compile_it):
+            return None
+        offsets = np.cumsum([0, *(row.num_lanes for row, _ in parts)])
+        lane_of = {
+            plan: int(offset) + row.running[plan]
+            for offset, (row, plans) in zip(offsets, parts, strict=False)
+            for plan in plans
+        }
+        moved = [*lane_of][:size]
+        idle = size - len(moved)
+        which = np.array([lane_of[plan] for plan in (*moved, *moved[:1] * idle)], np.int32)
+        jobs, states = shard_lanes(gather_lanes(states, which), lanes.mesh)
+        clocks = [row.clock for row, _ in parts]
+        clock = jax.tree.map(lambda *columns: np.concatenate(columns)[which], *clocks)
+        return Row(agent, [*moved, *[None] * idle], jobs, states, clock)
+
+    def ready_size(self, lanes: Lanes, agent: Agent, wanted: int, sizes: range) -> int | None:
+        """Lanes of a program that is ready: the fewest from `wanted` on, else the most below.
+
+        Only `sizes` count; None if no program of these sizes is ready. What is wanted changes as
+        runs end: another program is started only when none of these sizes is being compiled.
+        """
+        if not self.in_background:
+            return wanted
+        started = [size for size in sizes if (agent, size) in self._started]
+        ready = [size for size in started if self._is_ready(lanes, agent, size)]
+        if wanted not in started and ready == started:
+            self._is_ready(lanes, agent, wanted)
+        return next((size for size in ready if size >= wanted), max(ready, default=None))
+
+    def _is_ready(self, lanes: Lanes, agent: Agent, num_lanes: int) -> bool:
+        """Whether this agent's program for so many lanes is compiled; if not, start that."""
+
+        def compile_it() -> list[Future[None]]:
+            shapes = resized(lanes.rows[0].state, num_lanes, lanes.mesh)
+            return lanes.world.compile_ahead(agent, lanes.chunk_steps, *shapes)
+
+        return self._is_compiled((agent, num_lanes), compile_it)
+
+    def _is_compiled(self, key: Any, compile_it: Callable[[], list[Future[None]]]) -> bool:
+        if not self.in_background:
+            return True  # it is compiled when it is called
+        if key not in self._started:
+            self._started[key] = compile_it()
+        return all(future.done() for future in self._started[key])
+
+
+def fewer_lanes(num_lanes: int, running: int, unit: int, waits: bool) -> int:
+    """Lanes for the runs under way, a multiple of `unit`; `num_lanes` if too few are idle.
+
+    An eighth must be idle, or half of them if all lanes wait for the compilation.
+    """
+    needed = round_up(running, unit)
+    return needed if num_lanes - needed >= num_lanes / (2 if waits else 8) else num_lanes
+
+
+def steps_left(lanes: Lanes, row: Row, runs: list[int]) -> float:
+    """Steps that the longest of some runs can still have."""
+    left = [0.0]
+    for number in runs:
+        plan = lanes.plans[number]
+        done = plan.progress(row.clock, row.running[number])
+        left.append(np.inf if plan.most_steps is None else plan.most_steps * (1.0 - done))
+    return max(left)
