@@ -2,6 +2,8 @@
 
 import gc
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 # Compilation dominates the tests; the results do not depend on how well it optimises. The second
@@ -10,8 +12,15 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 )
 
-import jaxtyping
-from jaxtyping import install_import_hook
+# The workers and the processes that they start share the programs of this session, which begins
+# with none. A worker inherits the folder.
+PROGRAMS = None
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    PROGRAMS = tempfile.mkdtemp(prefix="winkel-programs-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+from jaxtyping import install_import_hook  # noqa: E402
 
 # Before anything imports winkel.
 install_import_hook("winkel", "beartype.beartype")
@@ -21,9 +30,18 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
+from helpers import unchecked  # noqa: E402
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("winkel", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("winkel")
+# Jaxprs are many objects and few cycles: by default collections take a tenth of the time.
+gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_unconfigure():
+    if PROGRAMS is not None:
+        shutil.rmtree(PROGRAMS, ignore_errors=True)
 
 
 MOST_MAPPINGS = 20_000
@@ -62,10 +80,9 @@ def rng():
 
 @pytest.fixture
 def without_shape_checks():
-    """As users run it: jaxtyping's checks, which would speak before our own errors, are off."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    """Jaxtyping's checks would speak before our own errors."""
+    with unchecked():
+        yield
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import threading
 
 import jax
 import jax.extend.core
+import jaxtyping
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -77,6 +78,16 @@ def largest_intermediate(function, *arguments):
                     yield from sizes(parameter)
 
     return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
+
+
+@contextlib.contextmanager
+def unchecked():
+    """As users run it: jaxtyping's checks of shapes are off."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @contextlib.contextmanager

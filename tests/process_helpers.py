@@ -8,14 +8,6 @@ PATIENCE = 300.0
 """Seconds after which nothing more is to be expected, on a busy machine either."""
 
 
-def kept_programs(folder):
-    """Variables with which programs are compiled once, and then read from a folder."""
-    return {
-        "JAX_COMPILATION_CACHE_DIR": str(folder),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-
-
 def start(command, environment=None, **options):
     """A process whose output can be read in the end."""
     return subprocess.Popen(

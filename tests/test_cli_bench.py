@@ -9,16 +9,23 @@ from winkel.commands import bench
 from winkel.envs.registry import make
 from winkel.runs.configure import configure
 
-pytestmark = pytest.mark.usefixtures("wide")
+pytestmark = pytest.mark.usefixtures("wide", "bandwidth")
 
 TINY = ["--hidden", "8", "--num-atoms", "3", "--batch-size=2", "--burn-in=4", "--capacity", "32"]
 
 
-def test_a_row_for_each_number_of_lanes(capsys, monkeypatch):
+@pytest.fixture
+def bandwidth(monkeypatch):
+    """Known, and not measured."""
     monkeypatch.setattr(bench, "copy_bandwidth", lambda: 5e9)
-    cli.main(["bench", "deep_sea:size=4", "--lanes", "1", "2", "--steps", "4", *TINY])
+    monkeypatch.setattr(bench, "ENOUGH_SECONDS", 0.1)
+
+
+def test_a_row_for_each_number_of_lanes(capsys):
+    options = ["--agent", "qr_dqn", "--lanes", "1", "2", "--steps", "4", *TINY]
+    cli.main(["bench", "deep_sea:size=4", *options])
     lines = capsys.readouterr().out.splitlines()
-    assert "pe_dqn in deep_sea:size=4" in lines[0]
+    assert "qr_dqn in deep_sea:size=4" in lines[0]
     rows = [line.replace(",", "").split() for line in lines[2:4]]
     for row, lanes in zip(rows, (1, 2), strict=True):
         assert int(row[0]) == lanes

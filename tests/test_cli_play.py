@@ -12,8 +12,7 @@ from terminal_helpers import refused
 from winkel import cli
 from winkel.envs.simulator_task import SimulatorTask
 from winkel.play import film
-from winkel.play.environment import open_environment
-from winkel.play.episodes import load_one, observe_after, play
+from winkel.play.episodes import load_one, observe_after, open_environment, play
 from winkel.simulators.visits import VISITS, Visits
 
 pytestmark = pytest.mark.usefixtures("small_torso", "wide")
@@ -123,9 +122,9 @@ def test_where_a_run_has_been_is_drawn(tmp_path, capsys):
     ("options", "shown"),
     [
         (["--seed", 3], "need a seed from [0, 7], got 3"),
-        (["--episodes", 0], "need --episodes >= 1, got 0"),
-        (["--every", 0], "need --every >= 1, got 0"),
-        (["--steps", 0], "need --steps >= 1, got 0"),
+        (["--episodes", 0], "need --episodes >= 1, a whole number, got 0"),
+        (["--every", 0], "need --every >= 1, a whole number, got 0"),
+        (["--steps", 0], "need --steps >= 1, a whole number, got 0"),
         (["--fps", 0], "need fps >= 1, got 0"),
         (["--fps", 60], "need fps <= 50 for a GIF, got 60"),
         (["--world-seed", -1], "got -1"),

@@ -8,31 +8,26 @@ import time
 
 import pytest
 
-from process_helpers import PATIENCE, finish, kept_programs, start_winkel, wait_for
+from process_helpers import PATIENCE, finish, start_winkel, wait_for
 
 # Chunks of 16 steps after 8 end in the middle of episodes of 5; there is a checkpoint after each.
 LENGTH, CHUNK, BURN_IN = 5, 16, 8
 RECORDS = ("config.json", "episodes.npz", "evaluations.npz", "metrics.jsonl", "snapshots.npz")
-RUN = "deep_sea/pe_dqn/size=5/seed-0"
+RUN = "deep_sea/qr_dqn/size=5/seed-0"
 CHECKPOINT = re.compile(r"(\d{12})\.ckpt")
 TEMPORARY = re.compile(r"\.\d{12}\.ckpt\..+")
 TRAIN = [
-    *("train", "deep_sea:size=5", "--hidden", "16", "--num-atoms", "5", "--batch-size", "8"),
-    *("--burn-in", str(BURN_IN), "--capacity", "64", "--chunk-steps", str(CHUNK)),
-    *("--checkpoint-seconds", "0", "--evaluate-every", "20"),
+    *("train", "deep_sea:size=5", "--agent", "qr_dqn", "--hidden", "16", "--num-atoms", "5"),
+    *("--batch-size", "8", "--burn-in", str(BURN_IN), "--capacity", "64"),
+    *("--chunk-steps", str(CHUNK), "--checkpoint-seconds", "0", "--evaluate-every", "20"),
 ]
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    return os.environ | kept_programs(tmp_path_factory.mktemp("programs"))
-
-
-def winkel(environment, out, chunks, *options, before=""):
+def winkel(out, chunks, *options, before=""):
     """A process that trains for so many chunks."""
     episodes = (BURN_IN + CHUNK * chunks) // LENGTH
     arguments = [*TRAIN, "--episodes", episodes, "--out", out, *options]
-    return start_winkel(arguments, environment, before=before)
+    return start_winkel(arguments, before=before)
 
 
 def newest(folder):
@@ -69,19 +64,19 @@ def kill_in_the_middle_of_writing(process, folder, rng):
     pytest.fail("never met it writing")
 
 
-def kill_and_resume(environment, root, chunks, kills):
+def kill_and_resume(root, chunks, kills):
     """Kill as often as told, in both manners in turn; then let it finish. Both folders' records."""
     rng = random.Random(0)
-    finish(winkel(environment, root / "whole", chunks))
+    finish(winkel(root / "whole", chunks))
     folder = root / "killed" / RUN / "checkpoint"
     for number in range(kills):
-        process = winkel(environment, root / "killed", chunks, "--resume")
+        process = winkel(root / "killed", chunks, "--resume")
         kill = kill_in_the_middle_of_writing if number % 2 else kill_at_some_time
         kill(process, folder, rng)
         process.communicate(timeout=PATIENCE)
         assert process.returncode == -signal.SIGKILL
         assert not (root / "killed" / RUN / "config.json").exists()
-    finish(winkel(environment, root / "killed", chunks, "--resume"))
+    finish(winkel(root / "killed", chunks, "--resume"))
     assert not is_writing(folder)
     return records(root / "whole"), records(root / "killed")
 
@@ -94,21 +89,21 @@ def assert_same(whole, killed):
     assert [name for name in RECORDS if whole[name] != killed[name]] == []
 
 
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(environment, tmp_path):
-    assert_same(*kill_and_resume(environment, tmp_path, chunks=120, kills=3))
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(tmp_path):
+    assert_same(*kill_and_resume(tmp_path, chunks=120, kills=3))
 
 
 @pytest.mark.long
-def test_twenty_kills(environment, tmp_path):
-    assert_same(*kill_and_resume(environment, tmp_path, chunks=600, kills=20))
+def test_twenty_kills(tmp_path):
+    assert_same(*kill_and_resume(tmp_path, chunks=600, kills=20))
 
 
 @pytest.mark.long
-def test_ctrl_c_saves_the_run_and_exits_with_130(environment, tmp_path):
+def test_ctrl_c_saves_the_run_and_exits_with_130(tmp_path):
     """Checkpoints are rare: the one that is there was written because of the interrupt."""
-    finish(winkel(environment, tmp_path / "whole", 120))
+    finish(winkel(tmp_path / "whole", 120))
     rarely = ("--checkpoint-seconds", "1000", "--resume")
-    process = winkel(environment, tmp_path / "stopped", 120, *rarely)
+    process = winkel(tmp_path / "stopped", 120, *rarely)
     metrics = tmp_path / "stopped" / RUN / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 9, process)
     process.send_signal(signal.SIGINT)
@@ -116,17 +111,17 @@ def test_ctrl_c_saves_the_run_and_exits_with_130(environment, tmp_path):
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert newest(tmp_path / "stopped" / RUN / "checkpoint") == 1
-    finish(winkel(environment, tmp_path / "stopped", 120, *rarely))
+    finish(winkel(tmp_path / "stopped", 120, *rarely))
     assert_same(records(tmp_path / "whole"), records(tmp_path / "stopped"))
 
 
 @pytest.mark.long
-def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(environment, tmp_path):
-    finish(winkel(environment, tmp_path / "whole", 6))
+def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(tmp_path):
+    finish(winkel(tmp_path / "whole", 6))
     checkpoints = tmp_path / "whole" / RUN / "checkpoint"
     limit = max(path.stat().st_size for path in checkpoints.iterdir()) - 1
     full = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
-    process = winkel(environment, tmp_path / "full", 6, before=full)
+    process = winkel(tmp_path / "full", 6, before=full)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     lines = [line for line in errors.splitlines() if line.startswith("winkel")]
@@ -134,19 +129,19 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_when_there_is_room(environm
     assert lines[0].startswith("winkel: error: cannot write")
     assert "Traceback" not in errors
     assert newest(tmp_path / "full" / RUN / "checkpoint") == 5
-    finish(winkel(environment, tmp_path / "full", 6, "--resume"))
+    finish(winkel(tmp_path / "full", 6, "--resume"))
     assert_same(records(tmp_path / "whole"), records(tmp_path / "full"))
 
 
 SWEEP = [
-    *("sweep", "deep-sea", "--sizes", "4", "5", "--agents", "dqn", "bdqn", "--seeds", "2"),
+    *("sweep", "deep-sea", "--sizes", "4", "5", "--agents", "dqn", "--seeds", "4"),
     *("--episodes", "160", "--hidden", "8", "--batch-size", "8", "--burn-in", "8"),
     *("--checkpoint-seconds", "0", "--lanes", "2"),
 ]
 
 
-def sweeping(environment, out, *options):
-    return start_winkel([*SWEEP, "--out", out, *options], environment)
+def sweeping(out, *options):
+    return start_winkel([*SWEEP, "--out", out, *options])
 
 
 def episodes(out):
@@ -171,13 +166,13 @@ def wait_for_another_checkpoint(out, process):
         pytest.param(signal.SIGINT, id="interrupted"),
     ],
 )
-def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(environment, tmp_path, how):
-    finish(sweeping(environment, tmp_path / "whole"))
+def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(tmp_path, how):
+    finish(sweeping(tmp_path / "whole"))
     wanted = episodes(tmp_path / "whole")
     assert len(wanted) == 8
     chance, out, options, kept = random.Random(how), tmp_path / "stopped", [], {}
     for _ in range(2):
-        process = sweeping(environment, out, *options)
+        process = sweeping(out, *options)
         options = ["--resume"]
         wait_for_another_checkpoint(out, process)
         time.sleep(chance.uniform(0.0, 1.0))
@@ -185,6 +180,6 @@ def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(environment, tmp_path
         process.communicate(timeout=PATIENCE)
         assert all(episodes(out).get(name) == content for name, content in kept.items())
         kept = episodes(out)
-    output = finish(sweeping(environment, out, *options))
+    output = finish(sweeping(out, *options))
     assert f"{len(kept)} finished before" in output
     assert episodes(out) == wanted

@@ -12,10 +12,10 @@ import pytest
 from filelock import FileLock, Timeout
 
 from cluster.shards import SMALL, records
-from process_helpers import PATIENCE, kept_programs, start, wait_for
+from process_helpers import PATIENCE, start, wait_for
 from terminal_helpers import refused
 from winkel import cli
-from winkel.cluster.ray import NotSharedError, Resources, connect, run_on_ray
+from winkel.cluster.ray import NotSharedError, connect, run_on_ray
 from winkel.cluster.shards import lock_path, read_manifest, read_progress
 from winkel.runs.spec import run_folder
 
@@ -27,10 +27,9 @@ SWEEP = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _environment(tmp_path_factory):
-    """Of Ray's processes too: they read compiled programs, and step back for nobody."""
+def _environment():
+    """Of Ray's processes too, which step back for nobody."""
     settings = {
-        **kept_programs(tmp_path_factory.mktemp("programs")),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # or on a busy machine they get next to no time
     }
@@ -155,7 +154,7 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle,
 
     with connect(cluster.address) as ray:
         assert living() == 2
-        counts = run_on_ray(ray, manifest, tmp_path, Resources(cpus=1.0), disturb)
+        counts = run_on_ray(ray, manifest, tmp_path, show=disturb)
         wait_for(lambda: living() == 1, poll=0.1)  # Ray gives a silent node some 15 s
     assert [what for what, *_ in happened] == ["killed", "lost"]
     assert 0 < happened[1][2] < 8
@@ -193,7 +192,7 @@ def test_a_folder_that_is_not_shared_is_named_with_its_node(tmp_path):
     with connect(None) as ray:
         message = rf"{tmp_path} on {os.uname().nodename} does not have the manifest"
         with pytest.raises(NotSharedError, match=message) as error:
-            run_on_ray(ray, manifest, tmp_path, Resources())
+            run_on_ray(ray, manifest, tmp_path)
         assert "\n" not in str(error.value)
         assert not list(tmp_path.glob("*/*/*/seed-*"))
 

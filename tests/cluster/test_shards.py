@@ -167,11 +167,11 @@ def test_a_shard_does_not_run_twice_at_once(manifest, tmp_path):
 
 
 def test_a_sweep_and_shards_refuse_each_other(manifest, tmp_path):
-    with lock_folder(tmp_path), pytest.raises(InputError, match="another sweep: winkel sweep on"):
+    with lock_folder(tmp_path), pytest.raises(InputError, match="is held by winkel sweep on"):
         run_shard(manifest, 0, tmp_path)
     with (
         hold_lock(lock_path(tmp_path, manifest.shards[0]), "shard 0"),
-        pytest.raises(InputError, match="another sweep: shard 0 on"),
+        pytest.raises(InputError, match="is held by shard 0 on"),
         lock_folder(tmp_path),
     ):
         pass

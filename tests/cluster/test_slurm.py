@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cluster.shards import SMALL, records
-from process_helpers import PATIENCE, finish, kept_programs, start, wait_for
+from process_helpers import PATIENCE, finish, start, wait_for
 from terminal_helpers import refused
 from winkel import cli
 
@@ -21,12 +21,11 @@ SWEEP = [
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Keep compiled programs in a folder; `scontrol` writes its arguments to a file."""
+    """`scontrol` writes its arguments to a file."""
     tools = tmp_path_factory.mktemp("tools")
     (tools / "scontrol").write_text(f'#!/bin/bash\necho "$@" >> {tools}/calls\n')
     (tools / "scontrol").chmod(0o755)
     return os.environ | {
-        **kept_programs(tmp_path_factory.mktemp("programs")),
         "PATH": f"{tools}:{os.environ['PATH']}",
         "SLURM_JOB_ID": "1234",
         "SCONTROL_CALLS": str(tools / "calls"),

@@ -179,7 +179,7 @@ def test_scores_are_means_over_seeds_with_student_intervals(tmp_path):
     scores = [1 - 2 * n / 10 / 1.6 for n in wrong]
     assert arrays["experiments"].tolist() == ["catch"]
     np.testing.assert_allclose(arrays["seed_scores"][1, 0], scores)
-    np.testing.assert_allclose(arrays["mean"][:, 0], [0, np.mean(scores)])
+    np.testing.assert_allclose(arrays["estimate"][:, 0], [0, np.mean(scores)])
     reach = stats.t.ppf(0.975, 2) * np.std(scores, ddof=1) / np.sqrt(3)
     np.testing.assert_allclose(arrays["low"][:, 0], [np.nan, np.mean(scores) - reach])
     assert arrays["high"][1, 0] == 1  # no score is higher
@@ -194,7 +194,7 @@ def test_the_radar_averages_each_seeds_capabilities(tmp_path):
     for seed, n in enumerate([0, 4]):
         catch(tmp_path, "pe_dqn", seed, n)
     arrays = collected("radar", tmp_path)
-    by_tag = dict(zip(arrays["tags"].tolist(), arrays["mean"][0], strict=True))
+    by_tag = dict(zip(arrays["tags"].tolist(), arrays["estimate"][0], strict=True))
     assert by_tag["basic"] == by_tag["credit_assignment"] == pytest.approx(0.75)
     assert np.isnan(by_tag["memory"])
     np.testing.assert_allclose(arrays["seed_scores"][0, 0], [1.0, 0.5])
@@ -221,7 +221,7 @@ def test_curves_are_means_over_settings_then_over_seeds(tmp_path):
     assert arrays["greedy"].tolist() == [1]
     assert arrays["x"][0, :2].tolist() == [10, 20]
     means = np.array([[0.5, 1.5], [3.5, 2.5]])  # [seeds, times]
-    np.testing.assert_allclose(arrays["mean"][0, 0, :2], means.mean(axis=0))
+    np.testing.assert_allclose(arrays["estimate"][0, 0, :2], means.mean(axis=0))
     reach = stats.t.ppf(0.95, 1) * means.std(axis=0, ddof=1) / np.sqrt(2)
     np.testing.assert_allclose(arrays["high"][0, 0, :2], means.mean(axis=0) + reach)
     assert np.isnan(arrays["x"][0, 2:]).all()
@@ -236,7 +236,7 @@ def test_training_returns_are_binned_and_scales_divided_out(tmp_path):
     arrays = collected("learning-curves", tmp_path)
     assert arrays["greedy"].tolist() == [0]
     np.testing.assert_allclose(arrays["x"][0], np.arange(2, 101, 2))
-    np.testing.assert_allclose(arrays["mean"][0, 0], np.arange(0.5, 100, 2))
+    np.testing.assert_allclose(arrays["estimate"][0, 0], np.arange(0.5, 100, 2))
     assert np.isnan(arrays["low"]).all()  # one seed
 
 
@@ -248,7 +248,7 @@ def test_greedy_and_training_returns_are_never_compared(tmp_path):
     (folder / "evaluations.npz").write_bytes(b"damaged")
     arrays = collected("learning-curves", tmp_path)
     assert arrays["greedy"].tolist() == [0]
-    assert np.nanmax(arrays["mean"]) == 1
+    assert np.nanmax(arrays["estimate"]) == 1
     said = notes(arrays)
     assert "catch: training returns, for bdqn lacks evaluations" in said
     assert "not a readable .npz" in said
@@ -265,9 +265,9 @@ def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
     add(tmp_path, dense, "bdqn", 0, {"return": np.ones(50), "length": length[:50]})
     arrays = collected("vizdoom", tmp_path)
     assert arrays["settings"].tolist() == ["dense", "very-sparse"]
-    np.testing.assert_allclose(arrays["mean"][0, 1], 0.5)
-    np.testing.assert_allclose(arrays["mean"][1, 1], 0.0)
-    assert np.isnan(arrays["mean"][1, 0]).all()
+    np.testing.assert_allclose(arrays["estimate"][0, 1], 0.5)
+    np.testing.assert_allclose(arrays["estimate"][1, 1], 0.0)
+    assert np.isnan(arrays["estimate"][1, 0]).all()
     assert arrays["x"][:, -1].tolist() == [500, 1000]
     assert "dense: curves end after 500 env_steps" in notes(arrays)
 

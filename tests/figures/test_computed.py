@@ -10,8 +10,7 @@ from winkel.figures import COMPUTED, FIGURES, iteration, operator, style, toy
 
 def test_the_two_models_agree_at_the_data_and_differ_away_from_them():
     """Expected with seed 0: mean gaps of 0.04 and 0.43."""
-    heard = []
-    results = toy.compute(lambda *at: heard.append(at))
+    results = toy.compute()
     gap = np.abs(results["categorical"] - results["quantile"]).mean(axis=1)
     near = np.abs(results["grid"][:, None] - results["x"][None]).min(axis=1) < 0.05
     assert gap[near].mean() < 0.08
@@ -20,7 +19,6 @@ def test_the_two_models_agree_at_the_data_and_differ_away_from_them():
         fitted = np.interp(results["x"], results["grid"], results[name][:, 4])
         below = (results["y"] <= fitted).mean()
         assert 0.42 < below < 0.58  # the median halves the data
-    assert heard[-1] == ("fit the quantile model", 1000, 1000)
 
 
 def test_the_five_stages_of_the_operator():
@@ -96,6 +94,6 @@ def test_figures_draw_in_every_format_and_equal_data_make_equal_files(name, tmp_
 @pytest.mark.parametrize("name", COMPUTED)
 def test_arrays_that_do_not_fit_are_refused(name, tmp_path):
     arrays = ARRAYS[name]()
-    for key in FIGURES[name].SHAPES:
+    for key in " ".join(FIGURES[name].SHAPES).split():
         with pytest.raises(InputError, match=key):
             draw(name, arrays | {key: arrays[key][None]}, tmp_path / name, ("png",))

@@ -32,8 +32,10 @@ def panels(figure):
     return [images[start : start + columns] for start in range(0, len(images), columns)]
 
 
-@pytest.mark.parametrize(("times", "columns"), [(1, 1), (2, 2), (6, 6), (9, 6)])
-@pytest.mark.parametrize(("size", "side"), [(1, 1), (4, 4), (4, 7), (50, 50)])
+@pytest.mark.parametrize(
+    ("times", "columns", "size", "side"),
+    [(1, 1, 1, 1), (2, 2, 4, 7), (6, 6, 4, 4), (9, 6, 50, 50)],
+)
 def test_one_row_per_quantity_and_at_most_six_columns(rng, times, columns, size, side):
     figure = draw(arrays(rng, times, size, side))
     assert [len(row) for row in panels(figure)] == [columns] * 3

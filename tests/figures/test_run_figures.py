@@ -24,16 +24,15 @@ LONG = "a note that is far too long for one line of a figure, " * 6
 NOTES = np.array([LONG, *(f"note {n}" for n in range(20))])
 
 
-def band(rng, *shape, ends=("estimate", "low", "high"), scale=1.0):
+def band(rng, *shape, scale=1.0):
     middle = scale * rng.uniform(0.3, 0.7, shape)
     reach = scale * rng.uniform(0.0, 0.2, shape)
-    return dict(zip(ends, (middle, middle - reach, middle + reach), strict=True))
+    return {"estimate": middle, "low": middle - reach, "high": middle + reach}
 
 
 def curves(rng, names, key, agents):
     points = np.tile(np.arange(1.0, 51) * 200, (len(names), 1))
-    means = band(rng, len(names), len(agents), 50, ends=("mean", "low", "high"))
-    return means | {
+    return band(rng, len(names), len(agents), 50) | {
         key: np.array(names), "agents": np.array(agents), "x": points,
         "greedy": np.arange(len(names)) % 2, "num_seeds": np.full((len(names), len(agents)), 10),
     }  # fmt: skip
@@ -49,9 +48,10 @@ def results_of(name, rng, agents, long=False):
         "radar": lambda: {
             "agents": names,
             "tags": np.array(TAGS),
-            "mean": rng.uniform(size=(count, 7)), "seed_scores": rng.uniform(size=(count, 7, 3)),
+            "estimate": rng.uniform(size=(count, 7)),
+            "seed_scores": rng.uniform(size=(count, 7, 3)),
         },
-        "scores": lambda: band(rng, count, len(experiments), ends=("mean", "low", "high")) | {
+        "scores": lambda: band(rng, count, len(experiments)) | {
             "agents": names, "experiments": np.array(experiments),
             "hard": np.arange(len(experiments)) % 2,
             "seed_scores": rng.uniform(size=(count, len(experiments), 4)),
@@ -159,7 +159,7 @@ def test_notes_are_written_beneath_and_many_are_counted(rng, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_arrays_that_do_not_fit_are_refused_in_one_line(rng, name):
     results = results_of(name, rng, AGENTS[:2])
-    for key in FIGURES[name].SHAPES:
+    for key in " ".join(FIGURES[name].SHAPES).split():
         array = results[key]
         wrong = [{k: v for k, v in results.items() if k != key}, results | {key: array[None]}]
         if array.ndim and key != "notes":
@@ -187,7 +187,7 @@ def test_regret_shows_the_medians_and_opens_what_is_infinite(rng):
 def test_curves_show_means_and_bold_titles_and_say_what_they_are(rng):
     results = results_of("learning-curves", rng, AGENTS[:2])
     first, second = (figure := draw("learning-curves", results)).axes[:2]
-    np.testing.assert_array_equal(by_label(second, "bdqn").get_ydata(), results["mean"][1, 1])
+    np.testing.assert_array_equal(by_label(second, "bdqn").get_ydata(), results["estimate"][1, 1])
     np.testing.assert_array_equal(by_label(second, "bdqn").get_xdata(), results["x"][1])
     weights = [axes.title.get_fontweight() for axes in (first, second)]
     assert weights == ["normal", "bold"]
@@ -199,12 +199,12 @@ def test_curves_show_means_and_bold_titles_and_say_what_they_are(rng):
 
 def test_the_radar_holds_the_scores_and_breaks_where_one_is_missing(rng):
     results = results_of("radar", rng, AGENTS[:2])
-    results["mean"][1, 5] = np.nan
+    results["estimate"][1, 5] = np.nan
     axes = draw("radar", results).axes[0]
     for agent, name in enumerate(AGENTS[:2]):
         x, y = by_label(axes, name).get_data()
-        np.testing.assert_allclose(np.hypot(x, y)[:-1], results["mean"][agent])
-    results["mean"][0, 5] = np.nan
+        np.testing.assert_allclose(np.hypot(x, y)[:-1], results["estimate"][agent])
+    results["estimate"][0, 5] = np.nan
     assert "memory\n(no runs)" in words(draw("radar", results))
 
 
@@ -217,7 +217,9 @@ def test_bars_hold_the_scores_in_order_with_a_dot_for_each_of_few_seeds(rng, lon
                         (axes.containers for axes in panels)])
         for agent in range(len(results["agents"]))
     ]  # fmt: skip
-    np.testing.assert_allclose(drawn, results["mean"][style.in_order(results["agents"])])
+    np.testing.assert_allclose(
+        drawn, results["estimate"][[*style.in_order(results["agents"]).values()]]
+    )
     labels = [tick.get_text() for axes in panels for tick in axes.get_xticklabels()]
     assert labels == [name.replace("_", " ") for name in results["experiments"]]
     dots = np.concatenate([line.get_ydata() for line in panels[0].lines])
@@ -265,7 +267,8 @@ def test_an_agent_looks_the_same_everywhere_and_like_no_other():
     assert style.agent_style("pe_dqn").label == "PE-DQN"
     assert style.agent_style("something_new") == style.agent_style("something_new")
     assert style.agent_style("something_new")[1:] != style.agent_style("something_else")[1:]
-    assert style.in_order(["b", "random", "a", "bdqn", "pe_dqn"]) == [4, 3, 1, 2, 0]
+    ordered = style.in_order(["b", "random", "a", "bdqn", "pe_dqn"])
+    assert list(ordered.items()) == [("pe_dqn", 4), ("bdqn", 3), ("random", 1), ("a", 2), ("b", 0)]
 
 
 def runs_in(tmp_path):
@@ -300,7 +303,7 @@ def test_a_figure_of_runs_is_drawn_and_redrawn_from_its_arrays(tmp_path, capsys)
         (["toy", "RUNS"], "toy is computed and needs no runs"),
         (["regret", "RUNS", "--data", "x.npz"], "got both"),
         (["vizdoom", "RUNS"], "no vizdoom runs in "),
-        (["radar", "RUNS"], "no runs of bsuite's own settings"),
+        (["radar", "RUNS"], "no bsuite runs in bsuite's own settings"),
         (["statistics", "RUNS"], "no statistic runs in "),
         (["coverage", "RUNS"], "no deep_sea runs with visited in "),
         (["ensemble-size", "RUNS"], "no deep_sea runs of bdqn in "),

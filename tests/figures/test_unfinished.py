@@ -25,10 +25,10 @@ def test_a_figure_shows_an_unfinished_run_and_says_so(half, tmp_path, capsys):
     assert end.value.code == 2
     with pytest.raises(SystemExit):
         main(["figure", "learning-curves", *arguments, "--unfinished"])
-    assert "need a folder of runs for --unfinished" in capsys.readouterr().err
+    assert "need a folder of runs: winkel figure learning-curves RUNS" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["figure", "regret", str(half), *arguments, "--unfinished"])
-    assert "others are of whole runs, got regret" in capsys.readouterr().err
+    assert "other figures are of whole runs, got regret" in capsys.readouterr().err
     main(["figure", "learning-curves", str(half), *arguments, "--unfinished"])
     assert f"note: {SEED_0}: unfinished, its first 11 episodes" in capsys.readouterr().out
     assert (tmp_path / "out/learning-curves.png").is_file()

@@ -9,16 +9,17 @@ import pytest
 from play.rooms import LENGTH, PLAIN, ROOM, STACK, Room, made_run, room_task
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.play.environment import CompiledEnvironment, SimulatedEnvironment, open_environment
 from winkel.play.episodes import (
     CUT,
     ENDED,
     RUNNING,
     load_one,
+    newest_frame,
     observe_after,
+    open_environment,
     play,
+    to_arrays,
 )
-from winkel.play.observations import newest_frame, to_arrays
 from winkel.simulators import Pool
 from winkel.simulators.vizdoom.my_way_home import DoomMaker
 from winkel.training.steps import start_clock
@@ -211,27 +212,20 @@ def test_a_run_is_found_by_its_seed(root):
     assert load_one(folders[1], 4).folder == folders[1]
 
 
-@pytest.mark.parametrize("name", ["episodes", "every", "max_steps"])
-def test_nothing_is_played_zero_times(room, name):
-    with pytest.raises(InputError, match=f"{name}.* >= 1.*got 0"):
-        played(room, **{name: 0})
-
-
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_seeds_have_32_bits(seed):
     with pytest.raises(InputError, match=f"got {seed}"), open_environment(make("catch/0"), seed):
         pass
 
 
-def test_a_simulator_that_dies_is_told():
-    class Dying(Pool):
-        def step(self, actions):
-            return super().step(actions)._replace(lost=np.array([True]))
-
-    env = SimulatedEnvironment(Dying(room_task(PLAIN).maker, [0], 0), Dense((3,)))
-    env.reset()
-    with pytest.raises(InputError, match="died"):
-        env.step(0)
+def test_a_simulator_that_dies_is_told(monkeypatch):
+    step = Pool.step
+    lost = np.array([True])
+    monkeypatch.setattr(Pool, "step", lambda pool, actions: step(pool, actions)._replace(lost=lost))
+    with open_environment(room_task(PLAIN)) as env:
+        env.reset()
+        with pytest.raises(InputError, match="died"):
+            env.step(0)
 
 
 def test_worlds_of_jax_begin_differently_each_time():
@@ -239,8 +233,8 @@ def test_worlds_of_jax_begin_differently_each_time():
     task = make("umbrella_length/0")
 
     def course(seed):
-        env = CompiledEnvironment(task, seed)
-        return [env.reset().tolist() for _ in range(8)]
+        with open_environment(task, seed) as env:
+            return [env.reset().tolist() for _ in range(8)]
 
     assert course(0) == course(0)
     assert course(0) != course(1)

@@ -43,9 +43,10 @@ def mean_of(line):
     return x[0] + np.sum((1 - height[:-1]) * np.diff(x))
 
 
-@pytest.mark.parametrize("picture", [(5, 5), (1, 6), (4, 4, 3)])
-@pytest.mark.parametrize("members", [1, 4, 5])
-@pytest.mark.parametrize("actions", [2, 11])
+@pytest.mark.parametrize(
+    ("members", "actions", "picture"),
+    [(1, 2, (5, 5)), (4, 2, (1, 6)), (5, 2, (4, 4, 3)), (5, 11, (5, 5))],
+)
 def test_one_panel_for_each_action_and_one_for_the_observation(rng, members, actions, picture):
     arrays = make_prediction(rng, members, actions, picture=picture)
     figure = draw(arrays)

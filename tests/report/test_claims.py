@@ -5,14 +5,18 @@ import pytest
 from report.synthetic import EPISODES, SEEDS, deep_sea, doom, official
 from winkel.analysis.statistics import Interval
 from winkel.envs.registry import EXPERIMENTS
-from winkel.report import assess, load_claims
+from winkel.report.claims import assess, deviations, load_claims
 from winkel.runs.results import read_results
 
-CLAIMS = {claim.id: claim for claim in load_claims()}
+CLAIMS = {claim["id"]: claim for claim in load_claims()}
 
 
-def verdict(name, root):
-    return assess(CLAIMS[name], read_results(root))
+class Assessed:
+    """A claim on the runs of a folder."""
+
+    def __init__(self, name, root):
+        self.measured, self.verdict, self.reason = assess(CLAIMS[name], read_results(root))
+        self.deviations = deviations(CLAIMS[name], self.measured)
 
 
 def test_regret_is_halved(tmp_path):
@@ -21,15 +25,15 @@ def test_regret_is_halved(tmp_path):
     for other in ("bdqn", "ids", "dltv"):
         deep_sea(tmp_path, other, 5, [4, 4, 4, 4, 4])
         deep_sea(tmp_path, other, 6, [8, 8, 8, 8, 8])
-    found = verdict("median-regret", tmp_path)
+    found = Assessed("median-regret", tmp_path)
     assert found.verdict == "reproduced"
     decisive = [part for part in found.measured.comparisons if part.decisive]
     assert [part.label for part in decisive] == ["bdqn", "ids", "dltv"]
     assert all(part.interval == Interval(0.5, 0.5, 0.5) for part in decisive)
     assert {part.seeds for part in decisive} == {"5 and 5"}
-    assert found.deviations == (
+    assert found.deviations == [
         "seeds 5 (paper 10)", "episodes 20 (paper 10,000)", "size up to 6 (paper 100)",
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
 def test_medians_are_summed_over_sizes_by_hand(tmp_path):
@@ -37,7 +41,7 @@ def test_medians_are_summed_over_sizes_by_hand(tmp_path):
     deep_sea(tmp_path, "pe_dqn", 6, [6, 6, 6, 6, 6])
     deep_sea(tmp_path, "pe_dqn_ind", 5, [10, 10, 10, 10, 10])
     deep_sea(tmp_path, "pe_dqn_ind", 6, [20, 20, 8, 20, 20])  # never found: the whole budget
-    whole, small, large = verdict("propagation", tmp_path).measured.comparisons
+    whole, small, large = Assessed("propagation", tmp_path).measured.comparisons
     assert whole.interval.estimate == pytest.approx(9 / 30)
     assert small.interval.estimate == pytest.approx(3 / 10)
     assert large.interval.estimate == pytest.approx(6 / EPISODES)
@@ -49,7 +53,7 @@ def test_medians_are_summed_over_sizes_by_hand(tmp_path):
 def test_a_larger_regret_contradicts(tmp_path):
     deep_sea(tmp_path, "pe_dqn", 5, [8] * SEEDS)
     deep_sea(tmp_path, "bdqn", 5, [4] * SEEDS)
-    found = verdict("median-regret", tmp_path)
+    found = Assessed("median-regret", tmp_path)
     assert found.verdict == "not reproduced"  # although others are missing
     assert found.reason == "contradicted"
     assert found.measured.missing == ("deep_sea by ids", "deep_sea by dltv")
@@ -58,28 +62,28 @@ def test_a_larger_regret_contradicts(tmp_path):
 def test_a_wide_interval_is_inconclusive(tmp_path):
     deep_sea(tmp_path, "pe_dqn", 5, [1, 1, 4, 18, 18])
     deep_sea(tmp_path, "pe_dqn_ind", 5, [1, 1, 6, 18, 18])
-    found = verdict("propagation", tmp_path)
+    found = Assessed("propagation", tmp_path)
     assert (found.verdict, found.reason) == ("not reproduced", "inconclusive")
 
 
 def test_few_seeds_and_missing_runs_are_untested(tmp_path):
     deep_sea(tmp_path, "pe_dqn", 5, [2] * 4)
     deep_sea(tmp_path, "pe_dqn_ind", 5, [8] * 4)
-    found = verdict("propagation", tmp_path)
+    found = Assessed("propagation", tmp_path)
     assert (found.verdict, found.reason) == ("untested", "needs 5 seeds or more, has 4")
     deep_sea(tmp_path, "pe_dqn", 5, [2] * 5)
     deep_sea(tmp_path, "pe_dqn_qr_qr", 5, [8] * 5)
-    found = verdict("diverse-projections", tmp_path)
+    found = Assessed("diverse-projections", tmp_path)
     assert found.verdict == "untested"
     assert found.reason == "needs deep_sea by pe_dqn_c51_c51; holds in 1 of 1 measured"
     for name in set(CLAIMS) - {"propagation", "diverse-projections"}:
-        assert verdict(name, tmp_path).verdict == "untested", name
+        assert Assessed(name, tmp_path).verdict == "untested", name
 
 
 def test_different_sizes_are_not_compared(tmp_path):
     deep_sea(tmp_path, "pe_dqn", 5, [2] * 5)
     deep_sea(tmp_path, "pe_dqn_ind", 6, [8] * 5)
-    found = verdict("propagation", tmp_path)
+    found = Assessed("propagation", tmp_path)
     assert found.verdict == "untested"
     assert not found.measured.comparisons
 
@@ -95,7 +99,7 @@ def test_projections(tmp_path, quantile, categorical, differ, same):
     for moment in ("mean", "variance", "skewness", "kurtosis"):
         deep_sea(tmp_path, f"statistic_quantile_{moment}", 9, [20] * SEEDS, visited=quantile)
         deep_sea(tmp_path, f"statistic_categorical_{moment}", 9, [20] * SEEDS, visited=categorical)
-    moments = verdict("moments-differ", tmp_path)
+    moments = Assessed("moments-differ", tmp_path)
     assert moments.verdict == differ
     assert [part.label for part in moments.measured.comparisons] == [
         "variance",
@@ -104,18 +108,18 @@ def test_projections(tmp_path, quantile, categorical, differ, same):
     ]
     for part in moments.measured.comparisons:
         assert part.interval.estimate == pytest.approx(quantile - categorical)
-    assert verdict("mean-does-not", tmp_path).verdict == same
+    assert Assessed("mean-does-not", tmp_path).verdict == same
 
 
 def test_coverage(tmp_path):
     deep_sea(tmp_path, "dltv", 9, [20] * SEEDS, visited=[0.5, 0.6, 0.7, 0.8, 0.9])
     deep_sea(tmp_path, "dltv_no_prior", 9, [20] * SEEDS, visited=0.4)
-    found = verdict("dltv-prior", tmp_path)
+    found = Assessed("dltv-prior", tmp_path)
     assert found.verdict == "reproduced"
     assert found.measured.comparisons[0].interval.estimate == pytest.approx(0.3)
     deep_sea(tmp_path, "ids", 9, [20] * SEEDS, visited=0.4)
     deep_sea(tmp_path, "ids_clip", 9, [20] * SEEDS, visited=0.6)
-    assert verdict("ids-clipping", tmp_path).reason == "contradicted"
+    assert Assessed("ids-clipping", tmp_path).reason == "contradicted"
 
 
 def test_members(tmp_path):
@@ -125,7 +129,7 @@ def test_members(tmp_path):
             tmp_path, f"bdqn_{members}", 5, [bad] * SEEDS, algorithm="bdqn",
             config={"num_members": members},
         )  # fmt: skip
-    found = verdict("ensemble-size", tmp_path)
+    found = Assessed("ensemble-size", tmp_path)
     assert found.verdict == "reproduced"
     shown = {part.label: part.interval.estimate for part in found.measured.comparisons}
     assert shown == {"2 members": 0.25, "20 members": 0.5}
@@ -137,18 +141,18 @@ def test_scores_need_every_experiment_of_the_tag(tmp_path):
         for seed in range(SEEDS):
             official(tmp_path, "deep_sea", 0, agent, seed, bad)
             official(tmp_path, "deep_sea_stochastic", 0, agent, seed, bad)
-    found = verdict("exploration-score", tmp_path)
+    found = Assessed("exploration-score", tmp_path)
     assert found.verdict == "untested"
     assert found.reason == "needs cartpole_swingup by pe_dqn, bdqn, ids, dltv"
     for agent in shares:
         for seed in range(SEEDS):
             official(tmp_path, "cartpole_swingup", 0, agent, seed)
-    found = verdict("exploration-score", tmp_path)
+    found = Assessed("exploration-score", tmp_path)
     assert found.verdict == "reproduced"
     # Two of three experiments are solved or not; the third scores the same for all.
     for part in found.measured.comparisons:
         assert part.interval == Interval(*[pytest.approx(2 / 3)] * 3)
-    assert found.deviations == ("settings in full 0 (paper 62)",)  # 100 episodes are too few
+    assert found.deviations == ["settings in full 0 (paper 62)"]  # 100 episodes are too few
     exploring = [e for e in EXPERIMENTS.values() if "exploration" in e.tags]
     assert sum(len(e.settings) for e in exploring) == 62
 
@@ -159,11 +163,11 @@ def test_vizdoom(tmp_path):
         doom(tmp_path, "pe_dqn", setting, [1] * SEEDS)
         for agent in ("bdqn", "ids"):
             doom(tmp_path, agent, setting, [1, 1, 0, 1, 1] if setting == "sparse" else [1] * SEEDS)
-    assert verdict("vizdoom-finds", tmp_path).verdict == "reproduced"
-    only = verdict("vizdoom-only", tmp_path)
+    assert Assessed("vizdoom-finds", tmp_path).verdict == "reproduced"
+    only = Assessed("vizdoom-only", tmp_path)
     assert only.verdict == "untested"
     assert [part.label for part in only.measured.comparisons] == ["bdqn, sparse", "ids, sparse"]
     assert only.measured.comparisons[0].interval.estimate == 0.8
     for setting in settings:
         doom(tmp_path, "dltv", setting, [1] * SEEDS)
-    assert verdict("vizdoom-only", tmp_path).verdict == "not reproduced"
+    assert Assessed("vizdoom-only", tmp_path).verdict == "not reproduced"

@@ -1,9 +1,8 @@
 """Searches as processes of their own."""
 
-import os
 import sys
 
-from process_helpers import kept_programs, start
+from process_helpers import start
 from search.tiny import FIELDS
 
 TRIALS, EPISODES, CHUNK = 8, 400, 50
@@ -29,11 +28,7 @@ main()
 """
 
 
-def environment(folder):
-    return os.environ | kept_programs(folder)
-
-
-def start_search(environment, out, gate, *options):
+def start_search(out, gate, *options):
     """Start a search that begins when the file `gate` exists."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "space.toml").write_text(SPACE)
@@ -45,4 +40,4 @@ def start_search(environment, out, gate, *options):
         *("search", "--trials", str(TRIALS), "--space", str(out / "space.toml"), *fields),
         *("--chunk-steps", str(CHUNK), "--lanes", "2", "--out", str(out), "--resume", *options),
     ]
-    return start([sys.executable, "-c", GATED, gate, *arguments], environment)
+    return start([sys.executable, "-c", GATED, gate, *arguments])

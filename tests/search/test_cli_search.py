@@ -9,8 +9,7 @@ from terminal_helpers import refused
 from winkel import cli
 from winkel.runs.train import train
 from winkel.search.problem import FIRST_SEED
-from winkel.search.study import load_study
-from winkel.search.summary import summarise
+from winkel.search.study import Summary, load_study
 
 TINY = [
     *("--batch-size", "16", "--burn-in", "12", "--capacity", "256"),
@@ -40,7 +39,7 @@ def study(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(study):
-    return summarise(load_study(study))
+    return Summary(load_study(study))
 
 
 of_bdqn = pytest.mark.parametrize("study", ["bdqn"], indirect=True)
@@ -48,9 +47,8 @@ of_bdqn = pytest.mark.parametrize("study", ["bdqn"], indirect=True)
 
 def test_the_best_of_twelve_trials_beats_the_worst_by_the_margin(found):
     assert found.num_trials == len(found.complete) + len(found.pruned) == 12
-    best, worst = found.complete[0], found.complete[-1]
-    assert best.raw[0] >= MARGIN * worst.raw[0]
-    assert best.total == 1.0 > 0.5 > worst.total
+    assert found.raw[0] >= MARGIN * found.raw[-1]
+    assert found.totals[0] == 1.0 > 0.5 > found.totals[-1]
     configurations = [t.params for t in (*found.complete, *found.pruned)]
     assert all(configurations.count(one) == 1 for one in configurations)
 
@@ -63,14 +61,14 @@ def test_a_trial_has_the_scores_of_training_alone(found, monkeypatch):
     fields = fixed | found.complete[0].params
     alone = train("deep_sea:size=6", "bdqn", seeds=[FIRST_SEED], episodes=60, **fields)
     seen = alone.runs[0].episodes["visited"]
-    scores = found.scores[found.complete[0].number]
+    scores = found.complete[0].intermediate_values
     assert [scores[step] for step in range(1, 6)] == [seen[at - 1] for at in (12, 24, 36, 48, 60)]
 
 
 def test_the_page_shows_the_winner(study, found):
     page = (study / "index.html").read_text()
     best = found.complete[0]
-    assert f"Trial {best.number}, final score {best.total:.3f} of at most 1" in page
+    assert f"Trial {best.number}, final score {found.totals[0]:.3f} of at most 1" in page
     for name, value in best.params.items():
         assert f"{name} = {value}" in page
     assert f"{len(found.pruned)} trial" in page
@@ -89,20 +87,21 @@ def test_a_page_can_be_made_again_elsewhere(study, tmp_path, capsys):
 
 
 def test_the_winner_becomes_a_preset_that_training_reads(study, found, tmp_path, capsys):
+    agent = found.study.problem.agent
     cli.main(["search", "apply", str(study), "--name", "mine"])
-    assert f"--agent {found.agent} --preset mine" in capsys.readouterr().out
-    run = train("deep_sea:size=6", found.agent, preset="mine", episodes=3).runs[0]
+    assert f"--agent {agent} --preset mine" in capsys.readouterr().out
+    run = train("deep_sea:size=6", agent, preset="mine", episodes=3).runs[0]
     settings = {**run.config["config"], **run.config["hyper"]}
     for name, value in found.complete[0].params.items():
         assert settings[name] == value
-    assert settings["hidden"] == [int(SIZES[found.agent][-1])]
+    assert settings["hidden"] == [int(SIZES[agent][-1])]
     message = refused(["search", "apply", study, "--name", "mine"], capsys)
     assert "mine.toml exists" in message
-    other = {"pe_dqn": "bdqn", "bdqn": "pe_dqn"}[found.agent]
+    other = {"pe_dqn": "bdqn", "bdqn": "pe_dqn"}[agent]
     command = ["train", "deep_sea:size=6", "--episodes", "3", "--out", tmp_path / "runs"]
     message = refused([*command, "--agent", other, "--preset", "mine"], capsys)
-    assert f"is for {found.agent}, got {other}" in message
-    message = refused([*command, "--agent", found.agent, "--preset", "nine"], capsys)
+    assert f"is for {agent}, got {other}" in message
+    message = refused([*command, "--agent", agent, "--preset", "nine"], capsys)
     assert "need a preset from bsuite, vizdoom, vizdoom-official, mine, or a file" in message
     for name in ("bsuite", "a/b", ""):
         assert "need a name of" in refused(["search", "apply", study, "--name", name], capsys)

@@ -6,7 +6,7 @@ import pytest
 from optuna.trial import TrialState
 
 from process_helpers import finish, wait_for
-from search.processes import TRIALS, environment, start_search
+from search.processes import TRIALS, start_search
 from winkel.errors import InputError
 from winkel.search.study import load_study
 from winkel.search.trials import DISCARDED, is_counted
@@ -40,11 +40,11 @@ def wait_until_in_the_middle(study, enough, process):
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [1, 3])
 def test_killed_in_the_middle(tmp_path, kills):
-    env, out, gate = environment(tmp_path / "programs"), tmp_path / "study", tmp_path / "gate"
+    out, gate = tmp_path / "study", tmp_path / "gate"
     gate.touch()
     kept, left = set(), set()
     for number in range(kills):
-        process = start_search(env, out, gate)
+        process = start_search(out, gate)
         wait_for(lambda: read_trials(out), process)
         wait_until_in_the_middle(load_study(out), 2 * number + 1, process)
         process.kill()
@@ -56,7 +56,7 @@ def test_killed_in_the_middle(tmp_path, kills):
         assert len(kept) < TRIALS
         left |= {t.number for t in trials if t.state == TrialState.RUNNING}
     assert left
-    output = finish(start_search(env, out, gate))
+    output = finish(start_search(out, gate))
     assert f"{TRIALS} trials" in output
     trials = read_trials(out)
     counted = [t for t in trials if is_counted(t)]

@@ -8,9 +8,9 @@ from optuna.trial import TrialState
 from helpers import compilations
 from search.tiny import CHUNK, EPISODES, FIELDS, LENGTH, RATES, SEA, population, problem
 from winkel.errors import InputError
+from winkel.runs.session import make_lanes
 from winkel.search.population import TrialInProgress
-from winkel.search.problem import Problem
-from winkel.search.space import SearchEnvironment, Space
+from winkel.search.problem import Problem, SearchEnvironment, parse_parameter
 from winkel.training.lanes import Lanes
 
 STEPS = EPISODES * LENGTH
@@ -21,14 +21,15 @@ SHORT = CHUNK
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Score a trial by its learning rate at every milestone."""
-    monkeypatch.setattr(TrialInProgress, "score", lambda trial, *_: trial.fields["learning_rate"])
+    """Score a trial by its learning rate at every milestone; prune from the third trial on."""
+    monkeypatch.setattr("winkel.search.trials.STARTUP", 2)
+    monkeypatch.setattr(TrialInProgress, "score", lambda t, *_: t.trial.params["learning_rate"])
 
 
 def queue(folder, rates, **options):
-    found = population(folder, wanted=len(rates), startup=2, **options)
+    found = population(folder, wanted=len(rates), **options)
     for rate in rates:
-        found.study.queue({"learning_rate": rate}, found.problem.space)
+        found.study.queue({"learning_rate": rate})
     return found
 
 
@@ -49,7 +50,7 @@ def test_a_trial_below_the_median_stops_at_the_first_milestone(tmp_path, scripte
     assert updates(found) == [WHOLE, WHOLE, SHORT, WHOLE, WHOLE]
     assert progress.updates == 4 * WHOLE + SHORT
     assert (progress.trials["complete"], progress.trials["pruned"]) == (4, 1)
-    assert (progress.programs, progress.share) == (1, 1.0)
+    assert progress.share == 1.0
 
 
 def test_the_next_trial_takes_the_lane_of_a_pruned_one(tmp_path, scripted, monkeypatch):
@@ -105,16 +106,23 @@ def test_trials_that_differ_in_numbers_share_a_program(tmp_path):
     found.run()
     found = population(tmp_path / "found", wanted=6)
     with compilations() as compiled:
-        assert found.run().programs == 1
+        found.run()
     assert not compiled
 
 
 @pytest.mark.long
-def test_each_shape_has_a_program_of_its_own(tmp_path):
+def test_each_shape_has_a_program_of_its_own(tmp_path, monkeypatch):
+    agents = set()
+
+    def watched(agent, *arguments):
+        agents.add(agent)
+        return make_lanes(agent, *arguments)
+
+    monkeypatch.setattr("winkel.search.population.make_lanes", watched)
     of = problem(hidden=((8,), (4,)), learning_rate=RATES[:3])
     found = population(tmp_path, wanted=6, of=of)
     progress = found.run()
-    assert progress.programs == 2
+    assert len(agents) == 2
     assert progress.trials["complete"] + progress.trials["pruned"] == 6
 
 
@@ -137,10 +145,16 @@ def test_more_trials_than_configurations_are_refused(tmp_path):
 def test_in_a_simulator_trials_run_one_after_the_other(tmp_path):
     cart = SearchEnvironment(id="gym:CartPole-v1", episodes=None, steps=400, score="interactions")
     fields = {"hidden": (8,), "batch_size": 8, "burn_in": 8, "capacity": 64, "num_members": 2}
-    space = Space({"learning_rate": [1e-3, 1e-4]}, (cart,), prune=False, preset=None)
-    found = population(
-        tmp_path, wanted=2, of=Problem(agent="bdqn", space=space, seeds=2, fields=fields)
+    rates = parse_parameter("bdqn", "learning_rate", [1e-3, 1e-4], "")
+    of = Problem(
+        agent="bdqn",
+        parameters={"learning_rate": rates},
+        environments=[cart],
+        prune=False,
+        seeds=2,
+        fields=fields,
     )
+    found = population(tmp_path, wanted=2, of=of)
     assert found.size == 1
     trials = found.run().trials
     assert (trials["complete"], trials["failed"]) == (2, 0)

@@ -6,14 +6,14 @@ from optuna.trial import TrialState
 
 from report.devtools import BROWSERS, Browser, find_browser
 from search.tiny import problem
-from winkel.report.study import write_study_page
-from winkel.search.study import open_study
-from winkel.search.summary import name_step, summarise
+from winkel.report.study import name_step, write_study_page
+from winkel.search.study import Summary, open_study
 from winkel.search.trials import REASON, step_of
 
 OF = problem(
     "deep_sea:size=5@10",
     "mountain_car/0@10@interactions",
+    agent="pe_dqn",
     learning_rate=(1e-4, 1e-3),
     beta=(0.5, 5.0, 50.0),
 )
@@ -27,8 +27,8 @@ def study(tmp_path_factory):
     study = open_study(folder, None, "by-hand", OF, resume=False)
 
     def begin(rate, beta):
-        study.queue({"learning_rate": rate, "beta": beta}, OF.space)
-        trial = study.begin_trials(OF.space, 1, 6, seed=0)[0]
+        study.queue({"learning_rate": rate, "beta": beta})
+        trial = study.begin_trials(1, 6, seed=0)[0]
         trial.set_user_attr("updates", 100)
         return trial
 
@@ -45,23 +45,23 @@ def study(tmp_path_factory):
     failed = begin(1e-4, 50.0)
     failed.set_user_attr(REASON, "the loss was <nan>")
     study.end(failed, TrialState.FAIL)
-    summary = summarise(study)
+    summary = Summary(study)
     return summary, write_study_page(summary, folder / "page", folder)
 
 
 def test_final_scores_by_hand(study):
     summary, _ = study
     assert [one.number for one in summary.complete] == [0, 1, 2]
-    np.testing.assert_allclose([one.total for one in summary.complete], [2.0, 0.75, 0.75])
-    np.testing.assert_allclose(summary.complete[1].calibrated, [0.5, 0.25])
+    np.testing.assert_allclose(summary.totals, [2.0, 0.75, 0.75])
+    np.testing.assert_allclose(summary.calibrated[1], [0.5, 0.25])
     assert (summary.num_trials, len(summary.pruned), len(summary.failed)) == (5, 1, 1)
     assert summary.updates == 500
 
 
 def test_where_a_trial_was_stopped(study):
-    summary, page = study
-    assert name_step(summary.space, 7) == "mountain_car/0 at 2T/5"
-    assert name_step(summary.space, 5) == "deep_sea:size=5 at T"
+    _, page = study
+    assert name_step(OF.environments, 7) == "mountain_car/0 at 2T/5"
+    assert name_step(OF.environments, 5) == "deep_sea:size=5 at T"
     text = page.read_text()
     assert "mountain_car/0 at 2T/5" in text
     assert "the loss was &lt;nan&gt;" in text
@@ -70,7 +70,7 @@ def test_where_a_trial_was_stopped(study):
 
 def test_a_study_without_a_complete_trial_has_a_page(tmp_path):
     study = open_study(tmp_path, None, "empty", OF, resume=False)
-    page = write_study_page(summarise(study), tmp_path, tmp_path)
+    page = write_study_page(Summary(study), tmp_path, tmp_path)
     assert "None yet: no trial has trained in all environments." in page.read_text()
 
 

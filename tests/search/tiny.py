@@ -1,8 +1,7 @@
 """A search so small that its programs compile in seconds, and all tests share them."""
 
 from winkel.search.population import Population
-from winkel.search.problem import Problem
-from winkel.search.space import Space, parse_environment
+from winkel.search.problem import Problem, parse_environment, parse_parameter
 from winkel.search.study import open_study
 
 FIELDS = {"hidden": (8,), "num_atoms": 5, "batch_size": 8, "burn_in": 8, "capacity": 64}
@@ -11,23 +10,27 @@ CHUNK, EPISODES, LENGTH = 10, 10, 5
 SEA = f"deep_sea:size={LENGTH}@{EPISODES}"
 
 
-def problem(*envs, seeds=1, agent="pe_dqn", prune=True, **parameters):
+def problem(*envs, seeds=1, agent="qr_dqn", prune=True, **parameters):
     chosen = parameters or {"learning_rate": RATES}
     fields = {k: v for k, v in FIELDS.items() if k not in chosen}
     if agent == "bdqn":
         fields = {k: v for k, v in fields.items() if k != "num_atoms"} | {"num_members": 2}
-    space = Space(
-        parameters={name: list(values) for name, values in chosen.items()},
-        environments=tuple(parse_environment(env) for env in envs or (SEA,)),
+    entries = {
+        name: [list(v) if isinstance(v, tuple) else v for v in values]
+        for name, values in chosen.items()
+    }
+    made = Problem(
+        agent=agent,
+        parameters={name: parse_parameter(agent, name, e, name) for name, e in entries.items()},
+        environments=[parse_environment(env) for env in envs or (SEA,)],
         prune=prune,
-        preset=None,
+        seeds=seeds,
+        fields=fields,
     )
-    return Problem(agent=agent, space=space, seeds=seeds, fields=fields)
+    made.check()
+    return made
 
 
 def population(folder, wanted, of=None, resume=False, lanes=2, **options):
-    of = of or problem()
-    study = open_study(folder, None, "tiny", of, resume)
-    return Population(
-        problem=of, study=study, wanted=wanted, lanes=lanes, chunk_steps=CHUNK, **options
-    )
+    study = open_study(folder, None, "tiny", of or problem(), resume)
+    return Population(study=study, wanted=wanted, lanes=lanes, chunk_steps=CHUNK, **options)

@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +26,6 @@ GPU_MEMORY = 0.9
 
 class NotSharedError(InputError):
     """A worker does not see the driver's results folder."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources:
-    """CPUs and GPUs of a shard, and how often Ray retries it when its worker or node is lost."""
-
-    cpus: float = 1.0
-    gpus: float = 0.0
-    retries: int = 10
-
-    def __post_init__(self) -> None:
-        if self.cpus < 0 or self.gpus < 0 or self.retries < 0:
-            raise InputError(
-                "need CPUs, GPUs and retries of a shard >= 0, "
-                f"got {self.cpus:g}, {self.gpus:g} and {self.retries}"
-            )
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise InputError(f"need a part of one GPU or whole ones, got {self.gpus:g}")
 
 
 @contextlib.contextmanager
@@ -78,7 +59,9 @@ def run_on_ray(
     ray: Any,
     manifest: Manifest,
     out: Path,
-    resources: Resources,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    retries: int = 10,
     show: Callable[[set[int], dict[int, list[Status]]], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, int, int]:
@@ -91,16 +74,18 @@ def run_on_ray(
         ray: the module, connected to a cluster.
         manifest: the manifest in the results folder.
         out: the results folder, which all nodes share.
-        resources: what each shard needs.
+        cpus: of a shard.
+        gpus: of a shard; a part of one, or whole ones.
+        retries: how often a shard is tried again whose worker or node is lost.
         show: called with the numbers of ended shards, and the status of runs by shard.
         notice: called with messages for the user.
     """
     out = out.absolute()
     task = ray.remote(
-        max_retries=resources.retries,
-        num_cpus=resources.cpus,
-        num_gpus=resources.gpus,
-        runtime_env={"env_vars": _environment(manifest, resources)},
+        max_retries=retries,
+        num_cpus=cpus,
+        num_gpus=gpus,
+        runtime_env={"env_vars": _environment(manifest, gpus)},
     )(_run)
     waiting = {
         task.options(name=f"shard {number}").remote(str(out), manifest.id, number): number
@@ -155,13 +140,13 @@ def _run(out: str, manifest_id: str, number: int) -> tuple[int, int, int]:
     return outcome.finished, outcome.failed, outcome.found
 
 
-def _environment(manifest: Manifest, resources: Resources) -> dict[str, str]:
+def _environment(manifest: Manifest, gpus: float) -> dict[str, str]:
     """Environment variables of workers, set before JAX starts there."""
     variables = {}
-    if not resources.gpus:
+    if not gpus:
         variables["JAX_PLATFORMS"] = "cpu"
-    elif resources.gpus < 1:
-        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{GPU_MEMORY * resources.gpus:.3f}"
+    elif gpus < 1:
+        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{GPU_MEMORY * gpus:.3f}"
     if manifest.deterministic:
         flags = os.environ.get("XLA_FLAGS", "").split()
         variables["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from winkel.files import ensure_folder, write_text
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, RunSpec, fingerprint
 from winkel.runs.sweep import (
-    Group,
     Item,
     Outcome,
     Sweep,
@@ -90,7 +88,7 @@ class Manifest:
 
     def shard(self, number: int) -> Shard:
         """Return a shard; raise if there is none with this number."""
-        if not 0 <= require_integer("the shard's number", number, at_least=0) < len(self.shards):
+        if not 0 <= number < len(self.shards):
             raise InputError(f"need a shard from 0 to {len(self.shards) - 1}, got {number}")
         return self.shards[number]
 
@@ -193,10 +191,19 @@ def run_shard(
         wait: seconds to wait for another process that holds the shard's lock.
     """
     shard = manifest.shard(number)
+    sweep, options = manifest.sweep, manifest.options
+    mnist_dir = None if manifest.mnist_dir is None else Path(manifest.mnist_dir)
     ensure_folder(out)
     with hold_lock(lock_path(out, shard), f"shard {number}", wait):
-        _check_free(out / SWEEP_LOCK, out)
-        groups, ended = _remaining_runs(manifest, shard, number, out)
+        _check_free(out / SWEEP_LOCK)
+        found = group_runs(sweep, options, mnist_dir, shard.runs)
+        if len(found) != 1 or _shard_id(found[0].runs, shard.lanes) != shard.id:
+            raise InputError(
+                f"shard {number} has other runs here than where it was planned; "
+                "use the same winkel on all machines, or plan again"
+            )
+        groups, ended = remaining_groups(sweep, out, options, mnist_dir, True, items=shard.runs)
+        groups = [group._replace(total=max(group.total, shard.lanes)) for group in groups]
         written = -PROGRESS_SECONDS
 
         def show(_: int, statuses: list[Status]) -> None:
@@ -208,7 +215,16 @@ def run_shard(
                 write_text(_progress_path(out, shard), rows + "\n")
             progress(statuses)
 
-        log = partial(_log, out, shard, manifest.sweep)
+        def log(outcome: Outcome, status: str) -> None:
+            part = dataclasses.replace(
+                sweep,
+                envs=tuple(dict.fromkeys(item.env for item in shard.runs)),
+                agents=tuple(dict.fromkeys(item.agent for item in shard.runs)),
+                seeds=tuple(dict.fromkeys(item.seed for item in shard.runs)),
+            )
+            with FileLock(out / SHARDS / "log"):  # one shard at a time
+                write_log(out, part, outcome, status)
+
         return run_sweep(groups, ended, out, shard.lanes, show, notice, log)
 
 
@@ -234,8 +250,8 @@ def lock_folder(out: Path) -> Iterator[None]:
     """
     ensure_folder(out)
     with hold_lock(out / SWEEP_LOCK, "winkel sweep"):
-        for path in sorted((out / SHARDS).glob("*.lock")):
-            _check_free(path, out)
+        for path in (out / SHARDS).glob("*.lock"):
+            _check_free(path)
         yield
 
 
@@ -248,14 +264,7 @@ def hold_lock(path: Path, task: str, wait: float = 1.0) -> Iterator[None]:
     """
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     holder = f"{task} on {socket.gethostname()}, process {os.getpid()}, since {since}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path).acquire(timeout=wait)
-    except Timeout:
-        raise InputError(f"{path} is held by {_holder(path)}; wait for it, or end it") from None
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
-    with lock:
+    with _acquire(path, wait):
         write_text(path.with_suffix(".holder"), holder)
         try:
             yield
@@ -263,54 +272,28 @@ def hold_lock(path: Path, task: str, wait: float = 1.0) -> Iterator[None]:
             path.with_suffix(".holder").unlink(missing_ok=True)
 
 
-def _remaining_runs(
-    manifest: Manifest, shard: Shard, number: int, out: Path
-) -> tuple[list[Group], Any]:
-    """Runs of a shard that have not ended; raise if they differ from the planned ones."""
-    mnist_dir = None if manifest.mnist_dir is None else Path(manifest.mnist_dir)
-    sweep, options = manifest.sweep, manifest.options
-    found = group_runs(sweep, options, mnist_dir, shard.runs)
-    if len(found) != 1 or _shard_id(found[0].runs, shard.lanes) != shard.id:
-        raise InputError(
-            f"shard {number} has other runs here than where it was planned; "
-            "use the same winkel on all machines, or plan again"
-        )
-    groups, ended = remaining_groups(sweep, out, options, mnist_dir, resume=True, items=shard.runs)
-    return [g._replace(total=max(g.total, shard.lanes)) for g in groups], ended
+def _acquire(path: Path, wait: float) -> contextlib.AbstractContextManager[Any]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(path).acquire(timeout=wait)
+    except Timeout:
+        holder = "another process"
+        with contextlib.suppress(FileNotFoundError):
+            holder = path.with_suffix(".holder").read_text()
+        raise InputError(f"{path} is held by {holder}; wait for it, or end it") from None
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _check_free(path: Path, out: Path) -> None:
+def _check_free(path: Path) -> None:
     """Raise if a process holds a lock; those of killed processes are free."""
     if path.with_suffix(".holder").exists():
-        try:
-            with FileLock(path, timeout=1.0):  # others may check it at the same time
-                pass
-        except Timeout:
-            raise InputError(
-                f"{out} is in use by another sweep: {_holder(path)}; wait for it, or end it"
-            ) from None
-
-
-def _holder(path: Path) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return path.with_suffix(".holder").read_text()
-    return "another process"
+        with _acquire(path, wait=1.0):  # others may check it at the same time
+            pass
 
 
 def _progress_path(out: Path, shard: Shard) -> Path:
     return out / SHARDS / f"{shard.id}.json"
-
-
-def _log(out: Path, shard: Shard, sweep: Sweep, outcome: Outcome, status: str) -> None:
-    """Append to the log of sweeps, one shard at a time."""
-    part = dataclasses.replace(
-        sweep,
-        envs=tuple(dict.fromkeys(item.env for item in shard.runs)),
-        agents=tuple(dict.fromkeys(item.agent for item in shard.runs)),
-        seeds=tuple(dict.fromkeys(item.seed for item in shard.runs)),
-    )
-    with FileLock(out / SHARDS / "log"):
-        write_log(out, part, outcome, status)
 
 
 def _shard_id(runs: Sequence[RunSpec], lanes: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import tyro
 
-from winkel.commands.terminal import progress_bar, say
+from winkel.commands.terminal import say
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
 from winkel.files import ensure_folder, load_all, save_arrays
@@ -65,13 +65,6 @@ class Figure:
     def _check(self) -> None:
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
-        if self.unfinished and self.name not in CURVES:
-            raise InputError(
-                f"need {' or '.join(CURVES)} for --unfinished, since others are of whole runs, "
-                f"got {self.name}"
-            )
-        if self.unfinished and self.runs is None:
-            raise InputError(f"need a folder of runs for --unfinished, got none for {self.name}")
         if self.runs is not None and self.data is not None:
             raise InputError(
                 f"need a folder of runs or --data, got both, {self.runs} and {self.data}"
@@ -80,20 +73,17 @@ class Figure:
             raise InputError(f"{self.name} is computed and needs no runs, got {self.runs}")
         if self.runs is None and self.data is None and self.name in COLLECTED:
             raise InputError(f"need a folder of runs: winkel figure {self.name} RUNS")
+        if self.unfinished and (self.runs is None or self.name not in CURVES):
+            raise InputError(
+                f"need {' or '.join(CURVES)} and a folder of runs for --unfinished, since other "
+                f"figures are of whole runs, got {self.name}"
+            )
 
     def _make_arrays(self) -> dict[str, np.ndarray]:
-        if self.runs is not None:
-            results = read_results(self.runs, unfinished=self.unfinished)
-            try:
-                return FIGURES[self.name].collect(results)
-            except InputError as error:
-                raise InputError(f"{error} in {self.runs}") from error
-        with progress_bar() as bar:
-            tasks: dict[str, int] = {}
-
-            def progress(description: str, done: int, total: int) -> None:
-                if description not in tasks:
-                    tasks[description] = bar.add_task(description, total=total)
-                bar.update(tasks[description], completed=done)  # type: ignore[arg-type]
-
-            return FIGURES[self.name].compute(progress)
+        if self.runs is None:
+            return FIGURES[self.name].compute()
+        results = read_results(self.runs, unfinished=self.unfinished)
+        try:
+            return FIGURES[self.name].collect(results)
+        except InputError as error:
+            raise InputError(f"{error} in {self.runs}") from error

@@ -11,8 +11,7 @@ from winkel.errors import InputError
 from winkel.figures import heatmaps, style
 from winkel.files import ensure_folder, save_arrays
 from winkel.play import inspection, maps
-from winkel.play.environment import open_environment
-from winkel.play.episodes import load_one, observe_after
+from winkel.play.episodes import load_one, observe_after, open_environment
 from winkel.runs.record import Arrays
 
 FIGURES = {"inspect": inspection, "heatmaps": heatmaps, "map": maps, "places": maps}

@@ -8,9 +8,8 @@ import numpy as np
 import tyro
 
 from winkel.commands.terminal import progress_bar, say
-from winkel.errors import InputError
-from winkel.play.environment import open_environment
-from winkel.play.episodes import CUT, MAX_STEPS, load_one, play
+from winkel.errors import require_integer
+from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play
 from winkel.play.film import check_film, write_film
 
 
@@ -42,8 +41,7 @@ class Play:
     def run(self) -> None:
         """Play, write the film and print return and length of each episode."""
         for name in ("episodes", "every", "steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"need --{name} >= 1, got {getattr(self, name)}")
+            require_integer(f"--{name}", getattr(self, name), at_least=1)
         if self.out is not None:
             check_film(self.out, self.fps)
         run = load_one(self.path, self.seed, self.mnist_dir)

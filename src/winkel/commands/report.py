@@ -1,6 +1,5 @@
 """`winkel report`: write a page that checks the paper's claims against runs."""
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +21,6 @@ class Report:
 
     def run(self) -> None:
         """Write the page; print where it is and the verdicts on the claims."""
-        page, assessments = write_report(self.runs, self.out)
+        page, counts = write_report(self.runs, self.out)
         say(f"wrote {page}")
-        counts = Counter(found.verdict for found in assessments)
         say("claims: " + ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items())))

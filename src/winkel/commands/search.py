@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from winkel.commands.terminal import console, say
+from winkel.commands.terminal import console, progress_bar, say
 from winkel.errors import InputError
 from winkel.runs.configure import parse_fields
 from winkel.runs.presets import named_preset, write_preset
 
 if TYPE_CHECKING:
-    from winkel.search.population import Progress as SearchProgress
-    from winkel.search.problem import Problem
-    from winkel.search.summary import Summary
+    from winkel.search.population import Progress
+    from winkel.search.study import Summary
 
 MAX_ROWS = 10
 """Rows of the printed table."""
@@ -68,31 +66,31 @@ class SearchCommand:
                 raise InputError(f"unknown argument {self.fields[0]!r}")
             self.action.run()
             return
-        _require_optuna()
         from winkel.search.population import Population
-        from winkel.search.study import open_study
-        from winkel.search.summary import summarise
+        from winkel.search.problem import load_problem
+        from winkel.search.study import Summary, open_study
 
-        problem = self._problem()
+        problem = load_problem(
+            self.space,
+            self.agent,
+            self.envs,
+            seeds=self.seeds,
+            fields=parse_fields([self.agent], self.fields),
+            mnist_dir=self.mnist_dir,
+        )
+        problem.check()
         folder = self.out or Path("search") / self.agent
         study = open_study(folder, self.storage, self.name or self.agent, problem, self.resume)
-        with Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[counts]}"),
-            console=console,
-        ) as bar:
-            task = bar.add_task(f"search for {self.agent}", total=1.0, counts="")
+        with progress_bar() as bar:
+            task = bar.add_task(f"search for {self.agent}", total=self.trials)
 
-            def show(progress: "SearchProgress") -> None:
+            def show(progress: "Progress") -> None:
                 counts = ", ".join(f"{count} {state}" for state, count in progress.trials.items())
                 best = "" if progress.best is None else f", best score {progress.best:.3f}"
-                bar.update(task, completed=progress.share, counts=counts + best)
+                done = progress.share * self.trials
+                bar.update(task, completed=done, description=counts + best)
 
             population = Population(
-                problem=problem,
                 study=study,
                 wanted=self.trials,
                 lanes=self.lanes,
@@ -102,27 +100,12 @@ class SearchCommand:
                 notice=lambda text: bar.console.print(text, highlight=False, markup=False),
             )
             progress = population.run()
-        summary = summarise(study)
+        summary = Summary(study)
         print_summary(summary)
         say(f"updates: {progress.updates:,} here, {summary.updates:,} in all")
         if summary.unfinished:
             say(f"{summary.unfinished} trials are not finished; continue with --resume")
         _write_page(summary, folder, folder)
-
-    def _problem(self) -> "Problem":
-        from winkel.search.problem import Problem
-        from winkel.search.space import load_space, parse_environment
-
-        space = load_space(self.space, self.agent)
-        if self.envs:
-            space = space._replace(environments=tuple(map(parse_environment, self.envs)))
-        return Problem(
-            agent=self.agent,
-            space=space,
-            seeds=self.seeds,
-            fields=parse_fields([self.agent], self.fields),
-            mnist_dir=self.mnist_dir,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,17 +139,22 @@ class SearchApply:
 
     def run(self) -> None:
         """Write the preset and print how to use it."""
+        from winkel.search.problem import to_fields
+
         summary = _read_summary(self.study, self.storage)
-        best, space, agent = summary.best(), summary.space, summary.agent
+        if not summary.complete:
+            raise InputError(f"{self.study} has no complete trial yet; continue with --resume")
+        best, problem = summary.complete[0], summary.study.problem
+        agent = problem.agent
         name = f"{agent}-search".replace("_", "-") if self.name is None else self.name
-        preset = {} if space.preset is None else named_preset(space.preset, agent)
-        fields = {**preset, **summary.description["fields"], **space.fields(best.params)}
+        preset = {} if problem.preset is None else named_preset(problem.preset, agent)
+        fields = {**preset, **problem.fields, **to_fields(best.params)}
         origin = [
-            f"The best of {summary.num_trials} trials of study {summary.name}: trial "
-            f"{best.number}, final score {best.total:.3f} of {len(space.environments)}.",
+            f"The best of {summary.num_trials} trials of the study in {self.study}: trial "
+            f"{best.number}, final score {summary.totals[0]:.3f} of {len(problem.environments)}.",
             f"Searched over {summary.budget()}.",
-            f"winkel {summary.description['version']}; `winkel train ENV --agent "
-            f"{agent} --preset {name}` reads it.",
+            f"winkel {summary.study.version}; `winkel train ENV --agent {agent} --preset {name}` "
+            "reads it.",
         ]
         path = write_preset(name, agent, fields, origin)
         say(f"wrote {path}: winkel train ENV --agent {agent} --preset {name}")
@@ -181,8 +169,7 @@ class SearchSpace:
 
     def run(self) -> None:
         """Print the file."""
-        _require_optuna()
-        from winkel.search.space import read_paper_space
+        from winkel.search.problem import read_paper_space
 
         text = read_paper_space(self.space)
         console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
@@ -198,18 +185,18 @@ Action = (
 
 def print_summary(summary: "Summary") -> None:
     """Print the best trials with their scores by environment."""
-    table = Table(title=f"Search for {summary.agent}", title_justify="left")
-    names = list(summary.space.parameters)
-    environments = [f"{entry.id}\n{entry.score}" for entry in summary.space.environments]
-    for header in ("trial", "score", *environments, *names):
+    problem = summary.study.problem
+    table = Table(title=f"Search for {problem.agent}", title_justify="left")
+    environments = [f"{entry.id}\n{entry.score}" for entry in problem.environments]
+    for header in ("trial", "score", *environments, *problem.parameters):
         table.add_column(header, justify="right")
-    for trial in summary.complete[:MAX_ROWS]:
-        scores = zip(trial.calibrated, trial.raw, strict=True)
+    for i, trial in enumerate(summary.complete[:MAX_ROWS]):
+        scores = zip(summary.calibrated[i], summary.raw[i], strict=True)
         table.add_row(
             str(trial.number),
-            f"{trial.total:.3f}",
+            f"{summary.totals[i]:.3f}",
             *(f"{calibrated:.2f} ({raw:,.6g})" for calibrated, raw in scores),
-            *(str(trial.params[name]) for name in names),
+            *(str(trial.params[name]) for name in problem.parameters),
         )
     console.print(table)
     say(
@@ -220,21 +207,12 @@ def print_summary(summary: "Summary") -> None:
 
 
 def _read_summary(study: Path, storage: str | None) -> "Summary":
-    _require_optuna()
-    from winkel.search.study import load_study
-    from winkel.search.summary import summarise
+    from winkel.search.study import Summary, load_study
 
-    return summarise(load_study(study, storage))
+    return Summary(load_study(study, storage))
 
 
 def _write_page(summary: "Summary", folder: Path, study: Path) -> None:
     from winkel.report.study import write_study_page
 
     say(f"wrote {write_study_page(summary, folder, study)}")
-
-
-def _require_optuna() -> None:
-    try:
-        import optuna  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"need Optuna: pip install 'winkel[search]' ({error})") from error

@@ -11,9 +11,9 @@ import tyro
 from rich.table import Table
 
 from winkel.agents import VARIANTS
-from winkel.cluster.ray import Resources
-from winkel.cluster.shards import Manifest, lock_folder, plan_manifest
-from winkel.commands.cluster import run_with_ray, write_job_array, write_manifest
+from winkel.cluster.shards import MANIFEST, Manifest, lock_folder, plan_manifest
+from winkel.cluster.slurm import write_script
+from winkel.commands.shard import run_with_ray, write_manifest
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
@@ -138,9 +138,9 @@ class SweepCommand:
         """Run here or on a cluster, or plan it."""
         self._check_options()
         if self.cluster == "ray":
-            resources = Resources(cpus=self.cpus_per_shard, retries=self.retries)
             run_with_ray(
-                self._plan, self.out, self.resume, self.address, self.gpus_per_shard, resources
+                *(self._plan, self.out, self.resume, self.address),
+                *(self.cpus_per_shard, self.gpus_per_shard, self.retries),
             )
         elif self.cluster == "slurm" or self.plan_only:
             gpus = self.gpus_per_shard
@@ -149,7 +149,9 @@ class SweepCommand:
             manifest = self._plan(gpus)
             write_manifest(manifest, self.out, self.resume)
             if self.script is not None:
-                write_job_array(manifest, self.out, self.script, self.cpus_per_shard, gpus)
+                path = self.out / MANIFEST
+                write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
+                say(f"script: {self.script}; read it, then: sbatch {self.script}")
         else:
             self._run_here()
 

@@ -23,10 +23,11 @@ _BY_ENVIRONMENT = ("z_min", "z_max")  # defaults that follow the range of the en
 def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str]) -> None:
     """Raise unless each array has its axes, and axes of one name are equally long and not empty.
 
-    `shapes` are such as {"agents": "agents", "mean": "agents sizes"}.
+    `shapes` are such as {"agents": "agents", "estimate low high": "agents sizes"}: names of arrays,
+    and of the axes of each of them.
     """
     lengths: dict[str, tuple[int, str]] = {}
-    for name, axes in shapes.items():
+    for name, axes in [(name, axes) for names, axes in shapes.items() for name in names.split()]:
         if name not in arrays:
             raise InputError(f"need an array {name}, got {', '.join(arrays) or 'none'}")
         array = arrays[name]
@@ -40,25 +41,23 @@ def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str]) -> None:
                 raise InputError(f"need at least one of {axis} in {name}, got none")
 
 
-def text(lines: Iterable[str]) -> np.ndarray:
-    """Strings as an array, also when there are none."""
-    return np.array(list(lines), dtype=np.str_)
-
-
 @dataclass
 class Selection:
-    """The runs of a figure. Each step that leaves runs out adds a note."""
+    """The runs of a figure and, in a word, what they are. Steps that leave out runs add a note."""
 
+    what: str
     records: list[RunRecord]
     notes: list[str] = dataclasses.field(default_factory=list)
 
-    def keep(self, wanted: Callable[[RunRecord], bool], otherwise: str) -> None:
-        """Leave out other runs; `otherwise` describes them, after 'left out: 3 runs'."""
-        kept = [r for r in self.records if wanted(r)]
-        count = len(self.records) - len(kept)
+    def keep(self, wanted: Callable[[RunRecord], bool], kept: str, otherwise: str) -> None:
+        """Leave out other runs, or raise if all are. Both texts follow the word 'runs'."""
+        found = [r for r in self.records if wanted(r)]
+        if not found:
+            raise InputError(f"no {self.what} runs {kept}")
+        count = len(self.records) - len(found)
         if count:
             self.notes.append(f"left out: {count} run{'s' if count > 1 else ''} {otherwise}")
-        self.records = kept
+        self.records = found
 
     def keep_most(self, key: Callable[[RunRecord], Any], describe: Callable[[Any], str]) -> Any:
         """Keep runs with the commonest value of a key, the largest of equally common ones."""
@@ -86,7 +85,8 @@ class Selection:
 
     def all_notes(self) -> np.ndarray:
         """All notes, with what is unequal among the remaining runs."""
-        return text([*self.notes, *_unequal_seeds(self.records), *_unequal_settings(self.records)])
+        unequal = _unequal_seeds(self.records) + _unequal_settings(self.records)
+        return np.array(self.notes + unequal, np.str_)
 
 
 def select(
@@ -99,18 +99,19 @@ def select(
 ) -> Selection:
     """Select runs of some experiments and agents that have the columns `having`."""
     selection = Selection(
+        what,
         [r for r in results.records if r.experiment in experiments and agent(agent_of(r))],
         _problems(results, experiments, agent),
     )
     if not selection.records:
         raise InputError(f"no {what} runs")
     columns = " and ".join(having)
-    selection.keep(lambda r: all(c in r.episodes for c in having), f"without {columns}")
-    if not selection.records:
-        raise InputError(f"no {what} runs with {columns}")
-    selection.keep(lambda r: num_episodes(r) > 0, "in which no episode ended")
-    if not selection.records:
-        raise InputError(f"no {what} runs in which an episode ended")
+    selection.keep(
+        lambda r: all(c in r.episodes for c in having), f"with {columns}", f"without {columns}"
+    )
+    selection.keep(
+        lambda r: num_episodes(r) > 0, "in which an episode ended", "in which no episode ended"
+    )
     return selection
 
 
@@ -173,9 +174,7 @@ def deep_sea_runs(
 ) -> Selection:
     """Select runs of deep sea, of any size but otherwise with equal settings."""
     selection = select(results, what, experiments=("deep_sea",), agent=agent, having=having)
-    selection.keep(lambda r: size_of(r) > 0, "that do not say their size")
-    if not selection.records:
-        raise InputError(f"no {what} runs that say their size")
+    selection.keep(lambda r: size_of(r) > 0, "that say their size", "that do not say their size")
     selection.keep_most(_other_settings, lambda settings: f"with settings {settings}")
     return selection
 
@@ -223,9 +222,9 @@ def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
         for name, runs in zip(names, regret, strict=True)
         if np.isinf(runs).any()
     ]
-    return (
-        [f"runs without any treasure, shown at the budget: {', '.join(counts)}"] if counts else []
-    )
+    if not counts:
+        return []
+    return [f"runs without any treasure, shown at the budget: {', '.join(counts)}"]
 
 
 def _other_settings(record: RunRecord) -> str:

@@ -12,12 +12,9 @@ TITLE = "Deep sea: state-actions visited (Fig. 7b)"
 SHAPES = {
     "agents": "agents",
     "episodes": "episodes",
-    "estimate": "agents episodes",
-    "low": "agents episodes",
-    "high": "agents episodes",
+    "estimate low high": "agents episodes",
     "num_seeds": "agents",
-    "size": "",
-    "budget": "",
+    "size budget": "",
     "notes": "notes",
 }
 POINTS = 200
@@ -41,7 +38,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
         lambda r: common.visited_shares(r)[episodes - 1],
     )  # [agents, seeds, episodes]
     return {
-        "agents": common.text(agents),
+        "agents": np.array(agents),
         "episodes": episodes,
         **common.over_seeds(shares.swapaxes(1, 2), median_iqr)._asdict(),
         "num_seeds": (~np.isnan(shares[..., 0])).sum(axis=-1),
@@ -54,21 +51,20 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 def draw(results: Arrays) -> Figure:
     """Draw medians and quartiles: DLTV and IDS with their variants left, all others right."""
     common.check(results, SHAPES)
-    agents = [str(name) for name in results["agents"]]
-    order = style.in_order(agents)
-    baselines = [i for i in order if agents[i].startswith(_BASELINES)]
-    sides = {"DLTV and IDS": baselines, "other agents": [i for i in order if i not in baselines]}
-    figure, panels = style.split_panels(sides)
+    agents = style.in_order(results["agents"])
+    baselines = [name for name in agents if name.startswith(_BASELINES)]
+    others = [name for name in agents if name not in baselines]
+    figure, panels = style.split_panels({"DLTV and IDS": baselines, "other agents": others})
     for axes, shown in panels:
-        for agent in shown:
-            spread = [100 * values for values in style.spread_at(results, agent)]
-            style.draw_band(axes, results["episodes"], spread, agents[agent], len(shown))
+        for name in shown:
+            spread = [100 * values for values in style.spread_at(results, agents[name])]
+            style.draw_band(axes, results["episodes"], spread, name, len(shown))
         axes.set_xlabel("episodes")
         axes.set_ylim(0, 102)
         style.count_axis(axes)
         axes.set_xlim(0, float(results["budget"]))
     panels[0][0].set_ylabel("state-actions visited [%]")
-    style.legend_above(figure, [agents[i] for i in order])
+    style.legend_above(figure, agents)
     style.write_below(
         figure,
         f"Deep sea of size {int(results['size'])}: medians and interquartile ranges of "

@@ -17,12 +17,9 @@ QUANTITIES = ("first", "regret")
 SHAPES = {
     "quantities": "quantities",
     "members": "columns",
-    "estimate": "quantities columns",
-    "low": "quantities columns",
-    "high": "quantities columns",
+    "estimate low high": "quantities columns",
     "seed_values": "quantities columns seeds",
-    "size": "",
-    "budget": "",
+    "size budget": "",
     "notes": "notes",
 }
 
@@ -47,7 +44,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     # The largest of the sizes with most numbers of members.
     size = max(found, key=lambda n: (len(found[n] - {0}), n))
     others = ", ".join(str(n) for n in sorted(found) if n != size)
-    selection.keep(lambda r: size_of(r) == size, f"of size {others}")
+    selection.keep(lambda r: size_of(r) == size, f"of size {size}", f"of size {others}")
     budget = selection.keep_most(num_episodes, common.describe_budget)
     selection.keep_first(lambda r: (_members(r), r.config["seed"]), "number of members and seed")
     columns = sorted(set(map(_members, selection.records)))
@@ -61,7 +58,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     names = [f"bdqn with {n} members" if n else "pe_dqn" for n in columns]
     selection.notes += common.note_unsolved(names, values[1])
     return {
-        "quantities": common.text(QUANTITIES),
+        "quantities": np.array(QUANTITIES),
         "members": np.array(columns),
         "seed_values": values,
         **common.over_seeds(values, median_iqr)._asdict(),
@@ -85,7 +82,7 @@ def draw(results: Arrays) -> Figure:
     drawn at the budget with an open marker.
     """
     common.check(results, SHAPES)
-    names = [str(name) for name in results["quantities"]]
+    names = results["quantities"].tolist()
     figure = style.new_figure(height=2.05)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for index, (axes, name) in enumerate(zip(panels, names, strict=True)):

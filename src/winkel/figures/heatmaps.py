@@ -20,9 +20,7 @@ from winkel.runs.results import Results
 TITLE = "Deep sea: visits, disagreement and bonus (Fig. 9)"
 SHAPES = {
     "episode": "times",
-    "visits": "times rows columns actions",
-    "disagreement": "times rows columns actions",
-    "bonus": "times rows columns actions",
+    "visits disagreement bonus": "times rows columns actions",
     "right": "rows columns",
     "size": "",
 }
@@ -46,9 +44,8 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     record, snapshots = next((pair for pair in found if pair[1]), (None, {}))
     if record is None:
         raise InputError("no deep_sea runs with snapshots")
-    where = "{agent} in {env}, seed {seed}".format(**record.config)
-    notes = common.text([f"shown: {where}"])
-    return snapshot_arrays(record.config["env"], snapshots) | {"notes": notes}
+    note = "shown: {agent} in {env}, seed {seed}".format(**record.config)
+    return snapshot_arrays(record.config["env"], snapshots) | {"notes": np.array([note])}
 
 
 def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
@@ -76,7 +73,8 @@ def draw(results: Arrays) -> Figure:
     times; colours follow the square root, as the ticks show.
     """
     size = _check(results)
-    shown = _snapshots(len(results["episode"]))
+    times = len(results["episode"])
+    shown = np.unique(np.linspace(0, times - 1, min(times, MOST_COLUMNS)).round().astype(int))
     split = size <= LARGEST_SPLIT
     quantities = {
         r"$1\,/\,(1 + \mathrm{visits})$": 1.0 / (1.0 + results["visits"][shown]),
@@ -126,15 +124,11 @@ def _check(results: Arrays) -> int:
     return int(size)
 
 
-def _snapshots(times: int) -> np.ndarray:
-    return np.unique(np.linspace(0, times - 1, min(times, MOST_COLUMNS)).round().astype(int))
-
-
 def _picture(cells: np.ndarray, right: np.ndarray, size: int, *, split: bool) -> np.ndarray:
     """Arrange cells as [N, N], or [N, 2N] with left and right side by side; NaN if unreachable."""
     cells = cells[:size, :size]
-    shown = np.tri(size, dtype=bool)[..., None] & np.isfinite(cells)
-    cells = np.where(shown, cells, np.nan)
+    reachable = np.tri(size, dtype=bool)[..., None]
+    cells = np.where(reachable & np.isfinite(cells), cells, np.nan)
     if not split:
         return np.fmax(cells[..., 0], cells[..., 1])
     rightward = right[:size, :size, None].astype(int)
@@ -151,18 +145,12 @@ def _draw_row(
     scale = PowerNorm(0.5, low, high if high > low else low + 1.0)
     edges = np.arange(size + 1) - 0.5
     for axes, picture in zip(line, pictures, strict=True):
-        image = axes.imshow(
-            picture,
-            norm=scale,
-            cmap="viridis",
-            interpolation="nearest",
-            extent=(-0.5, size - 0.5, size - 0.5, -0.5),
-        )
+        extent = (-0.5, size - 0.5, size - 0.5, -0.5)
+        image = axes.imshow(picture, norm=scale, interpolation="nearest", extent=extent)
         if grid:
             axes.vlines(edges, edges, size - 0.5, color="white", linewidth=0.5)
             axes.hlines(edges[1:-1], -0.5, edges[2:], color="white", linewidth=0.5)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
         axes.set_xticks([0, size - 1])
         axes.set_yticks([0, size - 1])
     return image

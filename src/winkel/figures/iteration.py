@@ -1,7 +1,5 @@
 """Value iteration converges; the bonus shows errors that the one-step error does not."""
 
-from collections.abc import Callable
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,28 +20,22 @@ from winkel.projections import Categorical, Projection, Quantile
 from winkel.types import Atoms
 
 SHAPES = {
-    "steps": "iterations",
-    "to_truth": "iterations",
+    "steps to_truth": "iterations",
     "residual_bound": "",
     "oscillation": "oscillations",
-    "visited": "size size",
-    "local_error": "size size",
-    "bonus": "size size",
-    "true_error": "size size",
+    "visited local_error bonus true_error": "size size",
 }
 NUM_ATOMS = 61
 """Of a quantile and of a categorical model."""
 ITERATIONS = 60
 
 
-def compute(progress: Callable[[str, int, int], None] = lambda *_: None) -> dict[str, np.ndarray]:
-    """Run both iterations of section 4; `progress` gets a description, the steps done and all."""
-    return {**convergence(progress), **propagation()}
+def compute() -> dict[str, np.ndarray]:
+    """Run both iterations of section 4."""
+    return {**convergence(), **propagation()}
 
 
-def convergence(
-    progress: Callable[[str, int, int], None] = lambda *_: None,
-) -> dict[str, np.ndarray]:
+def convergence() -> dict[str, np.ndarray]:
     """Iterate η_{E,k+1} = Ω_M T^π η_{E,k} on a cycle, where it converges, and on an oscillator."""
     mdp = reward_cycle()
     policy = uniform_policy(mdp)
@@ -51,12 +43,11 @@ def convergence(
     truth = operators.return_distribution(mdp, policy, accuracy=0.01)
     steps, to_truth = [], []
     eta = operators.point_masses(np.zeros((mdp.num_states, mdp.num_actions)))
-    for k in range(1, ITERATIONS + 1):
+    for _ in range(ITERATIONS):
         found = operators.value_iteration(mdp, policy, ensemble, initial=eta, max_iterations=1)
         eta = found.mixture
         steps.append(found.trace[0])
         to_truth.append(operators.distances(eta, truth).max())
-        progress("value iteration", k, ITERATIONS)
     residual = bounds.fixed_point_error_without_modulus(mdp, policy, ensemble, eta, truth)
     other = oscillator()
     oscillation = operators.value_iteration(
@@ -87,7 +78,8 @@ def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndar
         Categorical(num_atoms=num_atoms, z_min=-1.0, z_max=1.0),
     )
     fixed_point = operators.value_iteration(mdp, policy, ensemble).mixture
-    visited = _visited(size)
+    known = [column <= row / 2 for row in range(size) for column in range(row + 1)]
+    visited = np.repeat(np.asarray([*known, True])[:, None], 2, axis=1)  # [S, A]; the end is known
     estimate = _partial_estimate(mdp, policy, ensemble, visited)
     error = operators.local_error(mdp, policy, ensemble, estimate)
     maps = {
@@ -99,32 +91,18 @@ def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndar
     return {name: _as_grid(values, size) for name, values in maps.items()}
 
 
-def _visited(size: int) -> np.ndarray:
-    """[S, A]: both actions of every cell whose column is at most half its row, and the end."""
-    known = [column <= row / 2 for row in range(size) for column in range(row + 1)]
-    return np.repeat(np.asarray([*known, True])[:, None], 2, axis=1)
-
-
 def _partial_estimate(
-    mdp: FiniteMDP,
-    policy: Policy,
-    ensemble: tuple[Projection, ...],
-    visited: np.ndarray,
+    mdp: FiniteMDP, policy: Policy, ensemble: tuple[Projection, ...], visited: np.ndarray
 ) -> Atoms:
     """Iterate where visited, starting from a random guess that stays elsewhere."""
-    rng = np.random.default_rng(0)
-    values = rng.normal(0.3, 0.2, visited.shape)
+    values = np.random.default_rng(0).normal(0.3, 0.2, visited.shape)
     values[-1] = 0.0  # the end is known to pay nothing
     guess = operators.project_mixture(ensemble, operators.point_masses(values))
     estimate, change = guess, np.inf
     while change > 1e-9:
         backup = operators.project_mixture(ensemble, operators.bellman(mdp, policy, estimate))
-        following = Atoms(
-            *(
-                np.where(visited[..., None], new, old)
-                for new, old in zip(backup, guess, strict=True)
-            )
-        )
+        pairs = zip(backup, guess, strict=True)
+        following = Atoms(*(np.where(visited[..., None], new, old) for new, old in pairs))
         change = operators.distances(estimate, following).max()
         estimate = following
     return estimate
@@ -152,14 +130,15 @@ def draw(results: Arrays) -> Figure:
     )
     highest = max(np.nanmax(results[name]) for _, _, name, _ in maps)
     for axes, (letter, title, name, caption) in zip(panels[1:], maps, strict=True):
-        image = axes.imshow(results[name], vmin=0.0, vmax=highest, cmap="viridis")
-        _outline(axes, results["visited"])
+        image = axes.imshow(results[name], vmin=0.0, vmax=highest)
+        # A line between visited cells and the others; cells above the diagonal are neither.
+        row, column = np.nonzero(np.diff(results["visited"], axis=1) == -1)
+        axes.vlines(column + 0.5, row - 0.5, row + 0.5, color="white", linewidth=0.9)
         style.label_panel(axes, letter, title)
         axes.set_xlabel(caption)
         axes.set_xticks([])
         axes.set_yticks([])
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
     bar = figure.colorbar(image, ax=list(panels[1:]), shrink=0.75, pad=0.02, aspect=16)
     bar.outline.set_linewidth(0.6)
     return figure
@@ -182,18 +161,3 @@ def _draw_convergence(axes: Axes, results: Arrays) -> None:
     axes.legend(
         loc="lower left", handlelength=1.4, borderaxespad=0.1, labelspacing=0.25, fontsize=6.5
     )
-
-
-def _outline(axes: Axes, visited: np.ndarray) -> None:
-    """Draw a line between visited cells and the others."""
-    size = len(visited)
-    for row in range(size):
-        for column in range(size):
-            if visited[row, column] != 1.0:
-                continue
-            if column + 1 <= row and visited[row, column + 1] == 0.0:
-                axes.plot([column + 0.5] * 2, [row - 0.5, row + 0.5], color="white", linewidth=0.9)
-            if row + 1 < size and visited[row + 1, column] == 0.0:
-                axes.plot(
-                    [column - 0.5, column + 0.5], [row + 0.5] * 2, color="white", linewidth=0.9
-                )

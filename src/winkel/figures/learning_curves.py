@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,10 @@ POINTS = 50
 LEVEL = 0.9
 """Confidence of the intervals over seeds."""
 SHAPES = {
-    "experiments": "experiments",
+    "experiments hard greedy": "experiments",
     "agents": "agents",
-    "hard": "experiments",
-    "greedy": "experiments",
     "x": "experiments points",
-    "mean": "experiments agents points",
-    "low": "experiments agents points",
-    "high": "experiments agents points",
+    "estimate low high": "experiments agents points",
     "num_seeds": "experiments agents",
     "notes": "notes",
 }
@@ -51,19 +47,17 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     selection = common.select(results, "bsuite", experiments=EXPERIMENTS)
     found = {r.experiment for r in selection.records}
     experiments = [name for name in EXPERIMENTS if name in found]
-    arrays = collect_panels(
-        selection,
-        experiments,
-        lambda record: record.experiment,
-        clock="episodes",
-        budget=_planned_episodes,
-        describe=common.describe_budget,
-    )
     return {
-        "experiments": common.text(experiments),
+        "experiments": np.array(experiments),
         "hard": common.hard_exploration(experiments),
-        **arrays,
-        "notes": selection.all_notes(),
+        **collect_panels(
+            selection,
+            experiments,
+            lambda record: record.experiment,
+            clock="episodes",
+            budget=_planned_episodes,
+            describe=common.describe_budget,
+        ),
     }
 
 
@@ -76,19 +70,18 @@ def collect_panels(
     budget: Callable[[RunRecord], Any],
     describe: Callable[[Any], str],
 ) -> dict[str, np.ndarray]:
-    """Curves of all agents in a panel for each name, padded with NaN to `POINTS`.
+    """Curves of all agents in a panel for each name, padded with NaN to `POINTS`, and notes.
 
-    Only runs of the commonest budget are shown; `selection` keeps those. `clock` is 'episodes' or
-    'env_steps'.
+    Only runs of the commonest budget are shown. `clock` is 'episodes' or 'env_steps'.
     """
     agents = selection.agents()
     shape = (len(names), len(agents), POINTS)
     x = np.full((len(names), POINTS), np.nan)
-    bands = {key: np.full(shape, np.nan) for key in ("mean", "low", "high")}
+    bands = {key: np.full(shape, np.nan) for key in ("estimate", "low", "high")}
     greedy, num_seeds = np.zeros(len(names), int), np.zeros(shape[:2], int)
     kept: list[RunRecord] = []
     for panel, name in enumerate(names):
-        part = Selection([record for record in selection.records if name_of(record) == name])
+        part = Selection(name, [record for record in selection.records if name_of(record) == name])
         part.keep_most(budget, describe)
         curves, greedy[panel] = _returns(part, clock)
         ends = [steps[-1] for steps, _ in curves]
@@ -105,8 +98,14 @@ def collect_panels(
         selection.notes += [f"{name}: {note}" for note in part.notes]
         kept += part.records
     selection.records = kept
-    named = {"agents": common.text(agents), "greedy": greedy}
-    return {**named, "x": x, **bands, "num_seeds": num_seeds}
+    return {
+        "agents": np.array(agents),
+        "greedy": greedy,
+        "x": x,
+        **bands,
+        "num_seeds": num_seeds,
+        "notes": selection.all_notes(),
+    }
 
 
 def _planned_episodes(record: RunRecord) -> int:
@@ -197,58 +196,66 @@ def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]
 def draw(results: Arrays) -> Figure:
     """Draw mean returns and their bands; titles of hard exploration are bold."""
     common.check(results, SHAPES)
-    names, agents = results["experiments"], results["agents"]
+    names = results["experiments"]
+    figure = draw_panels(results, names, "episodes", bold=names[results["hard"] == 1])
+    scaled = any(name.endswith("_scale") for name in names.tolist())
+    more = "; returns of scale experiments are divided by the scale" if scaled else ""
+    write_caption(figure, results, "settings, then over ", more)
+    return figure
+
+
+def draw_panels(
+    results: Arrays, names: np.ndarray, clock: str, bold: Container[str] = (), sharey: bool = False
+) -> Figure:
+    """Draw curves of all agents in a panel for each name, over a clock such as 'episodes'.
+
+    Bands may leave a panel: they exceed the means by no more than the range of the means.
+    """
+    agents = style.in_order(results["agents"])
     columns = min(_MOST_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
-    order = style.in_order(agents)
     width = style.TEXT_WIDTH if columns > 2 else 1.3 + 1.9 * columns
     figure = style.new_figure(height=0.45 + (1.7 if rows == 1 else 1.15) * rows, width=width)
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    mixed = len(set(results["greedy"].tolist())) > 1
-    kind = "return" if mixed else "greedy return" if results["greedy"].all() else "training return"
-    for index, axes in enumerate(panels):
-        if index >= len(names):
-            axes.remove()
-            continue
-        for agent in order:
-            if results["num_seeds"][index, agent]:
-                curve = style.spread_at(results, index, agent)
-                style.draw_band(axes, results["x"][index], curve, str(agents[agent]), len(order))
-        mark = "*" if mixed and not results["greedy"][index] else ""
+    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False).ravel()
+    greedy = results["greedy"]
+    mixed = len(set(greedy.tolist())) > 1
+    kind = "return" if mixed else "greedy return" if greedy.all() else "training return"
+    for axes in panels[len(names) :]:
+        axes.remove()
+    for index, (axes, name) in enumerate(zip(panels, names.tolist(), strict=False)):
+        for agent, row in agents.items():
+            if results["num_seeds"][index, row]:
+                curve = style.spread_at(results, index, row)
+                style.draw_band(axes, results["x"][index], curve, agent, len(agents))
         axes.set_title(
-            str(names[index]).replace("_", " ") + mark,
-            fontweight="bold" if results["hard"][index] else "normal", fontsize=7, pad=3,
+            name.replace("_", " ") + ("*" if mixed and not greedy[index] else ""),
+            fontweight="bold" if name in bold else "normal", fontsize=7, pad=3,
         )  # fmt: skip
         style.count_axis(axes, bins=3)
         axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
         axes.yaxis.get_offset_text().set_fontsize(5.5)
-        axes.set_ylim(*_limits(results["mean"][index], axes.get_ylim()))
+        mean = results["estimate"] if sharey else results["estimate"][index]
+        low, high = float(np.nanmin(mean)), float(np.nanmax(mean))
+        room = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-6)
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(max(bottom, low - room), min(top, high + room))
         axes.tick_params(labelsize=6, pad=1.5, length=2)
         if index + columns >= len(names):
-            axes.set_xlabel("episodes", fontsize=7, labelpad=2)
+            axes.set_xlabel(clock, fontsize=7, labelpad=2)
         if index % columns == 0:
             axes.set_ylabel(kind, fontsize=7)
-    style.legend_above(figure, [str(agents[i]) for i in order])
-    style.write_below(figure, _caption(results), results["notes"])
+    style.legend_above(figure, agents)
     return figure
 
 
-def _limits(mean: np.ndarray, drawn: tuple[float, float]) -> tuple[float, float]:
-    """Limit what was drawn: bands may exceed the means by no more than the range of the means."""
-    low, high = float(np.nanmin(mean)), float(np.nanmax(mean))
-    room = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-6)
-    return max(drawn[0], low - room), min(drawn[1], high + room)
-
-
-def _caption(results: Arrays) -> str:
-    seeds = style.seeds_text(results["num_seeds"])
-    caption = f"Means over settings, then over {seeds}, with 90 % Student t bands"
+def write_caption(figure: Figure, results: Arrays, over: str = "", more: str = "") -> None:
+    """Write beneath a figure of curves what they are means `over`, and whether they are greedy."""
+    bands = ", with 90 % Student t bands" if results["num_seeds"].max() > 1 else ""
+    caption = f"Means over {over}{style.seeds_text(results['num_seeds'])}{bands}"
     if 0 < results["greedy"].mean() < 1:
         caption += "; returns of the greedy policy, but in panels with * of training"
     if not results["greedy"].all():
         points = int(np.isfinite(results["x"]).sum(axis=-1).max())
-        caption += f"; training returns are averaged over 1/{points} of the episodes"
-    if any(str(name).endswith("_scale") for name in results["experiments"]):
-        caption += "; returns of scale experiments are divided by the scale"
-    return caption + "."
+        caption += f"; training returns are averaged over 1/{points} of the time"
+    style.write_below(figure, f"{caption}{more}.", results["notes"])

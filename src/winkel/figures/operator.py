@@ -1,7 +1,5 @@
 """Fig. 2: the five steps of the projection mixture operator Ω_M T^π on one return distribution."""
 
-from collections.abc import Callable
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,10 +14,10 @@ from winkel.types import Atoms
 NUM_ATOMS, REWARD, GAMMA = 11, 0.6, 0.7
 
 _STAGES = ("eta", "target", "quantile", "categorical", "mixture")
-SHAPES = {f"{stage}_{field}": stage for stage in _STAGES for field in Atoms._fields}
+SHAPES = {f"{stage}_locations {stage}_probs": stage for stage in _STAGES}
 
 
-def compute(progress: Callable[[str, int, int], None] = lambda *_: None) -> dict[str, np.ndarray]:
+def compute() -> dict[str, np.ndarray]:
     """A two-humped η, T^π η, both projections of that, and their mixture.
 
     The MDP has one state and a deterministic reward, so that T^π scales and shifts. η has atoms on
@@ -39,7 +37,6 @@ def compute(progress: Callable[[str, int, int], None] = lambda *_: None) -> dict
         "categorical": categorical,
         "mixture": mix([quantile, categorical]),
     }
-    progress("apply the operator", 1, 1)
     return {
         f"{name}_{field}": np.asarray(getattr(atoms, field))[0, 0]
         for name, atoms in stages.items()
@@ -100,8 +97,7 @@ def _draw_density(axes: Axes, results: Arrays, stage: str, colour: str, *, fill:
 
 def _draw_stems(axes: Axes, results: Arrays, stage: str, colours: tuple[str, ...]) -> None:
     z, probs = results[f"{stage}_locations"], results[f"{stage}_probs"]
-    for part_z, part_probs, colour in zip(
-        np.split(z, len(colours)), np.split(probs, len(colours)), colours, strict=True
-    ):
-        axes.vlines(part_z, 0.0, part_probs, color=colour, linewidth=0.9)
-        axes.plot(part_z, part_probs, "o", color=colour, markersize=2.2, clip_on=False)
+    for place, colour in enumerate(colours):
+        at, mass = (np.split(values, len(colours))[place] for values in (z, probs))
+        axes.vlines(at, 0.0, mass, color=colour, linewidth=0.9)
+        axes.plot(at, mass, "o", color=colour, markersize=2.2, clip_on=False)

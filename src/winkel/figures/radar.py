@@ -16,7 +16,7 @@ TITLE = "bsuite by capability (Fig. 4a)"
 SHAPES = {
     "agents": "agents",
     "tags": "tags",
-    "mean": "agents tags",
+    "estimate": "agents tags",
     "seed_scores": "agents tags seeds",
     "notes": "notes",
 }
@@ -32,10 +32,10 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     by_tag = {key: score_tags(scores) for key, scores in scored.items()}
     agents, table = tabulate(by_tag, TAGS)
     return {
-        "agents": common.text(agents),
-        "tags": common.text(TAGS),
+        "agents": np.array(agents),
+        "tags": np.array(TAGS),
         "seed_scores": table,
-        "mean": common.over_seeds(table, student_interval).estimate,
+        "estimate": common.over_seeds(table, student_interval).estimate,
         "notes": notes,
     }
 
@@ -46,8 +46,7 @@ def draw(results: Arrays) -> Figure:
     A capability without any score is named in grey; where an agent lacks one its line is broken.
     """
     common.check(results, SHAPES)
-    agents, mean = results["agents"], results["mean"]
-    order = style.in_order(agents)
+    agents, mean = style.in_order(results["agents"]), results["estimate"]
     figure = style.new_figure(height=0.25 + 3.4 * _HIGH / _WIDE, width=3.4)
     axes = figure.subplots()
     axes.set_aspect("equal")
@@ -58,17 +57,17 @@ def draw(results: Arrays) -> Figure:
     spokes = np.stack([np.cos(angles), np.sin(angles)])  # [2, tags], clockwise from above
     _draw_web(axes, spokes)
     _write_names(axes, spokes, results["tags"], [not np.isnan(scores).all() for scores in mean.T])
-    for agent in order:
-        line = style.agent_style(str(agents[agent]))
+    for name, agent in agents.items():
+        line = style.agent_style(name)
         corners = spokes * mean[agent]
         closed = np.append(corners, corners[:, :1], axis=1)
-        if len(order) <= _MOST_FILLED and not np.isnan(closed).any():
+        if len(agents) <= _MOST_FILLED and not np.isnan(closed).any():
             axes.fill(*closed, color=line.colour, alpha=0.08, linewidth=0)
         axes.plot(
-            *closed, color=line.colour, linestyle=line.dashes, linewidth=1.2, label=agents[agent],
+            *closed, color=line.colour, linestyle=line.dashes, linewidth=1.2, label=name,
             marker=line.marker, markersize=2.8, markeredgewidth=0,
         )  # fmt: skip
-    style.legend_above(figure, [str(agents[i]) for i in order], markers=True)
+    style.legend_above(figure, agents, markers=True)
     seeds = (~np.isnan(results["seed_scores"])).any(axis=1).sum(axis=-1)
     style.write_below(
         figure,

@@ -16,9 +16,7 @@ TITLE = "Deep sea: regret by size (Fig. 4b)"
 SHAPES = {
     "agents": "agents",
     "sizes": "sizes",
-    "estimate": "agents sizes",
-    "low": "agents sizes",
-    "high": "agents sizes",
+    "estimate low high": "agents sizes",
     "seed_regrets": "agents sizes seeds",
     "budget": "",
     "notes": "notes",
@@ -47,7 +45,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     ).reshape(len(agents), len(sizes), -1)
     selection.notes += common.note_unsolved(agents, regret)
     return {
-        "agents": common.text(agents),
+        "agents": np.array(agents),
         "sizes": np.array(sizes),
         "seed_regrets": regret,
         **common.over_seeds(regret, median_iqr)._asdict(),
@@ -63,19 +61,18 @@ def draw(results: Arrays) -> Figure:
     open marker.
     """
     common.check(results, SHAPES)
-    agents = [str(name) for name in results["agents"]]
-    order = style.in_order(agents)
-    ours = [i for i in order if agents[i].startswith("pe_dqn")]
+    agents = style.in_order(results["agents"])
+    ours = [name for name in agents if name.startswith("pe_dqn")]
     sides = {
-        "agents": [i for i in order if i not in ours or agents[i] == "pe_dqn"],
-        "ablations of PE-DQN": ours if any(agents[i] != "pe_dqn" for i in ours) else [],
+        "agents": [name for name in agents if name not in ours or name == "pe_dqn"],
+        "ablations of PE-DQN": ours if ours != ["pe_dqn"] else [],
     }
     figure, panels = style.split_panels(sides)
     for axes, shown in panels:
-        _draw_panel(axes, results, shown)
+        _draw_panel(axes, results, {name: agents[name] for name in shown})
         axes.set_xlabel("size of deep sea")
     panels[0][0].set_ylabel("episodes without treasure")
-    style.legend_above(figure, [agents[i] for i in order], markers=True)
+    style.legend_above(figure, agents, markers=True)
     seeds = (~np.isnan(results["seed_regrets"])).sum(axis=-1)
     open_markers = np.isinf(results["estimate"]).any()
     style.write_below(
@@ -88,13 +85,12 @@ def draw(results: Arrays) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, results: Arrays, shown: list[int]) -> None:
+def _draw_panel(axes: Axes, results: Arrays, shown: dict[str, int]) -> None:
     sizes, budget = results["sizes"], float(results["budget"])
     axes.axhline(budget, color=style.FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
     gap = float(np.diff(sizes).min()) if len(sizes) > 1 else 1.0
     apart = min(_BESIDE[0] * gap, _BESIDE[1] * max(float(sizes[-1] - sizes[0]), gap))
-    for place, agent in enumerate(shown):
-        name = str(results["agents"][agent])
+    for place, (name, agent) in enumerate(shown.items()):
         spread = style.spread_at(results, agent)
         have = ~np.isnan(spread[0])
         x = sizes[have] + apart * (place / max(len(shown) - 1, 1) - 0.5)

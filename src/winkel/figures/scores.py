@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from winkel.analysis.scores import OFFICIAL_IDS, score_runs, shortfalls
 from winkel.analysis.statistics import student_interval
 from winkel.envs.registry import EXPERIMENTS
-from winkel.errors import InputError
 from winkel.figures import common, style
 from winkel.files import Arrays
 from winkel.runs.results import Results, RunRecord
@@ -23,11 +22,8 @@ Scores = Mapping[tuple[str, int], Mapping[str, float]]
 TITLE = "bsuite by experiment"
 SHAPES = {
     "agents": "agents",
-    "experiments": "experiments",
-    "hard": "experiments",
-    "mean": "agents experiments",
-    "low": "agents experiments",
-    "high": "agents experiments",
+    "experiments hard": "experiments",
+    "estimate low high": "agents experiments",
     "seed_scores": "agents experiments seeds",
     "notes": "notes",
 }
@@ -44,11 +40,11 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     agents, table = tabulate(scored, experiments)
     mean, low, high = common.over_seeds(table, partial(student_interval, confidence=0.95))
     return {
-        "agents": common.text(agents),
-        "experiments": common.text(experiments),
+        "agents": np.array(agents),
+        "experiments": np.array(experiments),
         "hard": common.hard_exploration(experiments),
         "seed_scores": table,
-        "mean": mean,
+        "estimate": mean,
         "low": np.clip(low, 0, 1),
         "high": np.clip(high, 0, 1),
         "notes": notes,
@@ -58,12 +54,13 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
     """Score the official settings by agent and seed, and note what is missing from the scores."""
     selection = common.select(results, "bsuite", experiments=EXPERIMENTS)
-    selection.keep(lambda r: r.config["env"] in OFFICIAL_IDS, "in settings not among bsuite's 468")
-    if not selection.records:
-        raise InputError("no runs of bsuite's own settings (such as deep_sea/0)")
-    runs = selection.records
-    scored = score_runs(runs)
-    selection.notes += _note_incomplete(runs) + _note_unscored(scored)
+    selection.keep(
+        lambda r: r.config["env"] in OFFICIAL_IDS,
+        "in bsuite's own settings (such as deep_sea/0)",
+        "in settings not among bsuite's 468",
+    )
+    scored = score_runs(selection.records)
+    selection.notes += _note_incomplete(selection.records) + _note_unscored(scored)
     return scored, selection.all_notes()
 
 
@@ -122,20 +119,20 @@ def draw(results: Arrays) -> Figure:
     Hard exploration is in bold. A score that is missing has no bar, but a small cross.
     """
     common.check(results, SHAPES)
-    names, order = results["experiments"], style.in_order(results["agents"])
-    rows = math.ceil(len(names) * len(order) / _BARS_OF_A_ROW)
+    names, agents = results["experiments"], style.in_order(results["agents"])
+    rows = math.ceil(len(names) * len(agents) / _BARS_OF_A_ROW)
     per_row = math.ceil(len(names) / rows)
     rows = math.ceil(len(names) / per_row)
     figure = style.new_figure(height=0.15 + 1.45 * rows)
     panels = figure.subplots(rows, 1, sharey=True, squeeze=False)[:, 0]
     for row, axes in enumerate(panels):
         shown = np.arange(row * per_row, min((row + 1) * per_row, len(names)))
-        _draw_row(axes, results, order, shown)
+        _draw_row(axes, results, agents, shown)
         axes.set_xlim(-0.55, per_row - 0.45)
         axes.set_ylabel("score")
     panels[0].set_ylim(0, 1.03)
     panels[0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    style.legend_above(figure, [str(results["agents"][i]) for i in order], bars=True)
+    style.legend_above(figure, agents, bars=True)
     seeds = (~np.isnan(results["seed_scores"])).sum(axis=-1)
     dots = ", a dot for each seed" if _shows_dots(results["seed_scores"]).any() else ""
     style.write_below(
@@ -153,21 +150,14 @@ def _shows_dots(scores: np.ndarray) -> np.ndarray:
     return (most > 1) & (most < _FEW_SEEDS)
 
 
-def _draw_row(axes: Axes, results: Arrays, order: list[int], shown: np.ndarray) -> None:
-    width = min(0.82 / len(order), 0.35)
+def _draw_row(axes: Axes, results: Arrays, agents: dict[str, int], shown: np.ndarray) -> None:
+    width = min(0.82 / len(agents), 0.35)
     dots = _shows_dots(results["seed_scores"])
-    for place, agent in enumerate(order):
-        line = style.agent_style(str(results["agents"][agent]))
-        x = np.arange(len(shown)) + (place - (len(order) - 1) / 2) * width
-        mean, low, high = (results[name][agent, shown] for name in ("mean", "low", "high"))
-        axes.bar(
-            x,
-            mean,
-            0.88 * width,
-            color=line.colour,
-            alpha=0.75,
-            label=results["agents"][agent],
-        )
+    for place, (name, agent) in enumerate(agents.items()):
+        line = style.agent_style(name)
+        x = np.arange(len(shown)) + (place - (len(agents) - 1) / 2) * width
+        mean, low, high = (values[shown] for values in style.spread_at(results, agent))
+        axes.bar(x, mean, 0.88 * width, color=line.colour, alpha=0.75, label=name)
         axes.vlines(x, low, high, color=style.INK, linewidth=0.6)
         if dots[agent]:
             seeds = results["seed_scores"][agent, shown]  # [E, K]

@@ -14,12 +14,9 @@ MOMENTS = ("mean", "variance", "skewness", "kurtosis")
 SHAPES = {
     "projections": "projections",
     "moments": "moments",
-    "estimate": "projections moments",
-    "low": "projections moments",
-    "high": "projections moments",
+    "estimate low high": "projections moments",
     "seed_shares": "projections moments seeds",
-    "size": "",
-    "budget": "",
+    "size budget": "",
     "notes": "notes",
 }
 
@@ -40,8 +37,8 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     if absent:
         selection.notes.append(f"no runs of {', '.join(absent)}")
     return {
-        "projections": common.text(PROJECTIONS),
-        "moments": common.text(MOMENTS),
+        "projections": np.array(PROJECTIONS),
+        "moments": np.array(MOMENTS),
         "seed_shares": shares,
         **common.over_seeds(shares, median_iqr)._asdict(),
         "size": np.asarray(size),
@@ -61,7 +58,7 @@ def draw(results: Arrays) -> Figure:
     for place, name in enumerate(projections):
         colour = _COLOURS.get(name, style.MIXTURE)
         x = groups + (place - (len(projections) - 1) / 2) * width
-        median, low, high = (100 * results[key][place] for key in ("estimate", "low", "high"))
+        median, low, high = (100 * values for values in style.spread_at(results, place))
         axes.bar(x, median, 0.9 * width, color=colour, alpha=0.55, label=f"{name} model")
         axes.vlines(x, low, high, color=style.INK, linewidth=0.9)
         for ends in (low, high):

@@ -2,8 +2,8 @@
 
 import hashlib
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -92,22 +92,16 @@ def agent_style(name: str) -> AgentStyle:
     )
 
 
-def in_order(names: Sequence[str] | np.ndarray) -> list[int]:
-    """Return the indices of agents in the order of figures: the paper's agents first."""
-    known = list(_AGENTS)
-
-    def rank(place: int) -> tuple[int, str]:
-        name = str(names[place])
-        return (known.index(name) if name in known else len(known), name)
-
-    return sorted(range(len(names)), key=rank)
+def in_order(names: Iterable[str]) -> dict[str, int]:
+    """Return agents with their indices, in the order of figures: the paper's agents first."""
+    rank = {name: place for place, name in enumerate(_AGENTS)}
+    index = {str(name): place for place, name in enumerate(names)}
+    return {name: index[name] for name in sorted(index, key=lambda n: (rank.get(n, len(rank)), n))}
 
 
-@contextmanager
-def paper_style() -> Iterator[None]:
-    """Apply the settings to everything drawn inside."""
-    with mpl.style.context(Path(__file__).with_name("paper.mplstyle")):
-        yield
+def paper_style() -> AbstractContextManager[None]:
+    """Apply the settings to everything drawn inside a `with` statement."""
+    return mpl.style.context(Path(__file__).with_name("paper.mplstyle"))
 
 
 def new_figure(height: float, width: float = TEXT_WIDTH) -> Figure:
@@ -120,7 +114,7 @@ def label_panel(axes: Axes, letter: str, title: str) -> None:
     axes.set_title(f"({letter}) {title}", pad=4)
 
 
-def split_panels(sides: Mapping[str, list[int]]) -> tuple[Figure, list[tuple[Axes, list[int]]]]:
+def split_panels(sides: Mapping[str, list[str]]) -> tuple[Figure, list[tuple[Axes, list[str]]]]:
     """Make a panel for each title whose list of agents is not empty; two get letters and titles."""
     shown = {title: agents for title, agents in sides.items() if agents}
     figure = new_figure(height=2.2, width=TEXT_WIDTH if len(shown) > 1 else 3.3)
@@ -169,9 +163,8 @@ def draw_markers(
 
 
 def spread_at(results: Arrays, *index: int) -> list[np.ndarray]:
-    """Return estimate, low and high at an index; the estimate may be called mean."""
-    first = "mean" if "mean" in results else "estimate"
-    return [results[name][index] for name in (first, "low", "high")]
+    """Return estimate, low and high at an index."""
+    return [results[name][index] for name in ("estimate", "low", "high")]
 
 
 def count_axis(axes: Axes, bins: int = 4) -> None:
@@ -182,10 +175,9 @@ def count_axis(axes: Axes, bins: int = 4) -> None:
 
 
 def legend_above(
-    figure: Figure, agents: Sequence[str], *, markers: bool = False, bars: bool = False
+    figure: Figure, agents: Iterable[str], *, markers: bool = False, bars: bool = False
 ) -> None:
     """Write a legend of all agents in as few rows as fit; the figure grows by them."""
-    agent_lines = [agent_style(agent) for agent in agents]
     handles: list[Artist] = [
         Patch(color=line.colour, alpha=0.75, linewidth=0, label=line.label)
         if bars
@@ -193,25 +185,18 @@ def legend_above(
             [], [], color=line.colour, linestyle=line.dashes, label=line.label, linewidth=1.2,
             marker=line.marker if markers else "", markersize=3.5, markeredgewidth=0.7,
         )
-        for line in agent_lines
+        for line in map(agent_style, agents)
     ]  # fmt: skip
-    place_legend(figure, handles)
-
-
-def place_legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Place labelled handles above all panels, to be read from left to right."""
     width, height = figure.get_size_inches()
     columns = _columns([len(str(handle.get_label())) for handle in handles], width)
     rows = -(-len(handles) // columns)
     figure.set_size_inches(width, height + 0.15 * rows)
-    # Legends fill columns first.
-    places = [row * columns + column for column in range(columns) for row in range(rows)]
-    patches = any(isinstance(handle, Patch) for handle in handles)
+    # Legends fill columns first; agents are to be read from left to right.
     figure.legend(
-        handles=[handles[place] for place in places if place < len(handles)],
+        handles=[handle for column in range(columns) for handle in handles[column::columns]],
         loc="outside upper center",
         ncols=columns,
-        handlelength=1.0 if patches else 2.6,
+        handlelength=1.0 if bars else 2.6,
         columnspacing=1.2,
     )
 

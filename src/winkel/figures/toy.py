@@ -1,7 +1,6 @@
 """Fig. 1: a categorical and a quantile model of the same data differ where there is none."""
 
 from collections.abc import Callable
-from functools import partial
 
 import equinox as eqx
 import jax
@@ -18,27 +17,21 @@ from winkel.projections import Categorical, Projection, Quantile
 from winkel.types import Atoms
 
 SHAPES = {
-    "x": "points",
-    "y": "points",
+    "x y": "points",
     "grid": "grid",
     "levels": "levels",
-    "categorical": "grid levels",
-    "quantile": "grid levels",
+    "categorical quantile": "grid levels",
 }
 LEVELS = np.linspace(0.1, 0.9, 9)
 
 _NUM_POINTS, _NUM_ATOMS = 300, 101
 _WIDTH, _DEPTH = 64, 2  # of both networks
 _LEARNING_RATE, _STEPS = 1e-3, 1_000
-_CHUNK = 50  # steps between reports of progress
 _SEED = 0
 
 
-def compute(progress: Callable[[str, int, int], None] = lambda *_: None) -> dict[str, np.ndarray]:
-    """Train both models; quantile curves at levels 0.1 … 0.9 over x in [−1.5, 1.5].
-
-    `progress` gets a description, the steps done and the steps in all.
-    """
+def compute() -> dict[str, np.ndarray]:
+    """Train both models; quantile curves at levels 0.1 … 0.9 over x in [−1.5, 1.5]."""
     x, y = _sample_data()
     grid = np.linspace(-1.5, 1.5, 241)
     members: dict[str, Projection] = {
@@ -47,7 +40,7 @@ def compute(progress: Callable[[str, int, int], None] = lambda *_: None) -> dict
     }
     results = {"x": x, "y": y, "grid": grid, "levels": LEVELS}
     for name, projection in members.items():
-        predict = _fit(projection, x, y, partial(progress, f"fit the {name} model"))
+        predict = _fit(projection, x, y)
         results[name] = np.asarray(predict(jnp.asarray(grid, jnp.float32)[:, None]))
     return results
 
@@ -63,7 +56,7 @@ def _sample_data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(
-    projection: Projection, x: np.ndarray, y: np.ndarray, progress: Callable[[int, int], None]
+    projection: Projection, x: np.ndarray, y: np.ndarray
 ) -> Callable[[Float[Array, "G 1"]], Float[Array, "G L"]]:
     """Train a network by the projection's loss; return its quantiles as a function of inputs."""
     network = eqx.nn.MLP(1, _NUM_ATOMS, _WIDTH, _DEPTH, key=jax.random.key(_SEED))
@@ -83,15 +76,8 @@ def _fit(
         updates, state = optimizer.update(jax.grad(batch_loss)(params), state)
         return optax.apply_updates(params, updates), state
 
-    @jax.jit
-    def advance(carry: PyTree, steps: Array) -> PyTree:
-        return jax.lax.fori_loop(0, steps, step, carry)
-
-    carry = (params, optimizer.init(params))
-    for done in range(_CHUNK, _STEPS + 1, _CHUNK):
-        carry = jax.block_until_ready(advance(carry, jnp.asarray(_CHUNK)))
-        progress(done, _STEPS)
-    fitted = eqx.combine(carry[0], static)
+    params, _ = jax.lax.fori_loop(0, _STEPS, step, (params, optimizer.init(params)))
+    fitted = eqx.combine(params, static)
     levels = jnp.asarray(LEVELS, jnp.float32)
     return jax.vmap(lambda at: quantile(projection.decode(fitted(at)), levels))
 

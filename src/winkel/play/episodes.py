@@ -1,26 +1,101 @@
 """Episodes of a trained agent, step by step."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
-from winkel.play.environment import PlayedEnvironment
-from winkel.play.observations import newest_frame, to_arrays
 from winkel.runs.record import Arrays, RunRecord, encode_observation
 from winkel.runs.train import load
-from winkel.types import Clock
+from winkel.simulators import Pool
+from winkel.types import Clock, EnvStep, Image, Observation, OneHot
 
 MAX_STEPS = 10_000
 """Steps after which an episode is cut, by default: a greedy policy may stand still forever."""
 RUNNING, ENDED, CUT = 0, 1, 2
 """Values of `state`."""
+MAX_NUMBERS = 16
+"""Up to so many numbers of an observation are shown as numbers, or in one row of a picture."""
+MAX_SEED = 2**32 - 1
+"""Largest seed of an environment."""
+
+
+class PlayedEnvironment(NamedTuple):
+    """One environment of a task, stepped from Python, whether it is compiled or a simulator.
+
+    Observations are what the agent gets: a stack of frames if the simulator emits frames.
+
+    Attributes:
+        reset: begins an episode and returns its first observation.
+        step: makes one transition; if it ends the episode, `obs` is the first of the next one.
+    """
+
+    reset: Callable[[], np.ndarray]
+    step: Callable[[int], EnvStep]
+
+
+@contextlib.contextmanager
+def open_environment(
+    task: Any, seed: int = 0, notice: Callable[[str], None] = lambda _: None
+) -> Iterator[PlayedEnvironment]:
+    """Start one environment of a task; the seed decides all of its episodes."""
+    if require_integer("an environment's seed", seed, at_least=0) > MAX_SEED:
+        raise InputError(f"need an environment's seed <= {MAX_SEED}, got {seed}")
+    if task.compiled:
+        yield _open_compiled(task, seed)
+    else:
+        with dataclasses.replace(task, workers=0).pool([seed], notice) as pool:
+            yield _open_simulator(pool, task.env.observation)
+
+
+def _open_compiled(task: Task, seed: int) -> PlayedEnvironment:
+    keys = (jax.random.fold_in(jax.random.key(seed), number) for number in itertools.count(1))
+    first, following, state = jax.jit(task.env.reset), jax.jit(task.env.step), None
+
+    def reset() -> np.ndarray:
+        nonlocal state
+        state, obs = first(next(keys), task.params)
+        return np.asarray(obs)
+
+    def step(action: int) -> EnvStep:
+        nonlocal state
+        state, result = following(next(keys), state, action, task.params)
+        return jax.device_get(result)
+
+    return PlayedEnvironment(reset, step)
+
+
+def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:
+    num_frames = observation.stack if isinstance(observation, Image) else 0
+    current = np.zeros(0)
+
+    def begin(obs: np.ndarray) -> np.ndarray:
+        nonlocal current
+        current = np.repeat(obs[None], num_frames, axis=0) if num_frames else obs
+        return current
+
+    def step(action: int) -> EnvStep:
+        nonlocal current
+        batch = pool.step(np.array([action]))
+        if batch.lost[0]:
+            raise InputError("the simulator died in the middle of an episode; play again")
+        reward, discount, boundary = batch.reward[0], batch.discount[0], batch.boundary[0]
+        last = batch.next_obs[0]
+        last = np.concatenate([current[1:], last[None]]) if num_frames else last
+        current = begin(batch.obs[0]) if boundary else last
+        return EnvStep(reward, discount, last, current, boundary, {})
+
+    return PlayedEnvironment(lambda: begin(pool.reset()[0]), step)
 
 
 def load_one(path: Path, seed: int | None = None, mnist_dir: Path | None = None) -> RunRecord:
@@ -72,19 +147,15 @@ def play(
         `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
         their names, if the task has names.
     """
-    for name, count in (("episodes", episodes), ("every", every), ("max_steps", max_steps)):
-        require_integer(name, count, at_least=1)
     explore = None if clock is None else _explorer(run, clock, seed)
-    task, rows = run.task, dict[str, list[Any]]()
-    shown: list[int] = []
-    kept: list[np.ndarray] = []
+    task = run.task
+    moments: list[dict[str, Any]] = []
+    shown: dict[int, np.ndarray] = {}
 
     def add(obs: np.ndarray, moment: dict[str, Any]) -> None:
         if moment["step"] % every == 0 or moment["state"] != RUNNING:
-            shown.append(len(rows.get("step", ())))
-            kept.append(newest_frame(task.env.observation, obs))
-        for name, cell in moment.items():
-            rows.setdefault(name, []).append(cell)
+            shown[len(moments)] = newest_frame(task.env.observation, obs)
+        moments.append(moment)
 
     obs, played = env.reset(), 0
     for episode in range(1, episodes + 1):
@@ -109,11 +180,12 @@ def play(
         add(last, moment | {"value": nothing, "bonus": nothing, "action": -1})
         if moment["state"] == CUT and episode < episodes:
             obs = env.reset()
-    arrays = {name: np.asarray(cells) for name, cells in rows.items()}
+    arrays = {name: np.asarray([moment[name] for moment in moments]) for name in moments[0]}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
     inputs = None if task.pack is None else task.inputs
+    kept = list(shown.values())
     pictures = to_arrays(task.env.observation, kept, task.setting.get("size"), inputs)
-    return arrays | {"shown": np.asarray(shown)} | pictures
+    return arrays | {"shown": np.asarray([*shown])} | pictures
 
 
 def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
@@ -138,3 +210,61 @@ def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, 
         return int(decision.action)
 
     return explore
+
+
+def newest_frame(observation: Observation, obs: np.ndarray) -> np.ndarray:
+    """Copy the newest frame of a stack, or any other observation as it is."""
+    return np.array(obs[-1] if isinstance(observation, Image) else obs)
+
+
+def to_arrays(
+    observation: Observation,
+    kept: Sequence[np.ndarray],
+    side: int | None = None,
+    inputs: int | None = None,
+    max_numbers: int = MAX_NUMBERS,
+) -> dict[str, np.ndarray]:
+    """Convert observations to what a film shows.
+
+    Args:
+        observation: their form.
+        kept: the observations, by `newest_frame`.
+        side: of a square grid that is padded to a larger one.
+        inputs: how many numbers count, the first ones, if numbers are padded.
+        max_numbers: up to so many numbers are returned as numbers.
+
+    Returns:
+        `pictures`, uint8 [observations, rows, columns] or with a last axis of red, green and blue,
+        and `cells` if they are grids and not frames; or `numbers` [observations, numbers].
+    """
+    stacked = np.stack(kept)
+    if isinstance(observation, Image):
+        if stacked.ndim == 4 and stacked.shape[-1] != 3:  # channels that are not colours
+            stacked = np.round(stacked.mean(axis=-1)).astype(np.uint8)
+        return {"pictures": stacked}
+    if isinstance(observation, OneHot):
+        ones = np.arange(observation.size) == stacked[:, None]
+        stacked = ones.reshape(-1, *observation.shape).astype(np.uint8)
+    else:
+        if inputs is not None:
+            stacked = stacked.reshape(len(stacked), -1)[:, :inputs]
+        if stacked[0].size <= max_numbers:
+            return {"numbers": stacked.reshape(len(stacked), -1).astype(np.float64)}
+    grids = _to_grids(stacked, side)
+    low, high = float(grids.min()), float(grids.max())
+    dark = (grids - low) / (high - low or 1.0)
+    return {"pictures": np.round(255 * (1.0 - dark)).astype(np.uint8), "cells": np.asarray(True)}
+
+
+def _to_grids(stacked: np.ndarray, side: int | None) -> np.ndarray:
+    """Give two axes to each observation: its own, else rows that make it nearly square."""
+    shape = stacked.shape[1:]
+    if len(shape) >= 2 and shape[0] > 1:
+        grids = stacked.reshape(len(stacked), shape[0], -1)
+        return grids[:, :side, :side] if len(shape) == 2 else grids
+    flat = stacked.reshape(len(stacked), -1)
+    count = flat.shape[1]
+    columns = count if count <= MAX_NUMBERS else math.ceil(math.sqrt(count))
+    padding = -count % columns
+    flat = np.pad(flat, ((0, 0), (0, padding)), constant_values=flat.min())
+    return flat.reshape(len(flat), -1, columns)

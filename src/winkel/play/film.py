@@ -33,11 +33,8 @@ HOLD = 1.0
 
 WIDTH, DPI = 540, 100
 _MARGIN, _TOP, _SIDE = 12.0, 48.0, 216.0  # pixels: margins, height of the header, observation
-_BAR_ROW, _STRIP, _NUMBERS = (
-    40.0,
-    70.0,
-    46.0,
-)  # most height of a bar's row, of a line over time; numbers
+_BAR_ROW, _STRIP = 40.0, 70.0  # greatest height of a bar's row; height of a line over time
+_NUMBERS = 46.0  # width of numbers
 _SMALL = 7.2
 _HEADING: dict[str, Any] = {"size": 8.0, "weight": "bold", "pad": 4}
 _MARKED, _FAINT = "#EEEEEE", 0.45
@@ -45,6 +42,7 @@ _COLOURS = {"value": style.QUANTILE, "bonus": style.CATEGORICAL}
 _ENDINGS = {ENDED: "the episode has ended", CUT: "cut here"}
 
 Track = Callable[[Iterable[int]], Iterable[int]]
+ShowBars = Callable[..., None]
 
 
 def check_film(path: Path, fps: int) -> None:
@@ -80,8 +78,7 @@ def find_ffmpeg() -> str:
 def write_film(
     path: Path, played: Arrays, title: str, fps: int, track: Track = lambda frames: frames
 ) -> None:
-    """Write a film of what `play` returned; `track` may show how many frames are drawn."""
-    check_film(path, fps)
+    """Write a film of what `play` returned, after `check_film`; `track` may show progress."""
     film, shown = Film(played, title), played["shown"]
     times = np.where(played["action"][shown] < 0, max(1, round(HOLD * fps)), 1)
     indices = track(range(len(shown)))
@@ -152,14 +149,14 @@ class Film:
             self._picture.set_data(played["pictures"][index])
         else:
             numbers = played["numbers"][index]
-            self._numbers.show(numbers / self._reach, numbers)
+            self._show_numbers(numbers / self._reach, numbers)
         action = int(played["action"][moment])
         self._end.set_text(_ENDINGS.get(int(played["state"][moment]), ""))
         self._mark.set_visible(action >= 0)
         self._mark.set_y(action - 0.5)
-        for name, bars in self._bars.items():
-            bars.axes.set_visible(action >= 0)
-            bars.show(played[name][moment], played[name][moment], action)
+        for name, (axes, show_bars) in self._bars.items():
+            axes.set_visible(action >= 0)
+            show_bars(played[name][moment], played[name][moment], action)
         within = np.flatnonzero(played["episode"] == number)
         past = within[within <= moment]
         self._length.set_text(f"step {len(within) - 1:,}")
@@ -187,7 +184,7 @@ class Film:
             self._reach[self._reach == 0] = 1.0
             axes = self._add_axes(_MARGIN + 22, _TOP + 18, _SIDE - 22 - _NUMBERS, _SIDE - 18)
             names = [str(place) for place in range(numbers.shape[1])]
-            self._numbers = _Bars(axes, "observation", style.MIXTURE, names, (-1.0, 1.0))
+            self._show_numbers = _add_bars(axes, "observation", style.MIXTURE, names, (-1.0, 1.0))
             return
         pictures, axes = self._played["pictures"], self._add_axes(_MARGIN, _TOP, _SIDE, _SIDE)
         rows, columns = pictures.shape[1:3]
@@ -221,7 +218,7 @@ class Film:
             )
             limits = _limits(played[name], zero=True)
             shown = names if place == 0 else [""] * count
-            self._bars[name] = _Bars(axes, name, _COLOURS[name], shown, limits)
+            self._bars[name] = axes, _add_bars(axes, name, _COLOURS[name], shown, limits)
         behind.set_ylim(axes.get_ylim())
 
     def _add_strip(self, place: int, name: str) -> tuple[Axes, Line2D, Line2D, Text]:
@@ -242,35 +239,38 @@ class Film:
         return axes, line, point, now
 
 
-class _Bars:
-    """Bars from 0, with names on their left and numbers on their right."""
+def _add_bars(
+    axes: Axes, heading: str, colour: str, names: list[str], limits: tuple[float, float]
+) -> ShowBars:
+    """Add bars from 0, with names on their left and numbers on their right.
 
-    def __init__(
-        self, axes: Axes, heading: str, colour: str, names: list[str], limits: tuple[float, float]
-    ):
-        count, self.axes = len(names), axes
-        axes.set_title(heading, loc="left", color=colour, **_HEADING)
-        axes.set_frame_on(False)
-        axes.set(xlim=limits, ylim=(max(count, _SIDE / _BAR_ROW) - 0.5, -0.5), xticks=[])
-        size = min(_SMALL, 0.6 * _SIDE / count)
-        axes.set_yticks(range(count), names, size=size)
-        axes.tick_params(length=0)
-        axes.plot([0.0, 0.0], [-0.5, count - 0.5], color=style.FAINT, linewidth=0.7)
-        self._bars = axes.barh(range(count), np.zeros(count), 0.6, color=colour)
-        right, transform = 1 + _NUMBERS / axes.bbox.width, axes.get_yaxis_transform()
-        self._numbers = [
-            axes.text(right, y, "", size=size, transform=transform, va="center", ha="right")
-            for y in range(count)
-        ]
+    Return a function that sets their lengths and numbers; all but the chosen one, if one is, are
+    faint.
+    """
+    count = len(names)
+    axes.set_title(heading, loc="left", color=colour, **_HEADING)
+    axes.set_frame_on(False)
+    axes.set(xlim=limits, ylim=(max(count, _SIDE / _BAR_ROW) - 0.5, -0.5), xticks=[])
+    size = min(_SMALL, 0.6 * _SIDE / count)
+    axes.set_yticks(range(count), names, size=size)
+    axes.tick_params(length=0)
+    axes.plot([0.0, 0.0], [-0.5, count - 0.5], color=style.FAINT, linewidth=0.7)
+    bars = axes.barh(range(count), np.zeros(count), 0.6, color=colour)
+    right, transform = 1 + _NUMBERS / axes.bbox.width, axes.get_yaxis_transform()
+    texts = [
+        axes.text(right, y, "", size=size, transform=transform, va="center", ha="right")
+        for y in range(count)
+    ]
 
-    def show(self, lengths: np.ndarray, numbers: np.ndarray, chosen: int | None = None) -> None:
-        """Set the bars; all but the chosen one are faint, if one is chosen."""
-        for place, (bar, text) in enumerate(zip(self._bars, self._numbers, strict=True)):
+    def show(lengths: np.ndarray, numbers: np.ndarray, chosen: int | None = None) -> None:
+        for place, (bar, text) in enumerate(zip(bars, texts, strict=True)):
             bar.set_width(np.nan_to_num(lengths[place]))
             bar.set_alpha(1.0 if chosen in (None, place) else _FAINT)
             text.set_text(_short(numbers[place]))
-        for place, label in enumerate(self.axes.get_yticklabels()):
+        for place, label in enumerate(axes.get_yticklabels()):
             label.set_fontweight("bold" if chosen == place else "normal")
+
+    return show
 
 
 def _lines(played: Arrays) -> dict[str, tuple[str, np.ndarray]]:

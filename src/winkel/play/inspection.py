@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.figures import style
-from winkel.play.observations import newest_frame, to_arrays
+from winkel.play.episodes import newest_frame, to_arrays
 from winkel.runs.record import Arrays, RunRecord
 from winkel.types import OneHot
 

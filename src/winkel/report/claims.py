@@ -8,15 +8,16 @@ them, not reproduced when one contradicts it or is inconclusive, and untested wh
 import math
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
 from winkel.report.measures import MEASURES, Measured
 from winkel.runs.results import Results
 
+Claim = dict[str, Any]
+"""One entry of `claims.toml`, which describes the fields."""
 Verdict = Literal["reproduced", "not reproduced", "untested"]
 Outcome = Literal["holds", "contradicted", "open"]
 
@@ -35,95 +36,59 @@ RULES = {
 }
 """Kinds of rules, in words."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """One claim of the file."""
-
-    id: str
-    source: str
-    statement: str
-    measure: str
-    arguments: dict[str, Any]
-    what: str
-    rule: dict[str, Any]
-    axis: tuple[float, float]
-    paper: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.measure not in MEASURES:
-            raise InputError(
-                f"{self.id}: need a measure of {', '.join(MEASURES)}, got {self.measure}"
-            )
-        unknown = [name for name in self.rule if name not in RULES]
-        if unknown or not self.rule:
-            raise InputError(f"{self.id}: need a rule of {', '.join(RULES)}, got {self.rule}")
-
-    def rule_in_words(self) -> str:
-        """Such as 'estimate ≤ 0.67 and 95 % interval below 1'."""
-
-        def write(value: Any) -> str:
-            return f"[{value[0]:g}, {value[1]:g}]" if isinstance(value, list) else f"{value:g}"
-
-        return " and ".join(RULES[name].format(write(value)) for name, value in self.rule.items())
-
-    def thresholds(self) -> list[float]:
-        """The numbers of the rule."""
-        values = (v if isinstance(v, list) else [v] for v in self.rule.values())
-        return [number for value in values for number in value]
-
-
-class Assessment(NamedTuple):
-    """A claim with what was measured.
-
-    Attributes:
-        claim: which claim.
-        measured: comparisons, and what is missing.
-        outcomes: of each comparison.
-        verdict: over all comparisons.
-        reason: why, in a few words; empty when reproduced.
-        deviations: where our experiment is smaller than the paper's.
-    """
-
-    claim: Claim
-    measured: Measured
-    outcomes: tuple[Outcome, ...]
-    verdict: Verdict
-    reason: str
-    deviations: tuple[str, ...]
+_FIELDS = ("id", "source", "statement", "measure", "with", "what", "rule", "axis", "paper")
 
 
 def load_claims(path: Path = CLAIMS) -> list[Claim]:
     """Load all claims of a file, in its order."""
     try:
-        entries = tomllib.loads(path.read_text(encoding="utf-8")).get("claim", [])
+        claims = tomllib.loads(path.read_text(encoding="utf-8")).get("claim", [])
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"cannot read claims from {path}: {error}") from error
-    claims = []
-    for entry in entries:
-        renamed = {("arguments" if k == "with" else k): v for k, v in entry.items()}
-        try:
-            claims.append(Claim(**renamed | {"axis": tuple(renamed["axis"])}))
-        except (KeyError, TypeError) as error:
-            raise InputError(f"claim {entry.get('id')!r} of {path}: {error}") from error
+    for claim in claims:
+        where = f"claim {claim.get('id')!r} of {path}"
+        if set(claim) != set(_FIELDS):
+            raise InputError(f"{where}: need {', '.join(_FIELDS)}, got {', '.join(claim)}")
+        if claim["measure"] not in MEASURES:
+            raise InputError(
+                f"{where}: need a measure of {', '.join(MEASURES)}, got {claim['measure']}"
+            )
+        if not claim["rule"] or not set(claim["rule"]) <= set(RULES):
+            raise InputError(f"{where}: need a rule of {', '.join(RULES)}, got {claim['rule']}")
     return claims
 
 
-def assess(claim: Claim, results: Results) -> Assessment:
-    """Measure a claim and apply its rule."""
+def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
+    """Measure a claim and apply its rule: the verdict, and why unless the claim is reproduced."""
     try:
-        measured = MEASURES[claim.measure](results, **claim.arguments)
+        measured = MEASURES[claim["measure"]](results, **claim["with"])
     except InputError as error:
-        measured = Measured(missing=(str(error).removeprefix("no ").strip(" ,"),))
-    outcomes = tuple(apply_rule(claim.rule, one.interval) for one in measured.comparisons)
-    decisive = [o for o, one in zip(outcomes, measured.comparisons, strict=True) if one.decisive]
-    verdict, reason = _verdict(decisive, measured)
-    deviations = tuple(
+        measured = Measured(missing=(str(error).removeprefix("no "),))
+    decisive = [
+        apply_rule(claim["rule"], one.interval) for one in measured.comparisons if one.decisive
+    ]
+    seeds = measured.scale.get("seeds", 0)
+    if decisive and seeds < FEWEST_SEEDS:
+        return measured, "untested", f"needs {FEWEST_SEEDS} seeds or more, has {seeds}"
+    if "contradicted" in decisive:
+        return measured, "not reproduced", "contradicted"
+    if measured.missing or not decisive:
+        holds = decisive.count("holds")
+        so_far = f"; holds in {holds} of {len(decisive)} measured" if decisive else ""
+        needs = summarize_missing(measured.missing) or "runs"
+        return measured, "untested", f"needs {needs}{so_far}"
+    if "open" in decisive:
+        return measured, "not reproduced", "inconclusive"
+    return measured, "reproduced", ""
+
+
+def deviations(claim: Claim, measured: Measured) -> list[str]:
+    """Say where our experiment is smaller than the paper's."""
+    return [
         f"{name} {'up to ' if name == 'size' else ''}{measured.scale[name]:,} (paper {theirs:,})"
-        for name, theirs in claim.paper.items()
+        for name, theirs in claim["paper"].items()
         if measured.comparisons and measured.scale.get(name, theirs) < theirs
-    )
-    return Assessment(claim, measured, outcomes, verdict, reason, deviations)
+    ]
 
 
 def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
@@ -146,21 +111,6 @@ def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
     if "contradicted" in outcomes:
         return "contradicted"
     return "open" if "open" in outcomes else "holds"
-
-
-def _verdict(decisive: list[Outcome], measured: Measured) -> tuple[Verdict, str]:
-    seeds = measured.scale.get("seeds", 0)
-    if decisive and seeds < FEWEST_SEEDS:
-        return "untested", f"needs {FEWEST_SEEDS} seeds or more, has {seeds}"
-    if "contradicted" in decisive:
-        return "not reproduced", "contradicted"
-    if measured.missing or not decisive:
-        holds = decisive.count("holds")
-        so_far = f"; holds in {holds} of {len(decisive)} measured" if decisive else ""
-        return "untested", f"needs {summarize_missing(measured.missing) or 'runs'}{so_far}"
-    if "open" in decisive:
-        return "not reproduced", "inconclusive"
-    return "reproduced", ""
 
 
 def summarize_missing(missing: Sequence[str]) -> str:

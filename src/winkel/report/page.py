@@ -1,77 +1,80 @@
 """Reports as one HTML file with style, script and figures in it, which requests nothing else."""
 
+import io
 import math
+import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from winkel.errors import InputError
-from winkel.figures import COLLECTED, FIGURES
-from winkel.figures.common import text
-from winkel.figures.style import agent_style
+from winkel.figures import COLLECTED, FIGURES, style
 from winkel.files import ensure_folder, write_text
-from winkel.report import tables
-from winkel.report.claims import (
-    CLAIMS,
-    FEWEST_SEEDS,
-    VERDICTS,
-    Assessment,
-    assess,
-    load_claims,
-    summarize_missing,
-)
+from winkel.report import claims, tables
 from winkel.report.measures import REPETITIONS
-from winkel.report.pictures import THEMED, svg_of, themed
 from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"
+THEMED = {
+    "#222222": ("ink", "#e7e5df"),
+    "#ffffff": ("paper", "#1a1c20"),
+    "#9a9a9a": ("faint", "#83858a"),
+    "#0072b2": ("quantile", "#6f93f5"),
+    "#882255": ("wine", "#e8626c"),
+    "#332288": ("indigo", "#8f86e0"),
+    "#661100": ("brown", "#c77a5f"),
+    "#117733": ("forest", "#4fae6f"),
+    "#aa4499": ("purple", "#cf78c2"),
+}
+"""Colours of figures, with the name of the page's CSS variable and the colour in the dark theme."""
+
+_SVG = Markup(
+    '<svg viewBox="{box}" role="img" aria-label="{title}" style="--natural:{width:.0f}px">'
+    "<title>{title}</title>{content}</svg>"
+)
 
 
-def write_report(runs: Path, out: Path, claims: Path = CLAIMS) -> tuple[Path, list[Assessment]]:
-    """Read runs, assess the claims and write the page; return its path and the assessments."""
+def write_report(runs: Path, out: Path, path: Path = claims.CLAIMS) -> tuple[Path, Counter[str]]:
+    """Read runs, assess the claims and write the page; return its path and count the verdicts.
+
+    The same runs give the same page.
+    """
     results = read_results(runs)
-    if out.exists() and not out.is_dir():
-        raise InputError(f"need a folder to write to, got the file {out}")
     ensure_folder(out)
-    assessments = [assess(claim, results) for claim in load_claims(claims)]
-    page = out / PAGE
-    write_text(page, render_report(results, assessments, runs, out))
-    return page, assessments
-
-
-def render_report(
-    results: Results, assessments: Sequence[Assessment], runs: Path, out: Path
-) -> str:
-    """Render the whole page; the same runs give the same page."""
+    assessments = [(claim, *claims.assess(claim, results)) for claim in claims.load_claims(path)]
+    counts = Counter(str(verdict) for _, _, verdict, _ in assessments)
     figures, absent = _draw_figures(results)
     try:
         scores, no_scores = tables.score_tables(results), ""
     except InputError as error:
-        scores, no_scores = None, str(error).strip(" ,")
-    quoted_runs = shlex.quote(str(runs))
-    return render(
+        scores, no_scores = None, str(error)
+    text = render(
         "report.html",
-        summary=_summarize(results),
-        problems=results.problems,
+        results=results,
         assessments=assessments,
-        counts=Counter(found.verdict for found in assessments),
+        counts=counts,
         scores=scores,
         no_scores=no_scores,
         deep_sea=tables.deep_sea_rows(results),
         figures=figures,
         absent=absent,
-        runs=quoted_runs,
+        runs=shlex.quote(str(runs)),
+        out=shlex.quote(str(out)),
         settings=tables.settings_rows(results),
         provenance=tables.provenance(results),
-        records=tables.record_rows(results.records, out),
-        command=f"winkel report {quoted_runs} -o {shlex.quote(str(out))}",
+        records=tables.group_records(results.records),
+        link=partial(tables.link, out=out),
     )
+    write_text(out / PAGE, text)
+    return out / PAGE, counts
 
 
 def _draw_figures(results: Results) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -82,28 +85,51 @@ def _draw_figures(results: Results) -> tuple[list[dict[str, Any]], dict[str, str
         try:
             arrays = figure.collect(results)
         except InputError as error:
-            absent[figure.TITLE] = str(error).strip(" ,")
+            absent[figure.TITLE] = str(error)
             continue
         notes = arrays["notes"].tolist()
-        arrays["notes"] = text([])  # the page lists them
+        arrays["notes"] = arrays["notes"][:0]  # the page lists them
         svg = svg_of(partial(figure.draw, arrays), name, figure.TITLE)
         shown.append({"name": name, "title": figure.TITLE, "svg": svg, "notes": notes})
     return shown, absent
 
 
-def _summarize(results: Results) -> str:
-    """Count runs, agents, environments, seeds, steps and, where recorded, time."""
-    records = results.records
-    seconds = sum(float(sweep.get("seconds", 0.0)) for sweep in results.sweeps)
-    parts = (
-        plural(len(records), "run"),
-        plural(len(results.agents()), "agent"),
-        plural(len({r.config["env"] for r in records}), "environment"),
-        plural(len({r.config["seed"] for r in records}), "seed"),
-        plural(sum(int(r.episodes["length"].sum()) for r in records), "environment step"),
-        f"{seconds / 60:,.1f} minutes of sweeps" if seconds else "wall-clock not recorded",
+# Figures as inline SVG
+
+
+def themed(colour: str) -> str:
+    """Write a colour of a figure as CSS: a variable if it depends on the theme."""
+    plain = "#222222" if colour == "#000000" else colour.lower()
+    return f"var(--{THEMED[plain][0]})" if plain in THEMED else colour
+
+
+def svg_of(draw: Callable[[], Figure], name: str, title: str) -> Markup:
+    """Draw a figure in the style of the paper, as an <svg> element for a template.
+
+    Letters are paths, because the width of a reader's fonts is unknown.
+    """
+    file = io.StringIO()
+    with style.paper_style(), mpl.rc_context({"svg.fonttype": "path"}):
+        draw().savefig(file, format="svg", metadata={"Date": None})
+    return inline(file.getvalue(), name, title)
+
+
+def inline(svg: str, name: str, title: str) -> Markup:
+    """Turn an SVG file into an element: no prologue, ids prefixed by the name, themed colours."""
+    opening, content = svg[svg.index("<svg") :].split(">", 1)
+    content = re.sub(r"<(metadata|style)[^>]*>.*?</\1>", "", content, flags=re.DOTALL)
+    content = re.sub(r'\bid="', f'id="{name}-', content)
+    content = re.sub(r"url\(#", f"url(#{name}-", content)
+    content = re.sub(r'xlink:href="#', f'href="#{name}-', content)
+    content = content.replace("xlink:href=", "href=")
+    content = re.sub(r"(?<=: )#[0-9a-f]{6}", lambda found: themed(found[0]), content)
+    size = {key: value for key, value in re.findall(r'(width|viewBox)="([^"]+)"', opening)}
+    return _SVG.format(
+        box=size["viewBox"],
+        title=title,
+        width=float(size["width"].removesuffix("pt")) * 4 / 3,
+        content=Markup(content.rstrip().removesuffix("</svg>")),
     )
-    return " · ".join(parts)
 
 
 # Templates
@@ -116,10 +142,10 @@ def render(template: str, **values: Any) -> str:
 
 def agent(name: str) -> Markup:
     """Write an agent's name as figures show it, with the colour of its lines."""
-    style = agent_style(name)
+    line = style.agent_style(name)
     return Markup(
         '<span class="agent" title="{}"><i class="dot" style="background:{}"></i>{}</span>'
-    ).format(name, themed(style.colour), style.label)
+    ).format(name, themed(line.colour), line.label)
 
 
 def number(value: int | float, digits: int = 2) -> str:
@@ -129,12 +155,6 @@ def number(value: int | float, digits: int = 2) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     return f"{value:,.{digits}f}".replace("-", "−")
-
-
-def number_range(values: Sequence[int]) -> str:
-    """Write '3' or '3–10'."""
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
 def plural(count: int, what: str) -> str:
@@ -154,21 +174,13 @@ _ENVIRONMENT = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters |= {
-    "agent": agent,
-    "number": number,
-    "number_range": number_range,
-    "sort_key": sort_key,
-    "summarize_missing": summarize_missing,
-    "themed": themed,
-}
+_ENVIRONMENT.filters |= {"agent": agent, "number": number, "sort_key": sort_key}
 _ENVIRONMENT.globals |= {
-    "FEWEST_SEEDS": FEWEST_SEEDS,
+    "MOST_LINKED": tables.MOST_LINKED,
     "REPETITIONS": REPETITIONS,
     "THEMED": THEMED,
-    "VERDICTS": VERDICTS,
-    "agent_style": agent_style,
+    "agent_style": style.agent_style,
+    "claims": claims,
     "nan": math.nan,
     "plural": plural,
-    "zip": zip,
 }

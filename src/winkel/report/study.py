@@ -1,21 +1,27 @@
 """The page of a search: the winner, all trials, importance of parameters, and the budget."""
 
+import math
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial
 
-from winkel.figures.search import Slice, draw_importance, draw_milestones, draw_slices
+from winkel.figures import style
 from winkel.files import ensure_folder, write_text
-from winkel.report.page import PAGE, render
-from winkel.report.pictures import svg_of
-from winkel.search.space import MILESTONES, Parameter, labels
-from winkel.search.summary import Summary, name_step
+from winkel.report.page import PAGE, render, svg_of
+from winkel.search.problem import MILESTONES, SearchEnvironment
+from winkel.search.study import Summary, hide_password
 from winkel.search.trials import step_of
+
+_COLUMNS = 3
+_JITTER = 0.18
 
 
 def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
@@ -28,72 +34,135 @@ def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
     """
     ensure_folder(folder)
     page = folder / PAGE
+    environments = summary.study.problem.environments
     text = render(
         "study.html",
         summary=summary,
+        problem=summary.study.problem,
         figures=_draw_figures(summary),
-        median=np.median([trial.total for trial in summary.complete] or [np.nan]),
         pruned=[
-            (trial, name_step(summary.space, step), trial.intermediate_values[step])
+            (trial, name_step(environments, step), trial.intermediate_values[step])
             for trial in summary.pruned
             for step in [max(trial.intermediate_values)]
         ],
+        median=np.median(summary.totals) if summary.complete else np.nan,
+        url=hide_password(summary.study.url),
         apply=f"winkel search apply {shlex.quote(str(study))}",
     )
     write_text(page, text)
     return page
 
 
+def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
+    """Name Optuna's step, such as 'deep_sea/20 at 2T/5'."""
+    environment, milestone = (step - 1) // MILESTONES, (step - 1) % MILESTONES + 1
+    at = "T" if milestone == MILESTONES else f"{'' if milestone == 1 else milestone}T/{MILESTONES}"
+    return f"{environments[environment].id} at {at}"
+
+
 def _draw_figures(summary: Summary) -> dict[str, Markup]:
     """Draw the figures for which there are enough trials."""
+    importance = summary.importance()
     figures = {}
-    if summary.importance:
-        names, shares = list(summary.importance), np.array(list(summary.importance.values()))
-        figures["importance"] = svg_of(
-            lambda: draw_importance(names, shares), "importance", "Importance of the parameters"
-        )
+    if importance:
+        draw = partial(_draw_importance, importance)
+        figures["importance"] = svg_of(draw, "importance", "Importance of the parameters")
     if summary.complete:
-        slices = [_slice(summary, name, p) for name, p in summary.space.parameters.items()]
-        figures["slices"] = svg_of(
-            lambda: draw_slices(slices), "slices", "Final score by parameter"
-        )
-    if summary.scores:
-        figures["milestones"] = svg_of(
-            lambda: _draw_milestones(summary), "milestones", "Scores at milestones"
-        )
+        draw = partial(_draw_slices, summary)
+        figures["slices"] = svg_of(draw, "slices", "Final score by parameter")
+    if summary.complete or summary.pruned:
+        draw = partial(_draw_milestones, summary)
+        figures["milestones"] = svg_of(draw, "milestones", "Scores at milestones")
     return figures
 
 
-def _slice(summary: Summary, name: str, part: Parameter) -> Slice:
-    ticks = labels(part) if isinstance(part, list) else []
+def _draw_importance(importance: dict[str, float]) -> Figure:
+    """Draw a bar for each parameter, the longest on top."""
+    shares = dict(sorted(importance.items(), key=lambda item: item[1]))
+    figure = style.new_figure(height=0.45 + 0.2 * len(shares))
+    axes = figure.subplots()
+    axes.barh(list(shares), list(shares.values()), color=style.QUANTILE, height=0.62)
+    axes.set_xlabel("importance for the final score (PED-ANOVA)")
+    axes.set_xlim(0, 1)
+    return figure
 
-    def places(params: Sequence[dict[str, Any]]) -> np.ndarray:
-        values = [p[name] for p in params]
-        return np.array([ticks.index(value) if ticks else value for value in values], float)
 
-    return Slice(
-        name=name,
-        ticks=tuple(f"{tick:g}" if isinstance(tick, float) else str(tick) for tick in ticks),
-        log=isinstance(part, dict) and part["log"],
-        at=places([trial.params for trial in summary.complete]),
-        scores=np.array([trial.total for trial in summary.complete]),
-        pruned=places([trial.params for trial in summary.pruned]),
+def _draw_slices(summary: Summary) -> Figure:
+    """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones."""
+    parameters = summary.study.problem.parameters
+    columns = min(_COLUMNS, len(parameters))
+    rows = math.ceil(len(parameters) / columns)
+    figure = style.new_figure(height=1.5 * rows + 0.15)
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axes in panels.flat[len(parameters) :]:
+        axes.set_visible(False)
+    for axes, (name, parameter) in zip(panels.flat, parameters.items(), strict=False):
+        _draw_slice(axes, summary, name, parameter)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("final score")
+    return figure
+
+
+def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: BaseDistribution) -> None:
+    """Draw final scores by the values of one parameter, with the median at each of few values."""
+    values = parameter.choices if isinstance(parameter, CategoricalDistribution) else ()
+
+    def places(trials: Sequence[FrozenTrial]) -> np.ndarray:
+        found = [trial.params[name] for trial in trials]
+        return np.array([values.index(value) if values else value for value in found], float)
+
+    at, pruned, scores = places(summary.complete), places(summary.pruned), summary.totals
+    if values:
+        for tick in np.unique(at):
+            median = float(np.median(scores[at == tick]))
+            axes.hlines(median, tick - 0.28, tick + 0.28, color=style.INK, lw=0.9, zorder=4)
+        at, pruned = _spread(at), _spread(pruned)
+        ticks = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        axes.set_xticks(range(len(values)), ticks)
+        axes.set_xlim(-0.5, len(values) - 0.5)
+    elif getattr(parameter, "log", False):
+        axes.set_xscale("log")
+    top = float(scores.max())
+    below = -0.09 * top
+    axes.scatter(at, scores, zorder=3, s=14, color=style.MIXTURE, alpha=0.8, linewidths=0)
+    axes.scatter(
+        pruned, np.full(len(pruned), below), s=9, marker="x", color=style.FAINT, linewidths=0.7
     )
+    axes.set_ylim(1.8 * below, 1.06 * top)
+    axes.set_title(name)
+
+
+def _spread(places: np.ndarray) -> np.ndarray:
+    """Move dots at the same place apart."""
+    spread = places.copy()
+    for place in np.unique(places):
+        here = np.flatnonzero(places == place)
+        if len(here) > 1:
+            spread[here] += np.linspace(-_JITTER, _JITTER, len(here))
+    return spread
 
 
 def _draw_milestones(summary: Summary) -> Figure:
-    environments, numbers = summary.space.environments, sorted(summary.scores)
-    complete = {trial.number for trial in summary.complete}
-    steps = [
-        [step_of(environment, milestone) for milestone in range(1, MILESTONES + 1)]
-        for environment in range(len(environments))
-    ]
-    scores = np.array(
-        [[[summary.scores[n].get(s, np.nan) for s in row] for n in numbers] for row in steps]
-    )
-    return draw_milestones(
-        [f"{environment.id}: {environment.score}" for environment in environments],
-        np.where(np.isfinite(scores), scores, np.nan),
-        np.array([number in complete for number in numbers]),
-        numbers.index(summary.complete[0].number) if summary.complete else None,
-    )
+    """Draw a panel for each environment with a line for each trial, which ends where it ended."""
+    environments = summary.study.problem.environments
+    figure = style.new_figure(height=1.75)
+    panels = figure.subplots(1, len(environments), squeeze=False)[0]
+    milestones = range(1, MILESTONES + 1)
+    trials = sorted([*summary.complete, *summary.pruned], key=lambda trial: trial.number)
+    for index, (axes, environment) in enumerate(zip(panels, environments, strict=True)):
+        for trial in trials:
+            colour, width, height = style.FAINT, 0.7, 2
+            if trial in summary.complete:
+                colour, height = style.MIXTURE, 3
+            if trial in summary.complete[:1]:  # the best
+                colour, width, height = style.CATEGORICAL, 1.8, 5
+            scores = trial.intermediate_values
+            line = np.array([scores.get(step_of(index, at), np.nan) for at in milestones])
+            line[~np.isfinite(line)] = np.nan
+            axes.plot(
+                milestones, line, color=colour, lw=width, zorder=height, marker=".", markersize=3
+            )
+        axes.set_xticks(milestones, ["T/5", "2T/5", "3T/5", "4T/5", "T"])
+        axes.set_title(f"{environment.id}: {environment.score}")
+    panels[0].set_ylabel("score")
+    return figure

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def score_tables(results: Results) -> Table:
     tags, experiments = radar.collect(results), scores.collect(results)
     mean, low, high = over_seeds(tags["seed_scores"], partial(student_interval, confidence=0.95))
     by_tag = Band(mean, np.clip(low, 0, 1), np.clip(high, 0, 1))
-    by_experiment = Band(experiments["mean"], experiments["low"], experiments["high"])
+    by_experiment = Band(experiments["estimate"], experiments["low"], experiments["high"])
     return {
         "notes": experiments["notes"].tolist(),
         "capabilities": _score_table(tags, tags["tags"], by_tag),
@@ -57,15 +57,15 @@ def score_tables(results: Results) -> Table:
 
 def _score_table(arrays: Arrays, names: np.ndarray, found: Band) -> Table:
     """A row for each name with a score: an interval for each agent, and the numbers of seeds."""
-    order = in_order(arrays["agents"])
+    agents = in_order(arrays["agents"])
     seeds = (~np.isnan(arrays["seed_scores"])).sum(axis=-1)  # [agents, names]
     rows = []
     for column, name in enumerate(names.tolist()):
         have = [n for n in seeds[:, column].tolist() if n > 0]
         if have:
-            cells = [Interval(*(float(part[i, column]) for part in found)) for i in order]
+            cells = [Interval(*(float(p[row, column]) for p in found)) for row in agents.values()]
             rows.append({"name": name.replace("_", " "), "cells": cells, "seeds": have})
-    return {"agents": [str(arrays["agents"][i]) for i in order], "rows": rows}
+    return {"agents": list(agents), "rows": rows}
 
 
 def _aggregates(arrays: Arrays) -> Table:
@@ -78,8 +78,8 @@ def _aggregates(arrays: Arrays) -> Table:
     full = [~np.isnan(rows).any(axis=1) for rows in by_agent]  # for each agent [experiments]
     whole = max(full, key=lambda have: int(have.sum()))
     matrices = {
-        names[i]: by_agent[i][whole].T  # [seeds, experiments]
-        for i in in_order(names)
+        name: by_agent[i][whole].T  # [seeds, experiments]
+        for name, i in in_order(names).items()
         if whole.any() and full[i][whole].all()
     }
     rows = []
@@ -109,10 +109,9 @@ def deep_sea_rows(results: Results) -> list[Table]:
             sweep = "bsuite" if r.config["env"] in OFFICIAL_IDS else "extension"
             kind = f"{sweep} stochastic" if stochastic else sweep
             groups[kind, size_of(r), agent_of(r), num_episodes(r)].append(r)
-    agents = sorted({agent for _, _, agent, _ in groups})
-    rank = {agents[i]: place for place, i in enumerate(in_order(agents))}
+    agents = list(in_order({agent for _, _, agent, _ in groups}))
     rows = []
-    for key in sorted(groups, key=lambda key: (key[0], key[1], rank[key[2]], key[3])):
+    for key in sorted(groups, key=lambda key: (key[0], key[1], agents.index(key[2]), key[3])):
         kind, size, agent, budget = key
         first = np.array([first_treasure(r) for r in groups[key]])
         regret = np.array([float(np.sum(r.episodes["bad"])) for r in groups[key]])
@@ -138,18 +137,17 @@ def settings_rows(results: Results) -> list[Table]:
     by_agent: dict[str, list[RunRecord]] = defaultdict(list)
     for record in results.records:
         by_agent[agent_of(record)].append(record)
-    names = list(by_agent)
     return [
         {
-            "agent": names[i],
+            "agent": name,
             "base": _base(runs[0]),
             "runs": len(runs),
             "episodes": [num_episodes(r) for r in runs],
             "steps": [int(r.episodes["length"].sum()) for r in runs],
             "changes": changes(runs),
         }
-        for i in in_order(names)
-        for runs in [by_agent[names[i]]]
+        for name in in_order(by_agent)
+        for runs in [by_agent[name]]
     ]
 
 
@@ -191,7 +189,7 @@ def _write(value: Any) -> str:
 
 
 def provenance(results: Results) -> dict[str, str]:
-    """Versions, hardware, sweeps, and the hash of all settings."""
+    """Versions, hardware, failed runs, and the hash of all settings."""
     records = results.records
     failed = sum(": failed, " in line for line in results.problems)
     hardware = {
@@ -210,45 +208,19 @@ def provenance(results: Results) -> dict[str, str]:
             f"{name or 'unknown'} ({n:,} runs)" for name, n in sorted(versions.items())
         ),
         "hardware": "; ".join(sorted(hardware)) or "not recorded",
-        "sweeps": "; ".join(map(_describe_sweep, results.sweeps)) or "none recorded",
-        "runs read": f"{len(records):,}",
         "runs that failed": f"{failed:,}, listed under problems; their episodes are in no table",
         "hash of all settings": fingerprint(fingerprints),
     }
 
 
-def _describe_sweep(call: Mapping[str, Any]) -> str:
-    runs = call.get("runs", {})
-    return (
-        f"{runs.get('finished', 0):,} runs of {', '.join(call.get('agents', ()))} in "
-        f"{call.get('seconds', 0):,.0f} s on {call.get('device', 'an unknown device')}"
-    )
-
-
-def record_rows(records: Sequence[RunRecord], out: Path) -> list[Table]:
-    """Links to all records, relative to the report's folder, so that both can move together."""
-
-    def link(path: Path) -> str:
-        return quote(os.path.relpath(path.resolve(), out.resolve()).replace(os.sep, "/"))
-
+def group_records(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
+    """Group records by environment and agent."""
     groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for record in records:
         groups[record.config["env"], agent_of(record)].append(record)
-    return [
-        {
-            "env": env,
-            "agent": agent,
-            "folder": link(runs[0].folder.parent),
-            "runs": len(runs),
-            "links": [
-                {
-                    "seed": r.config["seed"],
-                    "episodes": link(r.folder / "episodes.npz"),
-                    "config": link(r.folder / "config.json"),
-                    "hash": str(r.config.get("fingerprint", "config"))[:6],
-                }
-                for r in (runs if len(records) <= MOST_LINKED else ())
-            ],
-        }
-        for (env, agent), runs in groups.items()
-    ]
+    return groups
+
+
+def link(path: Path, out: Path) -> str:
+    """Write a link relative to the report's folder, so that runs and report can move together."""
+    return quote(os.path.relpath(path.resolve(), out.resolve()).replace(os.sep, "/"))

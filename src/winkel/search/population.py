@@ -4,23 +4,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.trial import Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from winkel.agents.base import Agent
 from winkel.errors import InputError, require_integer
 from winkel.runs.session import make_lanes
 from winkel.runs.spec import Options
-from winkel.search.problem import Problem, score_episodes
-from winkel.search.space import MILESTONES, SearchEnvironment
+from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
 from winkel.search.study import Study, storage_errors
 from winkel.search.trials import (
     REASON,
-    STARTUP,
     calibrated_scores,
     final_scores,
     is_below_median,
@@ -28,7 +26,6 @@ from winkel.search.trials import (
     step_of,
 )
 from winkel.training.lanes import Lanes, Report
-from winkel.training.programs import Arrays
 
 LANES, LANES_ON_CPU = 64, 8
 """Default number of runs side by side."""
@@ -45,46 +42,12 @@ class Progress(NamedTuple):
         share: share of the work that is done.
         updates: updates made in this process.
         best: best final score so far.
-        programs: compiled programs of this process so far.
     """
 
     trials: dict[str, int]
     share: float
     updates: int
     best: float | None
-    programs: int
-
-
-@dataclass
-class SeedRun:
-    """One run of a trial in its current environment: its episodes and its last report."""
-
-    episodes: list[Arrays] = field(default_factory=list)
-    last: Report | None = None
-
-    def add(self, report: Report) -> None:
-        """Add what a chunk of steps brought."""
-        if report.episodes:
-            self.episodes.append(report.episodes)
-        self.last = report
-
-    def has_reached(self, point: int, by_steps: bool) -> bool:
-        """Whether the run has made so many steps (or else episodes), or has ended."""
-        if self.last is None:
-            return False
-        reached = self.last.env_steps if by_steps else self.last.num_episodes
-        return self.last.finished or reached >= point
-
-    def episodes_until(self, point: int, by_steps: bool) -> Arrays:
-        """Return the episodes that had ended after so many steps (or else episodes)."""
-        if not self.episodes:
-            return {}
-        names = self.episodes[0]
-        table = {name: np.concatenate([part[name] for part in self.episodes]) for name in names}
-        self.episodes = [table]
-        if by_steps:
-            point = int(np.searchsorted(table["env_steps"], point, side="right"))
-        return {name: column[:point] for name, column in table.items()}
 
 
 @dataclass
@@ -93,67 +56,57 @@ class TrialInProgress:
 
     Attributes:
         trial: Optuna's.
-        fields: the agent's fields.
+        lanes: those of its current environment.
+        reports: of its runs there, one for each seed, by their numbers in the lanes.
         environment: number of the current environment.
         milestone: milestones passed in it.
-        runs: its runs there, one for each seed.
         updates_before: updates in earlier environments.
     """
 
     trial: Trial
-    fields: dict[str, Any]
+    lanes: Lanes = field(init=False)
+    reports: dict[int, list[Report]] = field(init=False)
     environment: int = 0
     milestone: int = 0
-    runs: list[SeedRun] = field(default_factory=list)
     updates_before: int = 0
 
     @property
-    def number(self) -> int:
-        """Optuna's number of the trial."""
-        return self.trial.number
-
-    def score(self, entry: SearchEnvironment, point: int) -> float:
-        """Return the mean score over seeds after so many steps or episodes."""
-        episodes = [run.episodes_until(point, entry.by_steps) for run in self.runs]
-        return float(np.mean([score_episodes(entry.score, table) for table in episodes]))
+    def last_reports(self) -> list[Report]:
+        """Last report of each run that has any."""
+        return [reports[-1] for reports in self.reports.values() if reports]
 
     @property
     def updates(self) -> int:
         """Updates in all environments."""
-        return self.updates_before + sum(run.last.updates for run in self.runs if run.last)
+        return self.updates_before + sum(report.updates for report in self.last_reports)
 
-    @property
-    def share(self) -> float:
-        """Share that is done of the current environment."""
-        return sum(run.last.progress for run in self.runs if run.last) / max(len(self.runs), 1)
+    def has_reached(self, entry: SearchEnvironment, point: int) -> bool:
+        """Whether all runs have made so many steps or episodes, or have ended."""
+        reached = [
+            report.finished or point <= (report.env_steps if entry.steps else report.num_episodes)
+            for report in self.last_reports
+        ]
+        return all(reached) and len(reached) == len(self.reports)
 
+    def score(self, entry: SearchEnvironment, point: int) -> float:
+        """Return the mean score over seeds after so many steps or episodes."""
+        scores = []
+        for reports in self.reports.values():
+            parts = [report.episodes for report in reports if report.episodes]
+            names = parts[0] if parts else ()
+            table = {name: np.concatenate([part[name] for part in parts]) for name in names}
+            count = point
+            if entry.steps and parts:
+                count = int(np.searchsorted(table["env_steps"], point, side="right"))
+            table = {name: column[:count] for name, column in table.items()}
+            scores.append(score_episodes(entry.score, table))
+        return float(np.mean(scores))
 
-@dataclass
-class TrialLanes:
-    """Lanes of one program, and the trial and seed of each of their plans."""
-
-    lanes: Lanes
-    owners: dict[int, tuple[TrialInProgress, SeedRun]] = field(default_factory=dict)
-
-    def advance(self) -> list[tuple[TrialInProgress, Report]]:
-        """Advance all runs by a chunk of steps, and free the lanes of those that ended."""
-        advanced = []
-        for report in self.lanes.advance():
-            trial, run = self.owners[report.plan]
-            run.add(report)
-            advanced.append((trial, report))
-            if report.finished or report.failure is not None:
-                self._release(report.plan)
-        return advanced
-
-    def release(self, trial: TrialInProgress) -> None:
-        """Free all lanes of a trial."""
-        for plan in [plan for plan, (owner, _) in self.owners.items() if owner is trial]:
-            self._release(plan)
-
-    def _release(self, plan: int) -> None:
-        del self.owners[plan]
-        self.lanes.release(plan)
+    def release(self) -> None:
+        """Free the lanes of all runs that have not ended."""
+        for number, reports in self.reports.items():
+            if not reports or not _is_ended(reports[-1]):
+                self.lanes.release(number)
 
 
 @dataclass
@@ -161,75 +114,68 @@ class Population:
     """The part of one process in a search.
 
     Attributes:
-        problem: what to search for.
-        study: where trials are stored.
+        study: what to search for, and where trials are stored.
         wanted: number of trials, those of other processes included.
         lanes: runs side by side; None for the default.
         chunk_steps: steps between two checks of the lanes.
         seed: of the suggestions.
-        startup: other trials that must have been scored before any is pruned.
         progress: called with the progress now and then.
         notice: called with messages for the user.
         in_progress: trials in progress here, by number.
-        programs: trials by environment, agent with its static settings, and for simulators, whose
-            runs begin together, trial number: those that share a compiled program.
+        programs: lanes by environment, agent with its static settings, and for simulators, whose
+            runs begin together, trial number.
     """
 
-    problem: Problem
     study: Study
     wanted: int
     lanes: int | None = None
     chunk_steps: int = 100
     seed: int = 0
-    startup: int = STARTUP
     progress: Callable[[Progress], None] = lambda _: None
     notice: Callable[[str], None] = lambda _: None
     in_progress: dict[int, TrialInProgress] = field(init=False, default_factory=dict)
-    programs: dict[tuple[int, Agent, int | None], TrialLanes] = field(
-        init=False, default_factory=dict
-    )
+    programs: dict[tuple[int, Agent, int | None], Lanes] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.problem = self.study.problem
         require_integer("trials", self.wanted, at_least=1)
         default = LANES_ON_CPU if jax.default_backend() == "cpu" else LANES
         lanes = default if self.lanes is None else self.lanes
-        self.lanes = require_integer("lanes", lanes, at_least=1)
-        require_integer("chunk_steps", self.chunk_steps, at_least=1)
-        size = self.problem.space.size()
+        self.max_lanes = require_integer("lanes", lanes, at_least=1)
+        self.options = Options(chunk_steps=self.chunk_steps)
+        size = self.problem.size()
         if self.wanted > size:
             raise InputError(
                 f"need trials <= {size}, the configurations that the space has, got {self.wanted}"
             )
         compiled = all(task.compiled for task in self.problem.tasks)
-        self.size = max(self.lanes // self.problem.seeds, 1) if compiled else 1
+        self.size = max(self.max_lanes // self.problem.seeds, 1) if compiled else 1
         self._updates = 0  # of ended trials
-        self._keys = set[Any]()  # of all programs so far
-        self._shown = time.monotonic()
 
     def run(self) -> Progress:
         """Run trials until there are as many as wanted, here and elsewhere."""
+        shown = time.monotonic()
         with storage_errors(self.study.url), self.study.heartbeats(self.in_progress):
             try:
                 while self._fill():
                     for lanes in list(self.programs.values()):
                         self._advance(lanes)
                     for key, lanes in list(self.programs.items()):
-                        if not lanes.owners:
-                            self.programs.pop(key).lanes.close()
-                    if time.monotonic() - self._shown >= SHOW_SECONDS:
+                        if not any(trial.lanes is lanes for trial in self.in_progress.values()):
+                            self.programs.pop(key).close()
+                    if time.monotonic() - shown >= SHOW_SECONDS:
                         self.progress(self.measure())
-                        self._shown = time.monotonic()
-                progress = self.measure()
-                self.progress(progress)
-                return progress
+                        shown = time.monotonic()
             except BaseException:
                 for trial in self.in_progress.values():
                     self.study.requeue(trial.trial)
                 raise
             finally:
                 for lanes in self.programs.values():
-                    lanes.lanes.close()
-                self.programs.clear()
+                    lanes.close()
+            progress = self.measure()
+        self.progress(progress)
+        return progress
 
     def measure(self) -> Progress:
         """Measure the progress of the search."""
@@ -238,7 +184,10 @@ class Population:
         ended = sum(state.is_finished() for state in states)
         num_environments = len(self.problem.tasks)
         here = self.in_progress.values()
-        shares = sum((trial.environment + trial.share) / num_environments for trial in here)
+        done = float(ended)
+        for trial in here:
+            share = sum(report.progress for report in trial.last_reports) / len(trial.reports)
+            done += (trial.environment + share) / num_environments
         return Progress(
             trials={
                 "complete": states.count(TrialState.COMPLETE),
@@ -247,100 +196,96 @@ class Population:
                 "running": len(here),
                 "elsewhere": len(states) - ended - len(here),
             },
-            share=min((ended + shares) / self.wanted, 1.0),
+            share=min(done / self.wanted, 1.0),
             updates=self._updates + sum(trial.updates for trial in here),
             best=max(final_scores(counted, num_environments).values(), default=None),
-            programs=len(self._keys),
         )
 
     def _fill(self) -> bool:
         """Begin as many trials as there is room for; return whether any is in progress."""
         while True:
             room = self.size - len(self.in_progress)
-            space = self.problem.space
-            trials = self.study.begin_trials(space, room, self.wanted, self.seed)
-            begun = [TrialInProgress(trial, space.fields(trial.params)) for trial in trials]
-            self.in_progress |= {trial.number: trial for trial in begun}
-            for trial in begun:
-                self._enter_environment(trial)
+            trials = self.study.begin_trials(room, self.wanted, self.seed)
+            self.in_progress |= {trial.number: TrialInProgress(trial) for trial in trials}
+            for trial in trials:
+                self._enter_environment(self.in_progress[trial.number])
             if self.in_progress or not self.study.wait_for_others():
                 return bool(self.in_progress)
 
     def _enter_environment(self, trial: TrialInProgress) -> None:
         """Queue a trial's runs in the lanes of its program."""
-        configured = self.problem.configure(trial.environment, trial.fields)
-        plans = self.problem.plans(trial.environment, configured)
-        trial.runs = [SeedRun() for _ in plans]
-        task, agent = self.problem.tasks[trial.environment], configured.agent
-        alone = None if task.compiled else trial.number
-        key = (trial.environment, agent, alone)
+        runs = self.problem.runs(trial.environment, trial.trial.params)
+        agent, task, plans = runs[0].agent, runs[0].task, [run.plan() for run in runs]
+        key = trial.environment, agent, None if task.compiled else trial.trial.number
         if key in self.programs:
-            lanes = self.programs[key].lanes
-            numbers = [lanes.add(plan) for plan in plans]
+            numbers = [self.programs[key].add(plan) for plan in plans]
         else:
-            count, options = self._count_lanes(agent), Options(chunk_steps=self.chunk_steps)
-            lanes = make_lanes(agent, task, plans, count, options, self.notice)
-            self.programs[key] = TrialLanes(lanes)
-            self._keys.add(key)
+            count = self._count_lanes(agent)
+            self.programs[key] = make_lanes(agent, task, plans, count, self.options, self.notice)
             numbers = list(range(len(plans)))
-        for number, run in zip(numbers, trial.runs, strict=True):
-            self.programs[key].owners[number] = trial, run
+        trial.lanes, trial.reports = self.programs[key], {number: [] for number in numbers}
 
     def _count_lanes(self, agent: Agent) -> int:
         """Return the number of lanes for all trials in progress that will share a program.
 
         It is a power of two, so that few programs differ in it alone.
         """
-        agents = [
-            self.problem.configure(trial.environment, trial.fields).agent
-            for trial in self.in_progress.values()
-        ]
+        trials = self.in_progress.values()
+        agents = [self.problem.runs(t.environment, t.trial.params)[0].agent for t in trials]
         expected = agents.count(agent) * self.problem.seeds
-        return min(self.lanes or LANES, 1 << (expected - 1).bit_length())
+        return min(self.max_lanes, 1 << (expected - 1).bit_length())
 
-    def _advance(self, lanes: TrialLanes) -> None:
+    def _advance(self, lanes: Lanes) -> None:
         """Advance lanes by a chunk; first score all trials, then prune, end or move them on."""
+        owners = {n: t for t in self.in_progress.values() if t.lanes is lanes for n in t.reports}
+        reports = lanes.advance()
+        for report in reports:
+            owners[report.plan].reports[report.plan].append(report)
+            if _is_ended(report):
+                lanes.release(report.plan)
         scored: dict[int, list[int]] = {}
-        for trial, report in lanes.advance():
-            if trial.number in self.in_progress:
+        for report in reports:
+            trial = owners[report.plan]
+            if trial.trial.number in self.in_progress:
                 with self._drop_if_ended(trial):
                     if report.failure is not None:
                         self._fail(trial, report.failure)
                     elif steps := self._report_scores(trial):
-                        scored[trial.number] = steps
-        if not scored:
-            return
-        trials = self.study.trials()
-        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        num_environments = len(self.problem.tasks)
+                        scored[trial.trial.number] = steps
+        trials = self.study.trials() if scored else []
+        for number, steps in scored.items():
+            if number in self.in_progress:
+                with self._drop_if_ended(self.in_progress[number]):
+                    self._continue_or_end(self.in_progress[number], steps, trials)
+
+    def _continue_or_end(
+        self, trial: TrialInProgress, steps: list[int], trials: list[FrozenTrial]
+    ) -> None:
+        """Prune a trial, let it enter the next environment, or end it as complete."""
+        number, num_environments = trial.trial.number, len(self.problem.tasks)
         last = step_of(num_environments - 1, MILESTONES)  # pruning there would save nothing
-        for trial in [self.in_progress[n] for n in scored if n in self.in_progress]:
-            number = trial.number
-            below = any(
-                step != last and is_below_median(number, step, trials, self.startup)
-                for step in scored[number]
-            )
-            with self._drop_if_ended(trial):
-                if below and self.problem.space.prune:
-                    self._end(trial, TrialState.PRUNED)
-                elif trial.milestone == MILESTONES and trial.environment + 1 < num_environments:
-                    self._release(trial)
-                    trial.updates_before, trial.milestone = trial.updates, 0
-                    trial.environment += 1
-                    self._enter_environment(trial)
-                elif trial.milestone == MILESTONES:
-                    complete.append(trials[number])
-                    value = calibrated_scores(complete, num_environments)[-1].sum()
-                    self._end(trial, TrialState.COMPLETE, float(value))
+        if self.problem.prune and any(
+            step != last and is_below_median(number, step, trials) for step in steps
+        ):
+            self._end(trial, TrialState.PRUNED)
+        elif trial.milestone == MILESTONES and trial.environment + 1 < num_environments:
+            trial.release()
+            trial.updates_before, trial.milestone = trial.updates, 0
+            trial.environment += 1
+            self._enter_environment(trial)
+        elif trial.milestone == MILESTONES:
+            complete = [t for t in self.study.trials() if t.state == TrialState.COMPLETE]
+            value = calibrated_scores([*complete, trials[number]], num_environments)[-1].sum()
+            self._end(trial, TrialState.COMPLETE, float(value))
 
     def _report_scores(self, trial: TrialInProgress) -> list[int]:
         """Report the mean score over seeds at each milestone that all of them have reached.
 
         Return Optuna's steps of these milestones.
         """
-        entry, steps = self.problem.space.environments[trial.environment], []
+        entry, steps = self.problem.environments[trial.environment], []
         for point in entry.milestones()[trial.milestone :]:
-            if not all(run.has_reached(point, entry.by_steps) for run in trial.runs):
+            if not trial.has_reached(entry, point):
                 break
             score = trial.score(entry, point)
             trial.milestone += 1
@@ -352,7 +297,7 @@ class Population:
         return steps
 
     def _fail(self, trial: TrialInProgress, reason: str) -> None:
-        self.notice(f"trial {trial.number} failed: {reason}")
+        self.notice(f"trial {trial.trial.number} failed: {reason}")
         trial.trial.set_user_attr(REASON, reason)
         self._end(trial, TrialState.FAIL)
 
@@ -367,14 +312,15 @@ class Population:
         try:
             yield
         except UpdateFinishedTrialError:
-            self.notice(f"trial {trial.number} was requeued by another process; dropped it here")
+            number = trial.trial.number
+            self.notice(f"trial {number} was requeued by another process; dropped it here")
             self._forget(trial)
 
     def _forget(self, trial: TrialInProgress) -> None:
         self._updates += trial.updates
-        self._release(trial)
-        del self.in_progress[trial.number]
+        trial.release()
+        del self.in_progress[trial.trial.number]
 
-    def _release(self, trial: TrialInProgress) -> None:
-        for lanes in self.programs.values():
-            lanes.release(trial)
+
+def _is_ended(report: Report) -> bool:
+    return report.finished or report.failure is not None

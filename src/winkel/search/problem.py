@@ -1,113 +1,181 @@
-"""What to search for: an agent, a space, scores of its runs, and seeds that no report uses."""
+"""What to search for: an agent, its parameters, environments with scores, and seeds for tuning."""
 
-import importlib
+import json
 import math
-import os
-import sys
-from collections.abc import Callable, Mapping
+import tomllib
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
 
+from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
-from winkel.runs.configure import Configured, configure, field_name
+from winkel.runs.configure import configure, field_name
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import MAX_SEED, make_horizon
+from winkel.runs.spec import MAX_SEED, Options, RunSpec, make_horizon, make_spec
 from winkel.runs.train import make_task
-from winkel.search.space import Space
-from winkel.training.steps import Plan
+from winkel.simulators.custom import load_function
 from winkel.types import OneHot
 
 FIRST_SEED = MAX_SEED + 1
 """First seed of tuning. `winkel train` and `winkel sweep` refuse it and those above, so no seed is
 both tuned on and reported."""
+MILESTONES = 5
+"""Points at which a trial is scored in each environment: after T/5, 2T/5, … T."""
+PAPER_SPACES = ("bsuite", "vizdoom")
 
 Episodes = Mapping[str, np.ndarray]
 """All episodes of a run so far: arrays by name, such as 'return', 'length' and 'visited'."""
-Score = Callable[[Episodes], float]
+
+
+class SearchEnvironment(NamedTuple):
+    """An environment of a search: its horizon T in episodes or steps, the other is None.
+
+    `score` is a name from `SCORES`, or 'module:function'.
+    """
+
+    id: str
+    episodes: int | None
+    steps: int | None
+    score: str
+
+    def milestones(self) -> list[int]:
+        """Return the episodes (or steps) after which a trial is scored."""
+        horizon = self.episodes or self.steps or 0
+        return [math.ceil(horizon * k / MILESTONES) for k in range(1, MILESTONES + 1)]
 
 
 @dataclass(kw_only=True)
 class Problem:
-    """A search before it begins.
+    """All that makes two searches the same; `check` raises if it cannot be searched.
 
     Attributes:
         agent: a name from `winkel list agents`.
-        space: parameters and environments; without `fields` after construction.
+        parameters: what to search over, by the agent's field; without `fields`.
+        environments: in the order in which a trial trains in them.
+        prune: whether to stop trials below the median.
+        preset: name of settings that are not searched over.
         seeds: runs of each trial in each environment; a trial's score is their mean.
         fields: fixed fields of the agent.
-        mnist_dir: folder of MNIST's files.
-        tasks: the environments.
+        mnist_dir: folder of MNIST's files on this machine.
     """
 
     agent: str
-    space: Space
+    parameters: Mapping[str, BaseDistribution]
+    environments: Sequence[SearchEnvironment]
+    prune: bool = True
+    preset: str | None = None
     seeds: int = 1
     fields: Mapping[str, Any] = field(default_factory=dict)
     mnist_dir: Path | None = None
-    tasks: tuple[Task, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.parameters = {n: p for n, p in self.parameters.items() if n not in self.fields}
+        ids = [environment.id for environment in self.environments]
+        if not self.parameters or not ids or len(set(ids)) != len(ids):
+            raise InputError(
+                "need a parameter to search over that is not fixed, and different environments, "
+                f"got {list(self.parameters)} and {ids}"
+            )
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """The environments, made at their first use."""
+        return [make_task(e.id, self.agent, self.fields, self.mnist_dir) for e in self.environments]
+
+    def check(self) -> None:
+        """Raise if an environment, a score or a value is impossible."""
         if require_integer("seeds", self.seeds, at_least=1) > FIRST_SEED:
             raise InputError(f"need seeds <= {FIRST_SEED}, got {self.seeds}")
-        fixed = {field_name(self.agent, name): value for name, value in self.fields.items()}
-        free = {name: p for name, p in self.space.parameters.items() if name not in fixed}
-        if not free:
-            raise InputError(f"need a parameter to search over, got all fixed: {', '.join(fixed)}")
-        self.fields, self.space = fixed, self.space._replace(parameters=free)
-        environments = self.space.environments
-        self.tasks = tuple(
-            make_task(environment.id, self.agent, fixed, self.mnist_dir)
-            for environment in environments
-        )
-        for task, environment in zip(self.tasks, environments, strict=True):
+        for task, environment in zip(self.tasks, self.environments, strict=True):
             find_score(environment.score)
             if environment.score == "visited" and not isinstance(task.env.observation, OneHot):
                 raise InputError(
                     f"need a score for {environment.id}, whose observations are not counted"
                 )
-        for name, part in free.items():  # refuse impossible values before the search
-            for value in part if isinstance(part, list) else (part["low"], part["high"]):
-                self.configure(0, {name: tuple(value) if isinstance(value, list) else value})
+        for name, part in self.parameters.items():
+            for value in getattr(part, "choices", None) or (part.low, part.high):  # type: ignore[attr-defined]
+                self.runs(0, {name: value})
+
+    def runs(self, environment: int, params: Mapping[str, Any]) -> list[RunSpec]:
+        """Return the runs of a configuration in one of the environments, one for each seed."""
+        task, entry = self.tasks[environment], self.environments[environment]
+        preset = preset_fields(entry.id, self.agent, self.preset)
+        configured = configure(self.agent, {**preset, **self.fields, **to_fields(params)}, task)
+        horizon = make_horizon(task, entry.episodes, entry.steps)
+        return [
+            make_spec(task, configured, FIRST_SEED + number, horizon, None, Options())
+            for number in range(self.seeds)
+        ]
+
+    def size(self) -> int | float:
+        """Count the configurations; ∞ with a continuous parameter."""
+        counts = map(list_values, self.parameters.values())
+        return math.prod(math.inf if values is None else len(values) for values in counts)
 
     def describe(self) -> dict[str, Any]:
         """Return as JSON all that makes two searches the same."""
-        return {
+        described = {
             "agent": self.agent,
+            "parameters": {
+                name: json.loads(distribution_to_json(part))
+                for name, part in self.parameters.items()
+            },
+            "environments": [environment._asdict() for environment in self.environments],
+            "prune": self.prune,
+            "preset": self.preset,
             "seeds": self.seeds,
-            "fields": dict(self.fields),
-            "space": self.space.describe(),
+            "fields": self.fields,
         }
+        return json.loads(json.dumps(described))
 
-    def configure(self, environment: int, values: Mapping[str, Any]) -> Configured:
-        """Configure the agent for one of the environments."""
-        name = self.space.environments[environment].id
-        preset = preset_fields(name, self.agent, self.space.preset)
-        return configure(self.agent, {**preset, **self.fields, **values}, self.tasks[environment])
+    @classmethod
+    def from_description(cls, described: Mapping[str, Any]) -> "Problem":
+        """Invert `describe`; ignore other entries."""
+        parameters, environments = described["parameters"], described["environments"]
+        return cls(
+            agent=described["agent"],
+            parameters={n: json_to_distribution(json.dumps(p)) for n, p in parameters.items()},
+            environments=[SearchEnvironment(**entry) for entry in environments],
+            **{name: described[name] for name in ("prune", "preset", "seeds", "fields")},
+        )
 
-    def plans(self, environment: int, configured: Configured) -> list[Plan]:
-        """Plan the runs of a configuration in one of the environments, one for each seed."""
-        task, entry = self.tasks[environment], self.space.environments[environment]
-        return [
-            Plan(
-                params=task.params,
-                hyper=configured.hyper,
-                horizon=make_horizon(task, entry.episodes, entry.steps),
-                seed=FIRST_SEED + number,
-                copy=task.copy,
-                fan_in=task.inputs,
-            )
-            for number in range(self.seeds)
-        ]
+
+def to_fields(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the agent's fields for parameters of Optuna, which stores lists as JSON."""
+    return {
+        name: tuple(json.loads(value)) if str(value).startswith("[") else value
+        for name, value in params.items()
+    }
+
+
+def list_values(part: BaseDistribution) -> list[Any] | None:
+    """List the values of a parameter; None if it is continuous."""
+    if isinstance(part, CategoricalDistribution):
+        return list(part.choices)
+    assert isinstance(part, IntDistribution | FloatDistribution)
+    if part.step is None:
+        return None
+    count = round((part.high - part.low) / part.step) + 1
+    return [part.low + part.step * i for i in range(count)]
 
 
 def visited(episodes: Episodes) -> float:
     """Σ 1[visited(s, a)]: state-actions visited; needs countable observations."""
-    if "visited" not in episodes:
-        raise InputError("need countable observations (such as deep_sea's) to score by visited")
     return float(episodes["visited"][-1])
 
 
@@ -127,30 +195,16 @@ def mean_return(episodes: Episodes) -> float:
     return float(np.mean(episodes["return"]))
 
 
-SCORES: Mapping[str, Score] = {
-    "visited": visited,
-    "interactions": interactions,
-    "final_return": final_return,
-    "mean_return": mean_return,
-}
+SCORES = {score.__name__: score for score in (visited, interactions, final_return, mean_return)}
 
 
-def find_score(name: str) -> Score:
+def find_score(name: str) -> Callable[[Episodes], float]:
     """Return a score by name, or the user's function 'module:function'."""
     if name in SCORES:
         return SCORES[name]
-    module, _, function = name.partition(":")
-    if not module or not function:
+    if ":" not in name:
         raise InputError(f"need a score from {', '.join(SCORES)}, or module:function, got {name!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"cannot find the score {name}: {error}") from error
-    if not callable(found):
-        raise InputError(f"need a function of a run's episodes for a score, got {name} = {found!r}")
-    return found
+    return load_function(name)
 
 
 def score_episodes(name: str, episodes: Episodes) -> float:
@@ -163,3 +217,121 @@ def score_episodes(name: str, episodes: Episodes) -> float:
     if not math.isfinite(value):
         raise InputError(f"need a finite number from the score {name}, got {value}")
     return float(value)
+
+
+def read_paper_space(name: str) -> str:
+    """Read the file of one of the paper's spaces."""
+    if name not in PAPER_SPACES:
+        raise InputError(f"need a space from {', '.join(PAPER_SPACES)}, got {name!r}")
+    return (resources.files("winkel.search") / "spaces" / f"{name}.toml").read_text("utf-8")
+
+
+def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: Any) -> Problem:
+    """Load a problem for an agent from one of the paper's spaces by name, or from a file.
+
+    `envs`, such as 'deep_sea:size=6@100' or 'mountain_car/0@50@interactions', replace the file's
+    environments; `options` are other attributes of `Problem`.
+    """
+    try:
+        known = source in PAPER_SPACES
+        text = read_paper_space(source) if known else Path(source).read_text("utf-8")
+        table = tomllib.loads(text)
+    except FileNotFoundError as error:
+        names = ", ".join(PAPER_SPACES)
+        raise InputError(f"need a space from {names}, or a file, got {source!r}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{source} is not TOML ({error})") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {source}: {error}") from error
+    _check_keys(table, ("environments", "spaces", "prune", "preset"), source)
+    spaces = _require(dict, table.get("spaces"), f"{source}: [spaces.AGENT]")
+    name = agent if agent in spaces else _base(agent)
+    if name not in spaces:
+        if name not in AGENTS:
+            raise InputError(f"unknown agent {agent!r}; see `winkel list agents`")
+        known_agents = ", ".join(spaces) or "no agent"
+        raise InputError(f"{source} has spaces for {known_agents}, not for {agent}")
+    parameters = {}
+    for written, entry in _require(dict, spaces[name], f"{source}: spaces.{name}").items():
+        try:
+            field = field_name(agent, written)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
+        parameters[field] = parse_parameter(agent, field, entry, f"{source}: {field}")
+    environments = [
+        _parse_environment(_require(dict, entry, f"{source}: environments"), source)
+        for entry in _require(list, table.get("environments"), f"{source}: [[environments]]")
+    ]
+    return Problem(
+        agent=agent,
+        parameters=parameters,
+        environments=[parse_environment(text) for text in envs] or environments,
+        prune=_require(bool, table.get("prune", True), f"{source}: prune"),
+        preset=_require(str, table["preset"], f"{source}: preset") if "preset" in table else None,
+        **options,
+    )
+
+
+def parse_environment(text: str) -> SearchEnvironment:
+    """Parse an environment of the command line: 'deep_sea:size=6@100' or '…@100@visited'."""
+    name, *rest = text.split("@")
+    if len(rest) not in (1, 2) or not name or not rest[0].isdigit():
+        raise InputError(f"need ID@EPISODES or ID@EPISODES@SCORE for --envs, got {text!r}")
+    score = {"score": rest[1]} if len(rest) == 2 else {}
+    return _parse_environment({"id": name, "episodes": int(rest[0]), **score}, "--envs")
+
+
+def parse_parameter(agent: str, field: str, entry: Any, what: str) -> BaseDistribution:
+    """Parse a list of values (numbers, names, or lists of widths), or a range with low and high."""
+    if isinstance(entry, list):
+        choices = [json.dumps(v) if isinstance(v, list) else v for v in entry]
+        if not choices or len(set(choices)) != len(choices):
+            raise InputError(f"need different values for {what}, at least one, got {entry}")
+        return CategoricalDistribution(choices)
+    if not isinstance(entry, dict) or not {"low", "high"} <= entry.keys():
+        raise InputError(f"need a list, or low and high, for {what}, got {entry!r}")
+    _check_keys(entry, ("low", "high", "log", "step"), what)
+    log = _require(bool, entry.get("log", False), f"{what}.log")
+    kind = typing.get_type_hints(AGENTS[_base(agent)].config).get(field, float)
+    if kind not in (int, float):
+        raise InputError(f"need a list of values for {what}, which is no number, got {entry}")
+    numbers = {key: number for key, number in entry.items() if key != "log"}
+    for number in numbers.values():
+        real = isinstance(number, int | float) and not isinstance(number, bool)
+        if not real or not math.isfinite(number) or number != kind(number):
+            right = "whole" if kind is int else "finite"
+            raise InputError(f"need {right} numbers for {what}, got {entry}")
+    distribution = IntDistribution if kind is int else FloatDistribution
+    try:
+        return distribution(**{key: kind(number) for key, number in numbers.items()}, log=log)
+    except ValueError as error:
+        raise InputError(f"{what}: {error}") from error
+
+
+def _parse_environment(entry: dict[str, Any], where: str) -> SearchEnvironment:
+    _check_keys(entry, ("id", "episodes", "steps", "score"), f"{where}: environments")
+    name = _require(str, entry.get("id"), f"{where}: id of an environment")
+    limits = {key: entry[key] for key in ("episodes", "steps") if key in entry}
+    if len(limits) != 1:
+        raise InputError(f"{where}: need episodes or steps for {name}, got {limits or 'neither'}")
+    for key, value in limits.items():
+        require_integer(f"{key} of {name}", value, at_least=MILESTONES)
+    score = _require(str, entry.get("score", "visited"), f"{where}: score of {name}")
+    return SearchEnvironment(name, limits.get("episodes"), limits.get("steps"), score)
+
+
+def _base(agent: str) -> str:
+    return VARIANTS[agent][0] if agent in VARIANTS else agent
+
+
+def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    unknown = [key for key in table if key not in known]
+    if unknown:
+        raise InputError(f"{where}: unknown {unknown[0]!r}; need {', '.join(known)}")
+
+
+def _require(kind: type, value: Any, what: str) -> Any:
+    names = {dict: "a table", list: "a list", bool: "true or false", str: "a text"}
+    if not isinstance(value, kind):
+        raise InputError(f"need {names[kind]} for {what}, got {value!r:.60}")
+    return value

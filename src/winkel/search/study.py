@@ -1,4 +1,4 @@
-"""A study in Optuna's storage, shared by several processes.
+"""A study in Optuna's storage, shared by several processes, and its summary.
 
 While a process runs a trial, it records Optuna's heartbeat of the trial. A trial without one for
 `GRACE_SECONDS` is of a process that died: Optuna ends it as failed and queues its configuration
@@ -6,59 +6,60 @@ again.
 """
 
 import json
-import os
-import platform
 import threading
 import time
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from winkel.errors import InputError
 from winkel.files import ensure_folder, write_text
 from winkel.runs.spec import first_difference
-from winkel.search.problem import Problem
-from winkel.search.space import Space
-from winkel.search.trials import DISCARDED, is_counted, suggest
+from winkel.search.problem import FIRST_SEED, Problem
+from winkel.search.trials import DISCARDED, calibrated_scores, is_counted, raw_scores, suggest
 from winkel.version import __version__
 
 HEARTBEAT_SECONDS, GRACE_SECONDS = 15, 60
 DATABASE, POINTER = "study.db", "study.json"
-DESCRIPTION, PROCESS = "winkel", "process"
-"""Attributes: of a study, what it searches for; of a trial, the process that ran it."""
-ATTEMPTS = 5
-"""Attempts to create tables that another process creates at the same time."""
+DESCRIPTION = "winkel"
+"""Attribute of a study: what it searches for, and the version of winkel."""
+RETRY_SECONDS = 2.0
+"""Time before a storage is opened again: another process may just be creating its tables."""
+MIN_TRIALS = 4
+"""Complete trials that an importance needs."""
 
 
 @dataclass
 class Study:
-    """An Optuna study with its storage."""
+    """An Optuna study, its storage, and what it searches for."""
 
     url: str
     study: optuna.Study
     storage: RDBStorage
-    _ids: dict[int, int] = field(default_factory=dict, repr=False)
+    problem: Problem
 
     @property
-    def description(self) -> dict[str, Any]:
-        """What the study searches for: `Problem.describe` and the version of winkel."""
-        return self.study.user_attrs.get(DESCRIPTION, {})
+    def version(self) -> str:
+        """Version of winkel that made the study."""
+        return self.study.user_attrs[DESCRIPTION]["version"]
 
     def trials(self) -> list[FrozenTrial]:
         """Read all trials."""
         return self.study.get_trials(deepcopy=False)
 
-    def begin_trials(self, space: Space, room: int, num_trials: int, seed: int) -> list[Trial]:
+    def begin_trials(self, room: int, num_trials: int, seed: int) -> list[Trial]:
         """Begin up to `room` trials, at most `num_trials` counted in the study.
 
         Take trials from the queue; if it is empty, first queue suggestions. Two processes may do so
@@ -71,8 +72,8 @@ class Study:
             queued = sum(trial.state == TrialState.WAITING for trial in trials)
             missing = min(room - len(begun), num_trials - sum(map(is_counted, trials)))
             asked = [self._take() for _ in range(min(room - len(begun), queued))]
-            for params in suggest(space, trials, seed, 0 if queued else missing):
-                self.queue(params, space)
+            for params in suggest(self.problem, trials, seed, 0 if queued else missing):
+                self.queue(params)
                 asked.append(self._take())
             if not asked:
                 break
@@ -84,15 +85,14 @@ class Study:
                     trial.set_user_attr(DISCARDED, True)
                     trials[trial.number] = self.study.tell(trial, state=TrialState.FAIL)
                 else:
-                    trial.set_user_attr(PROCESS, f"{platform.node()}:{os.getpid()}")
                     begun.append(trial)
         return begun
 
-    def queue(self, params: dict[str, Any], space: Space) -> None:
+    def queue(self, params: dict[str, Any]) -> None:
         """Queue a configuration for the process that asks next."""
-        waiting = TrialState.WAITING
+        distributions = dict(self.problem.parameters)
         self.study.add_trial(
-            create_trial(state=waiting, params=params, distributions=space.distributions())
+            create_trial(state=TrialState.WAITING, params=params, distributions=distributions)
         )
 
     def _take(self) -> Trial:
@@ -109,9 +109,8 @@ class Study:
     def requeue(self, trial: Trial) -> None:
         """End a trial that this process cannot finish, and queue its configuration again."""
         ended = self.study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-        callback = self.storage.get_heartbeat_stale_trial_callback()
-        if ended.state == TrialState.FAIL and callback is not None:
-            callback(self.study, ended)
+        if ended.state == TrialState.FAIL:
+            RetryHeartbeatStaleTrialCallback()(self.study, ended)
 
     def wait_for_others(self) -> bool:
         """Wait until a trial is queued, or until all running trials prove to be alive.
@@ -133,12 +132,9 @@ class Study:
 
     def record_heartbeat(self, number: int) -> None:
         """Tell other processes that a trial is running."""
-        if number not in self._ids:
-            study_id = self.storage.get_study_id_from_name(self.study.study_name)
-            self._ids[number] = self.storage.get_trial_id_from_study_id_trial_number(
-                study_id, number
-            )
-        self.storage.record_heartbeat(self._ids[number])
+        study = self.storage.get_study_id_from_name(self.study.study_name)
+        trial = self.storage.get_trial_id_from_study_id_trial_number(study, number)
+        self.storage.record_heartbeat(trial)
 
     @contextmanager
     def heartbeats(self, numbers: Collection[int]) -> Iterator[None]:
@@ -164,6 +160,69 @@ class Study:
             thread.join()
 
 
+class Summary:
+    """A study at the time of reading.
+
+    Attributes:
+        study: the study.
+        complete: trials that trained in all environments, the best first.
+        raw: their scores at T by environment.
+        calibrated: the same, calibrated.
+        totals: their final scores.
+        pruned: trials stopped below the median.
+        failed: trials that failed for a reason of their own.
+        unfinished: number of trials that are running or queued.
+        requeued: number of trials whose process ended, and which were queued again.
+        updates: updates of all trials, pruned ones included.
+    """
+
+    def __init__(self, study: Study) -> None:
+        with storage_errors(study.url):
+            trials = study.trials()
+        counted = list(filter(is_counted, trials))
+        complete = [trial for trial in counted if trial.state == TrialState.COMPLETE]
+        count = len(study.problem.environments)
+        calibrated = calibrated_scores(complete, count)
+        order = np.argsort(-calibrated.sum(axis=1), kind="stable")
+        self.study = study
+        self.complete = [complete[i] for i in order]
+        self.raw = raw_scores(self.complete, count)
+        self.calibrated = calibrated[order]
+        self.totals = self.calibrated.sum(axis=1)
+        self.pruned = [trial for trial in counted if trial.state == TrialState.PRUNED]
+        self.failed = [trial for trial in counted if trial.state == TrialState.FAIL]
+        self.unfinished = sum(not trial.state.is_finished() for trial in counted)
+        self.requeued = sum(not is_counted(t) and DISCARDED not in t.user_attrs for t in trials)
+        self.updates = sum(trial.user_attrs.get("updates", 0) for trial in trials)
+
+    @property
+    def num_trials(self) -> int:
+        """Number of trials in all."""
+        return len(self.complete) + len(self.pruned) + len(self.failed) + self.unfinished
+
+    def budget(self) -> str:
+        """Describe what every configuration was given."""
+        environments = ", ".join(
+            f"{entry.id} for {entry.episodes or entry.steps:,} "
+            f"{'episodes' if entry.episodes else 'steps'} ({entry.score})"
+            for entry in self.study.problem.environments
+        )
+        seeds = self.study.problem.seeds
+        last = f" to {FIRST_SEED + seeds - 1}" if seeds > 1 else ""
+        return f"{environments}; {seeds} seed{'s' * (seeds > 1)} ({FIRST_SEED}{last})"
+
+    def importance(self) -> dict[str, float]:
+        """Shares of the parameters by Optuna's PED-ANOVA; empty with too few trials."""
+        if len(self.complete) < MIN_TRIALS or len(set(self.totals)) == 1:
+            return {}
+        copy = optuna.create_study(direction="maximize")
+        for trial, total in zip(self.complete, self.totals, strict=True):
+            copy.add_trial(
+                create_trial(params=trial.params, distributions=trial.distributions, value=total)
+            )
+        return optuna.importance.get_param_importances(copy)
+
+
 def open_study(folder: Path, url: str | None, name: str, problem: Problem, resume: bool) -> Study:
     """Create a study, or with `resume` join an existing one if it is the same search.
 
@@ -176,33 +235,29 @@ def open_study(folder: Path, url: str | None, name: str, problem: Problem, resum
     """
     ensure_folder(folder)
     url = url or f"sqlite:///{(folder / DATABASE).resolve()}"
-    wanted = json.loads(json.dumps({"version": __version__, **problem.describe()}))
+    shown, wanted = hide_password(url), {"version": __version__, **problem.describe()}
     with storage_errors(url):
         storage = _open_storage(url)
         try:
             study = optuna.create_study(
-                storage=storage,
-                study_name=name,
-                direction="maximize",
-                load_if_exists=resume,
+                storage=storage, study_name=name, direction="maximize", load_if_exists=resume
             )
         except DuplicatedStudyError as error:
             raise InputError(
-                f"study {name} exists in {hide_password(url)}; continue or join it with --resume, "
+                f"study {name} exists in {shown}; continue or join it with --resume, "
                 "or choose another --out or --name"
             ) from error
         if DESCRIPTION not in study.user_attrs:
             study.set_user_attr(DESCRIPTION, wanted)
-        opened = Study(url, study, storage)
-        if opened.description != wanted:
-            key, theirs, ours = first_difference(wanted, opened.description)
-            raise InputError(
-                f"study {name} in {hide_password(url)} is another search: {key} is {theirs!r:.60} "
-                f"there and {ours!r:.60} here; choose another --out or --name"
-            )
-    pointer = {"storage": hide_password(url), "study": name}
-    write_text(folder / POINTER, json.dumps(pointer, indent=2))
-    return opened
+        found = study.user_attrs[DESCRIPTION]
+    if found != wanted:
+        key, theirs, ours = first_difference(wanted, found)
+        raise InputError(
+            f"study {name} in {shown} is another search: {key} is {theirs!r:.60} there and "
+            f"{ours!r:.60} here; choose another --out or --name"
+        )
+    write_text(folder / POINTER, json.dumps({"storage": shown, "study": name}, indent=2))
+    return Study(url, study, storage, problem)
 
 
 def load_study(folder: Path, url: str | None = None) -> Study:
@@ -220,15 +275,17 @@ def load_study(folder: Path, url: str | None = None) -> Study:
     if url is None and ":***@" in saved:
         raise InputError(f"need --storage with the password, which is not in {path}, for {saved}")
     url = url or saved
+    shown = hide_password(url)
     with storage_errors(url):
         storage = _open_storage(url)
         try:
             study = optuna.load_study(study_name=name, storage=storage)
         except KeyError as error:
-            raise InputError(f"no study {name} in {hide_password(url)}") from error
-        if DESCRIPTION not in study.user_attrs:
-            raise InputError(f"study {name} in {hide_password(url)} is not of winkel search")
-        return Study(url, study, storage)
+            raise InputError(f"no study {name} in {shown}") from error
+        described = study.user_attrs.get(DESCRIPTION)
+    if described is None:
+        raise InputError(f"study {name} in {shown} is not of winkel search")
+    return Study(url, study, storage, Problem.from_description(described))
 
 
 @contextmanager
@@ -240,7 +297,7 @@ def storage_errors(url: str) -> Iterator[None]:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"need a driver for the storage {hide_password(url)}: {reason}") from error
     except (SQLAlchemyError, StorageInternalError) as error:
-        cause = _cause(error)
+        cause = error.__cause__ or error  # the database's own error behind Optuna's
         reason = str(getattr(cause, "orig", None) or cause).strip().splitlines()[0]
         raise InputError(f"cannot reach the storage {hide_password(url)}: {reason}") from error
 
@@ -260,26 +317,17 @@ def _open_storage(url: str) -> RDBStorage:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed to be used with")
-    hide_password(url)  # raises if it is no URL
     sqlite = url.startswith("sqlite")
-    connect = {"connect_args": {"timeout": 60}} if sqlite else {"pool_pre_ping": True}
-    for attempt in range(ATTEMPTS):
-        try:
-            return RDBStorage(
-                url,
-                engine_kwargs=connect,
-                heartbeat_interval=HEARTBEAT_SECONDS,
-                grace_period=GRACE_SECONDS,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
-            )
-        except (SQLAlchemyError, StorageInternalError) as error:
-            created = isinstance(_cause(error), IntegrityError) or "exists" in str(_cause(error))
-            if not created or attempt == ATTEMPTS - 1:
-                raise
-            time.sleep(0.2 * (attempt + 1))  # another process creates the tables
-    raise AssertionError
-
-
-def _cause(error: Exception) -> BaseException:
-    """Return the database's own error behind Optuna's."""
-    return error.__cause__ or error if isinstance(error, StorageInternalError) else error
+    make = partial(
+        RDBStorage,
+        url,
+        engine_kwargs={"connect_args": {"timeout": 60}} if sqlite else {"pool_pre_ping": True},
+        heartbeat_interval=HEARTBEAT_SECONDS,
+        grace_period=GRACE_SECONDS,
+        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+    )
+    try:
+        return make()
+    except (SQLAlchemyError, StorageInternalError):
+        time.sleep(RETRY_SECONDS)
+        return make()

@@ -1,4 +1,4 @@
-"""Scores of trials, the rule for pruning, and suggestions of what to try next."""
+"""What follows from the trials of a study: scores, pruning, what to try next."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,8 +9,7 @@ import optuna
 from jaxtyping import Float
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from winkel.errors import InputError
-from winkel.search.space import MILESTONES, Space
+from winkel.search.problem import MILESTONES, Problem, list_values
 
 REASON, DISCARDED = "reason", "discarded"
 """Attributes of a trial: why it failed, why it was not begun."""
@@ -34,8 +33,6 @@ def calibrate(scores: Float[np.ndarray, " trials"]) -> Float[np.ndarray, " trial
     scores = np.asarray(scores, float)
     if not len(scores):
         return scores
-    if not np.isfinite(scores).all():
-        raise InputError(f"need finite scores to calibrate, got {scores[~np.isfinite(scores)][0]}")
     best, mean = float(np.max(scores)), float(np.mean(scores))
     if np.all(scores == best) or not best > mean:  # the mean of equal numbers may be rounded
         return np.full(len(scores), 0.5)
@@ -71,9 +68,7 @@ def step_of(environment: int, milestone: int) -> int:
     return environment * MILESTONES + milestone
 
 
-def is_below_median(
-    number: int, step: int, trials: Sequence[FrozenTrial], startup: int = STARTUP
-) -> bool:
+def is_below_median(number: int, step: int, trials: Sequence[FrozenTrial]) -> bool:
     """Whether a trial scores below the median of the others at a step.
 
     Unlike Optuna's MedianPruner, compare the scores of the step itself, not the best so far, and
@@ -83,7 +78,7 @@ def is_below_median(
     others = [score_at(t, step) for t in trials if t.number != number and is_counted(t)]
     known = [score for score in others if score is not None]
     score = next(t for t in trials if t.number == number).intermediate_values[step]
-    return len(known) >= startup and score < float(np.median(known))
+    return len(known) >= STARTUP and score < float(np.median(known))
 
 
 def score_at(trial: FrozenTrial, step: int) -> float | None:
@@ -97,7 +92,7 @@ def score_at(trial: FrozenTrial, step: int) -> float | None:
 
 
 def suggest(
-    space: Space, trials: Sequence[FrozenTrial], seed: int, count: int
+    problem: Problem, trials: Sequence[FrozenTrial], seed: int, count: int
 ) -> list[dict[str, Any]]:
     """Suggest configurations that were not tried, by Optuna's TPE on the calibrated scores of now.
 
@@ -108,11 +103,11 @@ def suggest(
     """
     if count < 1:
         return []
-    distributions, values = space.distributions(), space.values()
+    parameters = dict(problem.parameters)
     sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + len(trials)) % 2**32)
     copy = optuna.create_study(direction="maximize", sampler=sampler)
-    counted = [t for t in trials if is_counted(t) and set(t.params) == set(distributions)]
-    totals = final_scores(counted, len(space.environments))
+    counted = [t for t in trials if is_counted(t) and set(t.params) == set(parameters)]
+    totals = final_scores(counted, len(problem.environments))
     for trial in counted:
         if trial.state != TrialState.FAIL:
             queued = trial.state == TrialState.WAITING
@@ -121,21 +116,19 @@ def suggest(
                     state=TrialState.RUNNING if queued else trial.state,
                     value=totals.get(trial.number, trial.value),
                     params=trial.params,
-                    distributions=distributions,
+                    distributions=parameters,
                     intermediate_values=trial.intermediate_values,
                 )
             )
     tried = [trial.params for trial in counted]
-    suggested = []
     for _ in range(count):
         for _ in range(PATIENCE):
-            params = copy.ask(distributions).params
+            params = copy.ask(parameters).params
             if params not in tried:
                 break
         else:  # take the first of the grid
-            lists = [values[name] or [params[name]] for name in values]
-            grid = (dict(zip(values, row, strict=True)) for row in itertools.product(*lists))
+            lists = [list_values(part) or [params[name]] for name, part in parameters.items()]
+            grid = (dict(zip(parameters, row, strict=True)) for row in itertools.product(*lists))
             params = next((row for row in grid if row not in tried), params)
         tried.append(params)
-        suggested.append(params)
-    return suggested
+    return tried[-count:]

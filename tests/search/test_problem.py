@@ -9,13 +9,17 @@ from search.tiny import problem
 from winkel.errors import InputError
 from winkel.runs.spec import MAX_SEED, check_seeds
 from winkel.runs.train import train
-from winkel.search.problem import FIRST_SEED, Problem, find_score, score_episodes
-from winkel.search.space import (
+from winkel.search.problem import (
+    FIRST_SEED,
     PAPER_SPACES,
-    load_space,
+    Problem,
+    find_score,
+    list_values,
+    load_problem,
     parse_environment,
     read_paper_space,
-    space_from,
+    score_episodes,
+    to_fields,
 )
 
 FILE = """
@@ -45,13 +49,13 @@ def written(tmp_path, text):
 
 @pytest.mark.parametrize(("name", "agent"), SIZES)
 def test_the_papers_spaces(name, agent):
-    space = load_space(name, agent)
+    space = load_problem(name, agent)
     assert space.size() == SIZES[name, agent]
-    assert space_from(space.describe()) == space
+    assert Problem.from_description(space.describe()) == space
 
 
 def test_the_papers_environments():
-    space = load_space("bsuite", "pe_dqn")
+    space = load_problem("bsuite", "pe_dqn")
     assert [(w.id, w.episodes, w.score) for w in space.environments] == [
         ("deep_sea/20", 500, "visited"),
         ("deep_sea_stochastic/20", 1500, "visited"),
@@ -59,7 +63,7 @@ def test_the_papers_environments():
     ]
     assert space.prune
     assert space.environments[0].milestones() == [100, 200, 300, 400, 500]
-    doom = load_space("vizdoom", "pe_dqn")
+    doom = load_problem("vizdoom", "pe_dqn")
     assert (doom.environments[0].id, doom.environments[0].steps) == (
         "doom:my-way-home/sparse",
         5_000_000,
@@ -70,41 +74,34 @@ def test_the_papers_environments():
 def test_what_the_paper_found_is_in_its_spaces():
     """The defaults are the paper's settings for bsuite."""
     for agent in ("pe_dqn", "bdqn", "dltv", "ids"):
-        of = problem_of(agent)
-        configured = of.configure(0, {})
-        settings = {**vars(configured.agent.config), **configured.hyper._asdict()}
-        for name, part in of.space.parameters.items():
-            values = [tuple(v) if isinstance(v, list) else v for v in part]
-            assert settings[name] in values
-
-
-def problem_of(agent):
-    return Problem(agent=agent, space=load_space("bsuite", agent))
+        of = load_problem("bsuite", agent)
+        run = of.runs(0, {})[0]
+        settings = {**vars(run.agent.config), **run.hyper._asdict()}
+        for name, part in of.parameters.items():
+            assert settings[name] in [to_fields({name: v})[name] for v in part.choices]
 
 
 def test_a_variant_has_its_agents_space():
-    assert load_space("bsuite", "pe_dqn_qr_qr") == load_space("bsuite", "pe_dqn")
+    found, base = load_problem("bsuite", "pe_dqn_qr_qr"), load_problem("bsuite", "pe_dqn")
+    assert found.parameters == base.parameters
 
 
 @pytest.mark.parametrize("name", PAPER_SPACES)
 def test_a_printed_space_can_be_read_again(name, tmp_path):
     path = written(tmp_path, read_paper_space(name))
-    assert load_space(path, "bdqn") == load_space(name, "bdqn")
+    assert load_problem(path, "bdqn") == load_problem(name, "bdqn")
 
 
 def test_ranges(tmp_path):
     text = FILE + "num_atoms = { low = 5, high = 25, step = 10 }\n"
-    space = load_space(written(tmp_path, text), "pe_dqn")
-    assert space.parameters["num_atoms"] == {"low": 5, "high": 25, "log": False, "step": 10}
+    space = load_problem(written(tmp_path, text), "pe_dqn")
+    assert list_values(space.parameters["num_atoms"]) == [5, 15, 25]
     assert space.size() == 2 * 3
-    assert space.fields({"learning_rate": 1e-3, "num_atoms": 15}) == {
-        "learning_rate": 1e-3,
-        "num_atoms": 15,
-    }
+    assert to_fields({"num_atoms": 15, "hidden": "[8, 8]"}) == {"num_atoms": 15, "hidden": (8, 8)}
     text = FILE + "beta = { low = 0.5, high = 50, log = true }\n"
-    space = load_space(written(tmp_path, text), "pe_dqn")
+    space = load_problem(written(tmp_path, text), "pe_dqn")
     assert space.size() == math.inf
-    assert space_from(space.describe()) == space
+    assert Problem.from_description(space.describe()) == space
 
 
 @pytest.mark.parametrize(
@@ -129,15 +126,15 @@ def test_ranges(tmp_path):
 )
 def test_what_is_wrong_with_a_file(tmp_path, text, shown):
     with pytest.raises(InputError, match=shown) as error:
-        load_space(written(tmp_path, text), "pe_dqn")
+        load_problem(written(tmp_path, text), "pe_dqn")
     assert "\n" not in str(error.value)
 
 
 def test_no_such_space():
     with pytest.raises(InputError, match="from bsuite, vizdoom, or a file, got 'mine'"):
-        load_space("mine", "pe_dqn")
+        load_problem("mine", "pe_dqn")
     with pytest.raises(InputError, match="unknown agent 'pe_dqm'"):
-        load_space("bsuite", "pe_dqm")
+        load_problem("bsuite", "pe_dqm")
 
 
 @pytest.mark.parametrize("text", ["deep_sea/0", "deep_sea/0@", "@9", "a@b", "a@9@b@c", "a@-9"])
@@ -163,7 +160,7 @@ def test_uncounted_observations_cannot_be_scored_by_visits():
 
 def test_fixed_fields_leave_the_space():
     of = problem(learning_rate=(1e-3, 1e-4), hidden=((8,), (16,)))
-    assert set(of.space.parameters) == {"learning_rate", "hidden"}
+    assert set(of.parameters) == {"learning_rate", "hidden"}
     assert "hidden" not in of.fields
 
 
@@ -185,13 +182,13 @@ def test_scores_by_hand(tmp_path, monkeypatch):
     assert score_episodes("own_scores:longest", episodes) == 9
     with pytest.raises(InputError, match="need a number from the score own_scores:bad, got 'x'"):
         score_episodes("own_scores:bad", episodes)
-    with pytest.raises(InputError, match="cannot find the score own_scores:shortest"):
+    with pytest.raises(InputError, match="'own_scores' has no function 'shortest'"):
         find_score("own_scores:shortest")
 
 
 def test_no_seed_is_both_tuned_and_reported():
     """The first tuning seed is the first that training refuses."""
-    seeds = {plan.seed for plan in problem(seeds=3).plans(0, problem().configure(0, {}))}
+    seeds = {run.seed for run in problem(seeds=3).runs(0, {})}
     assert seeds == {FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2}
     assert check_seeds([MAX_SEED]) == [FIRST_SEED - 1]
     for seed in seeds:
