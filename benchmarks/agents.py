@@ -19,7 +19,7 @@ from winkel.agents import AGENTS
 from winkel.commands.bench import time_chunks
 from winkel.envs.registry import make
 from winkel.projections import PROJECTIONS, Categorical, Quantile
-from winkel.runs.configure import configure
+from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon, Plan
@@ -43,9 +43,9 @@ class TextbookCategorical(Categorical):
 
 def our_rate(env, agent, steps, **fields):
     task, steps = make(env), max(steps // 5, 1)
-    configured = configure(agent, fields, task)
-    plan = Plan(task.params, configured.hyper, Horizon(episodes=10_000), seed=0)
-    lanes = Lanes(configured.agent, CompiledWorld(task.env), [plan], num_lanes=1, chunk_steps=steps)
+    made, hyper = configure(agent, fields, task)
+    plan = Plan(task.params, hyper, Horizon(episodes=10_000), seed=0)
+    lanes = Lanes(made, CompiledWorld(task.env), [plan], num_lanes=1, chunk_steps=steps)
     return steps / min(time_chunks(lanes.advance))
 
 

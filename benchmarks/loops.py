@@ -15,8 +15,9 @@ from functools import partial
 import jax
 import numpy as np
 
-from winkel.runs.configure import configure, parse_fields
+from winkel.cli import parse_fields
 from winkel.runs.presets import preset_fields
+from winkel.runs.spec import check_fields, configure
 from winkel.runs.train import make_task
 from winkel.training.lanes import Lanes
 from winkel.training.simulated import SimulatorWorld, blank_metrics, step_programs
@@ -42,13 +43,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE")
     options = parser.parse_args()
-    given = parse_fields([options.agent], [f"--{field}" for field in options.set])
+    given = check_fields([options.agent], parse_fields([f"--{field}" for field in options.set]))
     fields = preset_fields(options.env, options.agent, None) | given
     task = make_task(options.env, options.agent, fields, None, options.num_envs, options.workers)
-    configured = configure(options.agent, fields, task)
-    plan = Plan((), configured.hyper, Horizon(steps=10_000_000), seed=0)
+    agent, hyper = configure(options.agent, fields, task)
+    plan = Plan((), hyper, Horizon(steps=10_000_000), seed=0)
     world = SimulatorWorld(partial(task.pool, notice=print), task.num_envs)
-    lanes = Lanes(configured.agent, world, [plan], num_lanes=1)
+    lanes = Lanes(agent, world, [plan], num_lanes=1)
     rng = np.random.default_rng(0)
 
     def make_learn():

@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -37,6 +38,8 @@ hypothesis.settings.register_profile("winkel", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("winkel")
 # Jaxprs are many objects and few cycles: by default collections take a tenth of the time.
 gc.set_threshold(50_000, 20, 50)
+# A job in the background of a shell ignores interrupts, which tests send to themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure():

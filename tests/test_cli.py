@@ -8,6 +8,7 @@ import pytest
 
 from terminal_helpers import refused
 from winkel import cli
+from winkel.errors import InputError
 
 
 def test_a_figure_leaves_pictures_and_the_arrays_behind_them(tmp_path, capsys):
@@ -47,6 +48,43 @@ def test_lists_name_every_entry(capsys):
 def test_bad_input_is_one_line_and_exit_status_two(arguments, shown, capsys, monkeypatch, request):
     monkeypatch.chdir(request.config.rootpath)
     assert shown in refused(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ([], {}),
+        (["--num-atoms", "7"], {"num-atoms": 7}),
+        (["--config.num_atoms=7"], {"config.num_atoms": 7}),
+        (["--learning-rate", "1e-3"], {"learning-rate": 1e-3}),
+        (["--hidden", "64,64"], {"hidden": (64, 64)}),
+        (["--hidden=64, 32"], {"hidden": (64, 32)}),
+        (["--hidden", "64,"], {"hidden": (64,)}),
+        (["--priors", "none"], {"priors": ()}),
+        (["--priors", "()"], {"priors": ()}),
+        (["--priors", "categorical"], {"priors": "categorical"}),
+        (["--propagate=True"], {"propagate": True}),
+        (["--z-min=-2.5", "--z-max", "-.5"], {"z-min": -2.5, "z-max": -0.5}),
+        (["--beta", "1", "--beta", "2"], {"beta": 2}),
+        (["--beta="], {"beta": ""}),
+    ],
+)
+def test_fields_of_agents_are_read(arguments, found):
+    assert cli.parse_fields(arguments) == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["--num-atoms", "7", "--beta"], "need a value after --beta"),
+        (["--beta", "--num-atoms", "7"], "need a value after --beta"),
+        (["-beta", "1"], "need --field value, got '-beta'"),
+        (["--beta", "1", "2"], "need --field value, got '2'"),
+    ],
+)
+def test_fields_that_cannot_be_read_are_named(arguments, shown):
+    with pytest.raises(InputError, match=shown):
+        cli.parse_fields(arguments)
 
 
 def test_unknown_names_list_the_known_ones(capsys):

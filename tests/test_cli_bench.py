@@ -7,7 +7,7 @@ from terminal_helpers import refused
 from winkel import cli
 from winkel.commands import bench
 from winkel.envs.registry import make
-from winkel.runs.configure import configure
+from winkel.runs.spec import configure
 
 pytestmark = pytest.mark.usefixtures("wide", "bandwidth")
 
@@ -38,8 +38,8 @@ def test_a_row_for_each_number_of_lanes(capsys):
 def test_parameters_are_those_that_adam_learns():
     """dqn learns one network of 10 + 1 cells, 8 units and 2 actions; targets are not learned."""
     task = make("deep_sea:size=4")
-    agent = configure("dqn", {"hidden": (8,), "batch_size": 2, "capacity": 32}, task)
-    learner = jax.eval_shape(lambda: agent.agent.init(jax.random.key(0), agent.hyper))
+    agent, hyper = configure("dqn", {"hidden": (8,), "batch_size": 2, "capacity": 32}, task)
+    learner = jax.eval_shape(lambda: agent.init(jax.random.key(0), hyper))
     learned = sum(leaf.size for leaf in jax.tree.leaves(learner.params))
     assert bench.count_parameters(learner) == learned
 

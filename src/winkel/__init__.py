@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from winkel.version import __version__
 
 if TYPE_CHECKING:
-    from winkel.runs.train import load, train
+    from winkel.runs.results import load
+    from winkel.runs.train import train
     from winkel.types import Atoms
 
 __all__ = ["Atoms", "__version__", "load", "train"]
 
 _HOMES = {
     "Atoms": "winkel.types",
-    "load": "winkel.runs.train",
+    "load": "winkel.runs.results",
     "train": "winkel.runs.train",
 }
 

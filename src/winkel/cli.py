@@ -3,7 +3,8 @@
 import dataclasses
 import os
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import tyro
 
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     try:
         if hasattr(command, "fields"):
-            command = dataclasses.replace(command, fields=tuple(rest))  # type: ignore[arg-type]
+            command = dataclasses.replace(command, fields=parse_fields(rest))  # type: ignore[arg-type]
         elif rest:
             raise InputError(f"unknown argument {rest[0]!r}; see `winkel {arguments[0]} --help`")
         command.run()
@@ -73,3 +74,39 @@ def main(argv: list[str] | None = None) -> None:
         if hasattr(command, "resume"):
             print("winkel: interrupted; go on with --resume", file=sys.stderr)  # noqa: T201
         raise SystemExit(130) from None
+
+
+def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:
+    """Read `--field value` and `--field=value`.
+
+    tyro cannot read these: which fields there are depends on the option `--agent`, and values must
+    give the same errors as the arguments of `winkel.train`.
+    """
+    found: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        field, equals, text = argument.partition("=")
+        if not argument.startswith("--"):
+            raise InputError(f"need --field value, got {argument!r}")
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise InputError(f"need a value after {argument}")
+            text = rest.pop(0)
+        found[field.removeprefix("--")] = _parse_value(text)
+    return found
+
+
+def _parse_value(text: str) -> Any:
+    """A number, true or false, a tuple if there are commas, else the text."""
+    if "," in text:
+        return tuple(_parse_value(part.strip()) for part in text.split(",") if part.strip())
+    known = {"()": (), "none": (), "true": True, "false": False}
+    if text.lower() in known:
+        return known[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

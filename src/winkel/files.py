@@ -56,13 +56,8 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 
-def load_all(path: Path) -> dict[str, np.ndarray]:
-    """Load every array of an .npz file."""
-    return load_arrays(path, None)
-
-
 def load_arrays(
-    path: Path, names: Iterable[str] | Mapping[str, int] | None
+    path: Path, names: Iterable[str] | Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray]:
     """Load the named arrays of an .npz file, all by default. Loading runs no code.
 

@@ -108,7 +108,6 @@ def test_vizdoom_has_settings_of_its_own_by_default():
     assert preset_fields("gym:CartPole-v1", "pe_dqn", None) == {}
 
 
-@pytest.mark.parametrize(("name", "agent"), [("atari", "pe_dqn"), ("vizdoom", "ppo")])
-def test_unknown_presets_are_refused(name, agent):
-    with pytest.raises(InputError, match=r"got '(atari|ppo)'"):
-        preset(name, agent)
+def test_unknown_agents_are_refused():
+    with pytest.raises(InputError, match="got 'ppo'"):
+        preset("vizdoom", "ppo")

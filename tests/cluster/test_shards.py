@@ -105,8 +105,8 @@ def test_other_files_are_refused(manifest, tmp_path, text, message):
 def test_shards_in_any_order_write_the_records_of_a_plain_sweep(plain, tmp_path, shard_runs):
     manifest = plan_manifest(sea(), OPTIONS, lanes=LANES, shard_runs=shard_runs)
     outcomes = [run_shard(manifest, k, tmp_path) for k in reversed(range(len(manifest.shards)))]
-    assert sum(outcome.finished for outcome in outcomes) == 10
-    assert {cost.lanes for outcome in outcomes for cost in outcome.groups} == {LANES}
+    assert sum(outcome["runs"]["finished"] for outcome in outcomes) == 10
+    assert {cost["lanes"] for outcome in outcomes for cost in outcome["groups"]} == {LANES}
     assert len(plain) == 40
     assert records(tmp_path) == plain
 

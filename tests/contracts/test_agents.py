@@ -15,7 +15,7 @@ from winkel.agents.base import check_number
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.networks import MLP, Ensemble
-from winkel.runs.configure import configure
+from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon, Plan, start_clock
@@ -58,15 +58,16 @@ def small(name, **others):
     return configure(name, small_fields(name, **others), make(SEA))
 
 
-def plans(configured, seeds, episodes=12):
+def plans(hyper, seeds, episodes=12):
     params = make(SEA).params
-    return [Plan(params, configured.hyper, Horizon(episodes=episodes), seed) for seed in seeds]
+    return [Plan(params, hyper, Horizon(episodes=episodes), seed) for seed in seeds]
 
 
 def finished(configured, seeds, num_lanes):
     """Records and final learners by seed."""
     world = CompiledWorld(make(SEA).env)
-    lanes = Lanes(configured.agent, world, plans(configured, seeds), num_lanes, 16)
+    agent, hyper = configured
+    lanes = Lanes(agent, world, plans(hyper, seeds), num_lanes, 16)
     records, learners = {seed: [] for seed in seeds}, {}
     while reports := lanes.advance():
         for report in reports:
@@ -109,21 +110,21 @@ def test_programs_are_compiled_once(name):
 @functools.lru_cache
 def fresh(name, observation):
     """A fresh learner, what its networks and the agent give for one observation, and an action."""
-    configured = small(name)
-    agent = dataclasses.replace(configured.agent, spec=Spec(observation=observation, num_actions=3))
+    agent, hyper = small(name)
+    agent = dataclasses.replace(agent, spec=Spec(observation=observation, num_actions=3))
 
     @jax.jit
     def look(key, obs):
-        learner = agent.init(key, configured.hyper)
+        learner = agent.init(key, hyper)
         decision, _ = agent.act(
             learner, agent.init_actor(key), obs, jnp.ones((), bool), start_clock(),
-            configured.hyper, key,
+            hyper, key,
         )  # fmt: skip
         outputs = [
             [network(obs) for network in jax.tree.leaves((p.params, p.prior), is_leaf=is_network)]
             for p in parts_of(learner)
         ]
-        found = agent.estimates(learner, obs, configured.hyper)
+        found = agent.estimates(learner, obs, hyper)
         return learner, outputs, found, decision.action
 
     obs = jnp.asarray(4) if isinstance(observation, OneHot) else jnp.ones((2, 2))
@@ -203,13 +204,11 @@ PROBED = np.array([[GAMMA, 0.5], [1.0, -1.0]])
 def test_the_values_of_a_probe_are_learned(name):
     """Every action's value within 0.05 after 1,500 updates (0 everywhere, without rewards)."""
     fields = {"batch_size": 16, "hidden": (32,), "c51_hidden": (32,), "prior_scale": 1.0}
-    configured = small(
+    agent, hyper = small(
         name, **fields, learning_rate=3e-3, c51_learning_rate=3e-3, gamma=GAMMA, z_min=-1.5,
         z_max=1.5, beta=0.0, target_period=2,
     )  # fmt: skip
-    agent = dataclasses.replace(
-        configured.agent, spec=Spec(observation=OneHot((2,)), num_actions=2)
-    )
+    agent = dataclasses.replace(agent, spec=Spec(observation=OneHot((2,)), num_actions=2))
 
     @jax.jit
     def learned(key, hyper):
@@ -233,4 +232,4 @@ def test_the_values_of_a_probe_are_learned(name):
         return jax.vmap(lambda obs: agent.estimates(learner, obs, hyper).value)(jnp.arange(2))
 
     wanted = 0.0 * PROBED if getattr(agent.config, "reward_free", False) else PROBED
-    np.testing.assert_allclose(learned(jax.random.key(0), configured.hyper), wanted, atol=0.05)
+    np.testing.assert_allclose(learned(jax.random.key(0), hyper), wanted, atol=0.05)

@@ -13,7 +13,7 @@ from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.agents.base import epsilon_greedy
 from winkel.envs.registry import make
 from winkel.networks import MLP
-from winkel.runs.configure import configure, fields_of
+from winkel.runs.spec import configure, fields_of
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon, Plan, start_clock
@@ -31,9 +31,9 @@ OBS = np.random.default_rng(0).normal(size=(COUNT, 4)).astype(np.float32)
 
 def small(name):
     task = make("catch/0")
-    configured = configure(name, fields_of(name, SMALL), task)
+    agent, hyper = configure(name, fields_of(name, SMALL), task)
     spec = Spec(observation=Dense((4,)), num_actions=ACTIONS)
-    return dataclasses.replace(configured.agent, spec=spec), configured.hyper
+    return dataclasses.replace(agent, spec=spec), hyper
 
 
 def masked(agent, available):
@@ -148,14 +148,14 @@ def test_random_actions_are_drawn_among_those_that_there_are():
 def test_lanes_of_one_program_have_their_own_actions():
     """Through burn-in, learning and evaluation; a neighbour with all actions sees no difference."""
     task = make("catch/0")
-    configured = configure("dqn", fields_of("dqn", SMALL), task)
+    agent, hyper = configure("dqn", fields_of("dqn", SMALL), task)
 
     def played(availables):
         plans = [
-            Plan(task.params, configured.hyper, Horizon(episodes=99), 0, available=available)
+            Plan(task.params, hyper, Horizon(episodes=99), 0, available=available)
             for available in availables
         ]
-        lanes = Lanes(configured.agent, CompiledWorld(task.env), plans, 2, 30)
+        lanes = Lanes(agent, CompiledWorld(task.env), plans, 2, 30)
         lanes.advance()
         actions = np.asarray(lanes.rows[0].lanes.replay.items.action)[:, :38]
         return actions, lanes.evaluate([0, 1], 1, 3)

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from winkel.kernels import mlp
-from winkel.kernels.adam import State, adam_step, step_scales
+from winkel.kernels.adam import adam_step, step_scales
 
 LANES, MEMBERS, BATCH, UNITS, OUTPUTS = 2, 2, 16, 40, 24
 EPSILON, COUNT, RATE = 1e-5, 7, 0.01
@@ -86,7 +86,7 @@ def test_a_step_of_adam_as_optax_makes_it(inputs, one_hot):
 
     def ours(weights, mean, square, target, obs, gradient, due):
         return adam_step(
-            State(weights, mean, square, target),
+            (weights, mean, square, target),
             obs,
             mlp.hidden(weights, obs, active=True, interpret=True),
             gradient,
@@ -101,11 +101,11 @@ def test_a_step_of_adam_as_optax_makes_it(inputs, one_hot):
         directions, state = optax.scale_by_adam(eps=EPSILON).update(in_weights, state)
         after = jax.tree.map(lambda p, d: p - RATE * d, weights, directions)
         copied = jax.tree.map(lambda new, old: jnp.where(due, new, old), after, target)
-        return State(after, state.mu, state.nu, copied)
+        return after, state.mu, state.nu, copied
 
     given = (weights, mean, square, target, obs, gradient, due)
-    for name, made, expected in zip(
-        State._fields, *(jax.jit(jax.vmap(f))(*given) for f in (ours, theirs)), strict=True
-    ):
+    names = ("weights", "mean", "square", "target")
+    results = [jax.jit(jax.vmap(step))(*given) for step in (ours, theirs)]
+    for name, made, expected in zip(names, *results, strict=True):
         for part, x, y in zip(mlp.Weights._fields, made, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5, err_msg=f"{name} {part}")

@@ -7,13 +7,11 @@ import numpy as np
 from winkel.envs.registry import make as make_task
 from winkel.envs.simulator_task import EnvShape, SimulatorTask
 from winkel.runs.checkpoint import pack
-from winkel.runs.configure import configure
 from winkel.runs.recorder import Recorder
-from winkel.runs.session import state_shapes
 from winkel.runs.spec import Options, make_spec
+from winkel.runs.train import state_shapes
 from winkel.simulators import Layout, Step
 from winkel.simulators.names import parse
-from winkel.training.steps import Horizon
 from winkel.types import Dense, Image
 
 SIDE, LENGTH, STACK = 12, 6, 3
@@ -87,7 +85,7 @@ def make_plain():
 def room_task(name=ROOM):
     """The task of a room, without starting the simulator."""
     shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
-    maker = parse(name).maker
+    _, maker = parse(name)
     env = EnvShape(shown, Room.num_actions)
     return SimulatorTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
 
@@ -95,8 +93,8 @@ def room_task(name=ROOM):
 def made_run(out, env, agent="dltv", seed=0, **fields):
     """The folder of a run that has ended, with random numbers for what it learned."""
     task = room_task(env) if env.startswith("play.") else make_task(env)
-    configured = configure(agent, TINY | {"channels": 1} | fields, task)
-    spec = make_spec(task, configured, seed, Horizon(steps=100), None, OPTIONS)
+    fields = TINY | {"channels": 1} | fields
+    spec = make_spec(task, agent, fields, seed=seed, steps=100, options=OPTIONS)
     rng = np.random.default_rng(seed)
 
     def filled(leaf):

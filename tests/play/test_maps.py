@@ -10,12 +10,10 @@ from winkel.errors import InputError
 from winkel.figures import style
 from winkel.play import maps
 from winkel.play.maps import find_floor, map_arrays
-from winkel.runs.configure import configure
 from winkel.runs.record import RunRecord
 from winkel.runs.spec import make_spec
 from winkel.simulators.visits import VISITS, Visits
 from winkel.simulators.vizdoom.my_way_home import DoomMaker
-from winkel.training.steps import Horizon
 
 ROOM = np.array(
     [[(0, 0), (60, 0)], [(60, 0), (60, 40)], [(60, 40), (0, 40)], [(0, 40), (0, 0)]], float
@@ -107,8 +105,8 @@ def doom_task(variant):
 
 def arrays_of(folder, config, task):
     """The arrays of a run of which only these are known."""
-    agent = configure("c51", TINY | {"channels": 1, "z_min": 0.0, "z_max": 1.0}, task)
-    spec = make_spec(task, agent, 0, Horizon(steps=100), None, OPTIONS)
+    fields = TINY | {"channels": 1, "z_min": 0.0, "z_max": 1.0}
+    spec = make_spec(task, "c51", fields, steps=100, options=OPTIONS)
     return map_arrays(RunRecord(config, {}, folder, spec=spec))
 
 

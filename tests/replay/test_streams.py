@@ -58,7 +58,7 @@ def storied(rng, replay, length, often=(0.7, 0.1, 0.15, 0.05)):
 
 def worth(replay, state):
     """Priorities of all slots."""
-    return np.asarray(state.priorities.levels[0]).ravel()[: replay.num_envs * replay.slots]
+    return np.asarray(state.priorities[0]).ravel()[: replay.num_envs * replay.slots]
 
 
 def assert_same(found, expected):

@@ -24,12 +24,12 @@ def filled(priorities, dtype=jnp.float32):
 
 
 def leaves(tree, size):
-    return np.asarray(tree.levels[0]).ravel()[:size]
+    return np.asarray(tree[0]).ravel()[:size]
 
 
 def assert_sums_are_those_of_the_leaves(tree):
     """Bitwise as when all are summed anew, and near the true ones."""
-    for below, above in pairwise(tree.levels):
+    for below, above in pairwise(tree):
         sums = np.asarray(above).ravel()
         np.testing.assert_array_equal(sums[: len(below)], sum_tree.totals(below))
         np.testing.assert_array_equal(sums[len(below) :], 0)
@@ -71,9 +71,9 @@ def test_a_write_is_to_the_leaves_and_all_sums_above(data):
 @pytest.mark.parametrize("size", SIZES)
 def test_a_tree_has_room_for_its_leaves_and_one_block_at_the_top(size):
     tree = sum_tree.empty(size)
-    assert tree.levels[0].size >= size
-    assert tree.levels[-1].shape == (1, FAN_OUT)
-    assert all(level.dtype == jnp.float32 for level in tree.levels)
+    assert tree[0].size >= size
+    assert tree[-1].shape == (1, FAN_OUT)
+    assert all(level.dtype == jnp.float32 for level in tree)
 
 
 @pytest.mark.parametrize("size", [5, 40_000])
@@ -114,7 +114,7 @@ def test_no_leaf_of_zero_is_drawn_where_a_cumulative_sum_grows_over_it(monkeypat
     monkeypatch.setattr(jnp, "cumsum", rounded)
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape, dtype: jnp.full(shape, 0.3))
     monkeypatch.setattr(sum_tree, "FAN_OUT", 3)
-    tree = sum_tree.SumTree(levels=(jnp.asarray([[0.25, 0.0, 0.75]]),))
+    tree = (jnp.asarray([[0.25, 0.0, 0.75]]),)
     assert int(sum_tree.draw(tree, 1, KEY)[0]) == 2
 
 
@@ -141,7 +141,7 @@ def test_a_million_updates_leave_no_trace(rng):
     assert_frequencies(chosen, leaves(tree, size), np.arange(size) % FAN_OUT)
     tree = put(tree, jnp.arange(size), jnp.asarray(last))
     np.testing.assert_array_equal(leaves(tree, size), last)
-    total = np.sum(np.asarray(tree.levels[-1], np.float64))
+    total = np.sum(np.asarray(tree[-1], np.float64))
     assert total == np.sum(last, dtype=np.float64)  # quarters add up exactly in float32
 
 
@@ -167,6 +167,6 @@ def test_lanes_have_trees_of_their_own(rng):
     drawn = jax.jit(jax.vmap(lambda t, k: sum_tree.draw(t, 64, k)))(written, keys)
     for lane in range(2):
         expected = put(alone[lane], indices[lane], values[lane])
-        for a, b in zip(written.levels, expected.levels, strict=True):
+        for a, b in zip(written, expected, strict=True):
             np.testing.assert_array_equal(a[lane], b)
         np.testing.assert_array_equal(drawn[lane], draw(expected, 64, keys[lane]))

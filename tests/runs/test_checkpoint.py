@@ -39,16 +39,6 @@ class Pair(NamedTuple):
     right: Any
 
 
-@jax.tree_util.register_pytree_with_keys_class
-class Twins:
-    def tree_flatten_with_keys(self):
-        return [(jax.tree_util.GetAttrKey("same"), number) for number in (1, 2)], None
-
-    @classmethod
-    def tree_unflatten(cls, *_):
-        return cls()
-
-
 dtypes = st.sampled_from(["bool", "int8", "uint32", "int64", "float32", "float64", "complex64"])
 shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
 arrays = st.builds(hnp.arrays, dtypes, shapes).flatmap(lambda strategy: strategy)
@@ -57,7 +47,7 @@ leaves = st.one_of(
     arrays.map(np.asfortranarray),
     hnp.arrays("uint16", shapes).map(lambda bits: bits.view(jnp.bfloat16)),
     st.integers(0, 9).map(jnp.int32),
-    st.integers(-(2**63), 2**63 - 1) | st.floats() | st.booleans() | st.none(),
+    st.none(),
     st.builds(jax.random.key, st.integers(0, 9), impl=st.sampled_from(["threefry2x32", "rbg"])),
 )
 trees = st.recursive(
@@ -86,7 +76,7 @@ def plain(leaf):
 
 
 def shape_only(leaf):
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def names(folder):
@@ -121,7 +111,7 @@ def test_any_tree_survives_the_disk(tree):
 def make_state(key):
     params = {"value": [eqx.nn.Linear(2, 3, key=key, dtype=jnp.bfloat16)], "bias": jnp.zeros(())}
     opt_state = optax.adamw(1e-3).init(params)
-    return {"learner": Pair(params, opt_state), "keys": jax.random.split(key, 4), "steps": 0}
+    return {"learner": Pair(params, opt_state), "keys": jax.random.split(key, 4)}
 
 
 def test_the_state_of_a_learner_goes_on_where_it_stopped(tmp_path):
@@ -133,16 +123,15 @@ def test_the_state_of_a_learner_goes_on_where_it_stopped(tmp_path):
     np.testing.assert_array_equal(draw(again["keys"]), draw(state["keys"]))
     assert isinstance(again["learner"].left["value"][0], eqx.nn.Linear)
     assert again["learner"].left["value"][0].weight.dtype == jnp.bfloat16
-    assert again["steps"].dtype == np.int32
 
 
 def test_names_are_paths():
     assert list(pack(make_state(jax.random.key(0))))[:4] == [
         "keys", "learner.left.bias", "learner.left.value[0].weight", "learner.left.value[0].bias",
     ]  # fmt: skip
-    tricky = {"a.b": 1, "a": {"b": 2, "": 3}, "x['y']": 4, "é/\0": 5}
+    one = np.ones(())
+    tricky = {"a.b": one, "a": {"b": one, "": one}, "x['y']": one, "é/\0": one}
     assert set(pack(tricky)) == {"['a.b']", "['é/\\x00']", "[\"x['y']\"]", "a['']", "a.b"}
-    assert list(pack(1.5)) == ["."]
 
 
 def test_what_was_packed_stays_when_the_state_is_given_away():
@@ -152,44 +141,22 @@ def test_what_was_packed_stays_when_the_state_is_given_away():
     np.testing.assert_array_equal(packed["[0]"], np.arange(1000.0))
 
 
-@pytest.mark.parametrize("leaf", [jnp.tanh, "text", 2**70, np.array([{}] * 99), np.zeros(1, "V4")])
-def test_leaves_that_are_not_numbers_are_named(leaf):
-    for act in (pack, lambda tree: unpack({"net.act": np.zeros(())}, tree)):
-        with pytest.raises(InputError, match=r"need numbers .* at net\.act, got") as error:
-            act({"net": {"act": leaf}})
-        assert "\n" not in str(error.value)
-
-
-def test_two_leaves_of_one_name_are_refused():
-    with pytest.raises(InputError, match=r"two of \[0\].same"):
-        pack([Twins()])
+ONE, TWO = np.zeros(()), np.zeros(2, "i4")
 
 
 @pytest.mark.parametrize(
     ("like", "shown"),
     [
-        ({"a": 0.0}, r"need no b in the state, got shape \[2\] of int32"),
-        ({"a": 0.0, "b": 0, "c": np.zeros(3)}, r"need shape \[\] of int64 for b, got shape \[2\]"),
-        ({"a": 0.0, "b": jnp.zeros(2, int), "c": {"d": np.zeros((3, 1))}},
-         r"need c\.d, shape \[3, 1\] of float64, got a state without it"),
-        ({"a": 0.0, "b": np.zeros(2)}, r"shape \[2\] of float64 for b, got shape \[2\] of int32"),
-        ({"a": 0.0, "b": jax.random.key(0)}, r"need shape \[2\] of uint32 for b, got .* of int32"),
-        ({"a": 0, "b": np.zeros(2, "i4")}, r"need shape \[\] of int64 for a, got .* of float64"),
-        ({"a": np.float32(0), "b": np.zeros(2, "i4")}, r"of float32 for a, got .* of float64"),
+        ({"a": ONE}, r"need no b in the state, got shape \[2\] of int32"),
+        ({"a": ONE, "b": np.zeros(3, "i4")}, r"need b, shape \[3\] of int32, .* got shape \[2\]"),
+        ({"a": ONE, "b": TWO, "c": {"d": TWO}}, r"need c\.d, shape \[2\] of int32, .* got nothing"),
+        ({"a": ONE, "b": np.zeros(2)}, r"need b, .* of float64, .* got shape \[2\] of int32"),
+        ({"a": ONE, "b": jax.random.key(0)}, r"need b, .* of uint32, .* got .* of int32"),
     ],
-)  # fmt: skip
+)
 def test_a_state_of_another_structure_is_refused(like, shown):
     with pytest.raises(InputError, match=shown):
-        unpack(pack({"a": 1.5, "b": jnp.zeros(2, int)}), like)
-
-
-def test_numbers_without_a_dtype_take_that_of_their_place_unless_they_are_too_large():
-    weak = jax.eval_shape(lambda: (0, 0.0))
-    step, rate = unpack(pack((7, 0.1)), weak)
-    assert (step.dtype, int(step), rate.dtype, rate) == (np.int32, 7, np.float32, np.float32(0.1))
-    assert same(unpack(pack((jnp.int32(7),)), (0,))[0], np.int64(7))
-    with pytest.raises(InputError, match=r"of int32 for \[0\], got shape \[\] of int64"):
-        unpack(pack((2**40, 0.1)), weak)
+        unpack(pack({"a": ONE, "b": TWO}), like)
 
 
 def test_the_newest_are_kept_in_strictly_increasing_order(tmp_path):

@@ -9,12 +9,9 @@ import winkel
 from winkel.cli import main
 from winkel.envs.registry import FAMILIES, make, parse
 from winkel.errors import InputError
-from winkel.runs.metrics import read_metrics
-from winkel.runs.results import read_results
-from winkel.runs.session import Cost
+from winkel.runs.results import read_metrics, read_results
 from winkel.runs.spec import Options
 from winkel.runs.sweep import (
-    Outcome,
     Sweep,
     bsuite_envs,
     choose_lanes,
@@ -69,7 +66,7 @@ def test_few_programs_hold_all_of_bsuite(tmp_path, monkeypatch):
 
 def test_runs_end_with_the_facts_of_their_own_family(whole):
     out, outcome = whole
-    assert outcome[:3] == (5, 0, 0)
+    assert list(outcome["runs"].values()) == [5, 0, 0]
     assert not read_results(out).problems
     for env, folder in FOLDERS.items():
         run = winkel.load(out / folder).runs[0]
@@ -126,7 +123,7 @@ def test_interrupted_it_goes_on_to_the_same_records_in_other_company(whole, tmp_
         sweep(packed(), tmp_path, progress=interrupt, log=lambda *row: logged.append(row))
     ((outcome, ending),) = logged
     assert ending == "interrupted"
-    assert sum(group.total for group in outcome.groups) > 0
+    assert sum(group["updates"] for group in outcome["groups"]) > 0
     first = ("catch/0", "memory_len/9")
     sweep(packed(envs=first), tmp_path, resume=True)
     sweep(packed(), tmp_path, resume=True)
@@ -152,9 +149,8 @@ def test_a_sweep_tells_what_it_took(whole):
     updates = {env: rows[-1]["updates"] for env, rows in logs.items()}
     assert row["updates"] == {env.split("/")[0]: updates[env] for env in row_order(updates)}
     assert sum(group["updates"] for group in row["groups"]) == sum(updates.values())
-    for group in outcome.groups:
-        assert 0 < group.device + group.compiling < group.seconds
-        assert group.rate == group.total / group.seconds
+    for group in outcome["groups"]:
+        assert 0 < group["device"] + group["compiling"] < group["seconds"]
 
 
 def row_order(updates):
@@ -204,11 +200,6 @@ def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "shown"),
     [
-        (("bsuite", "--pack", "--no-pack"), "need one of --pack and --no-pack"),
-        (
-            ("bsuite", "--compact-lanes", "--no-compact-lanes"),
-            "need one of --compact-lanes and --no-compact-lanes",
-        ),
         (("deep-sea", "--pack"), "need --pack for bsuite, got it for deep-sea"),
         (("bsuite", "--deterministic"), "before JAX has started"),
     ],
@@ -232,12 +223,3 @@ def test_the_command_packs_and_tells(tmp_path, capsys):
     assert "updates: discounting_chain " in output
     assert "compiled " in output
     assert "finished 20, failed 0" in output
-
-
-def test_costs_add_up():
-    updates = {"catch/0": 10, "catch/1": 5, "deep_sea:size=3": 20}
-    cost = Cost("a", 3, 8, 2.0, 1.0, 0.5, 0.1, 3, updates)
-    outcome = Outcome(3, 0, 0, 4.0, (cost, cost))
-    assert outcome.updates_by_experiment() == {"deep_sea": 40, "catch": 30}
-    assert outcome.row()["programs"] == 6
-    assert outcome.row()["groups"][0]["updates_per_second"] == 17.5

@@ -9,79 +9,21 @@ import pytest
 from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.configure import configure, field_name, parse_fields
-from winkel.runs.spec import Horizon, Options, fingerprint, make_spec
+from winkel.runs.spec import check_fields, configure, field_name, fingerprint, make_spec
 
 SEA = make("deep_sea:size=4")
 
 
-def describe(configured):
-    config = make_spec(SEA, configured, 0, Horizon(), None, Options()).config
-    return {name: config[name] for name in ("config", "hyper")}
-
-
 def support(task_id, agent="pe_dqn", **fields):
-    hyper = configure(agent, fields, make(task_id)).hyper
+    _, hyper = configure(agent, fields, make(task_id))
     return hyper.z_min, hyper.z_max
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        ([], {}),
-        (["--num-atoms", "7"], {"num_atoms": 7}),
-        (["--num_atoms", "7"], {"num_atoms": 7}),
-        (["--num-atoms=7"], {"num_atoms": 7}),
-        (["--num_atoms=7"], {"num_atoms": 7}),
-        (["--hyper.beta", "2"], {"beta": 2}),
-        (["--config.num-atoms=7"], {"num_atoms": 7}),
-        (["--config.num_atoms", "7"], {"num_atoms": 7}),
-        (["--learning-rate", "1e-3"], {"learning_rate": 1e-3}),
-        (["--learning-rate=.5"], {"learning_rate": 0.5}),
-        (["--hidden", "64,64"], {"hidden": (64, 64)}),
-        (["--hidden=64, 32"], {"hidden": (64, 32)}),
-        (["--hidden", "64,"], {"hidden": (64,)}),
-        (["--hidden", "64"], {"hidden": 64}),
-        (["--projections", "quantile,quantile"], {"projections": ("quantile", "quantile")}),
-        (["--priors", "none"], {"priors": ()}),
-        (["--priors", "()"], {"priors": ()}),
-        (["--priors", "categorical"], {"priors": "categorical"}),
-        (["--propagate", "false"], {"propagate": False}),
-        (["--propagate=True"], {"propagate": True}),
-        (["--z-min", "-2"], {"z_min": -2}),
-        (["--z-min=-2.5", "--z-max", "-.5"], {"z_min": -2.5, "z_max": -0.5}),
-        (["--backup", "independent"], {"backup": "independent"}),
-        (["--beta", "1", "--beta", "2"], {"beta": 2}),
-        (["--beta", "1", "--num-atoms=7"], {"beta": 1, "num_atoms": 7}),
-    ],
-)
-def test_fields_are_read_from_the_command_line(arguments, found):
-    assert parse_fields(["pe_dqn"], arguments) == found
-    configure("pe_dqn", found, SEA)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        (["--beta"], "need a value after --beta"),
-        (["--num-atoms", "7", "--beta"], "need a value after --beta"),
-        (["--beta", "--num-atoms", "7"], "need a value after --beta"),
-        (["beta", "1"], "need --field value, got 'beta'"),
-        (["-beta", "1"], "need --field value, got '-beta'"),
-        (["--beta", "1", "2"], "need --field value, got '2'"),
-        (["--betta", "1"], "pe_dqn has no field 'betta'; did you mean beta"),
-        (["--", "1"], "''"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, shown):
-    with pytest.raises(InputError, match=shown):
-        parse_fields(["pe_dqn"], arguments)
-
-
-@pytest.mark.parametrize("value", ["", ","])
-def test_a_value_may_not_be_empty(value):
-    with pytest.raises(InputError, match="beta"):
-        configure("pe_dqn", parse_fields(["pe_dqn"], [f"--beta={value}"]), SEA)
+def test_a_field_must_be_one_of_some_agents():
+    typed = {"hyper.beta": 2, "num-atoms": 7}
+    assert check_fields(["dqn", "pe_dqn"], typed) == {"beta": 2, "num_atoms": 7}
+    with pytest.raises(InputError, match="dqn has no field 'beta'"):
+        check_fields(["dqn", "c51"], {"beta": 2})
 
 
 def test_an_unknown_field_lists_what_there_is():
@@ -93,21 +35,18 @@ def test_an_unknown_field_lists_what_there_is():
 
 @pytest.mark.parametrize("name", [*AGENTS, *VARIANTS])
 def test_every_agent_and_variant_is_described_as_json(name):
-    configured = configure(name, {}, SEA)
-    described = describe(configured)
-    again = json.loads(json.dumps(described, allow_nan=False))
+    spec = make_spec(SEA, name, {})
+    again = json.loads(json.dumps(spec.config, allow_nan=False))
     fields = again["config"] | again["hyper"]
-    assert configure(name, fields, SEA) == configured
+    assert configure(name, fields, SEA) == (spec.agent, spec.hyper)
     assert all(isinstance(value, float) for value in again["hyper"].values())
-    assert configured.agent.spec.num_actions == 2
+    assert (again["algorithm"], spec.agent.spec.num_actions) == (name, 2)
 
 
 def test_a_variant_is_the_agent_with_other_fields():
-    variant = configure("pe_dqn_no_prior", {}, SEA)
-    assert variant.name == "pe_dqn_no_prior"
-    assert variant.agent == configure("pe_dqn", {"priors": ()}, SEA).agent
+    assert configure("pe_dqn_no_prior", {}, SEA) == configure("pe_dqn", {"priors": ()}, SEA)
     changed = configure("pe_dqn_no_prior", {"priors": "quantile"}, SEA)
-    assert changed.agent == configure("pe_dqn", {}, SEA).agent
+    assert changed == configure("pe_dqn", {}, SEA)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +67,13 @@ def test_a_variant_is_the_agent_with_other_fields():
     ],
 )
 def test_values_become_the_fields_type(given, kept):
-    configured = configure("pe_dqn", given, SEA)
-    fields = {**vars(configured.agent.config), **configured.hyper._asdict()}
+    spec = make_spec(SEA, "pe_dqn", given)
+    fields = {**vars(spec.agent.config), **spec.hyper._asdict()}
     (name,) = (field_name("pe_dqn", name) for name in given)
     assert fields[name] == kept
     assert type(fields[name]) is type(kept)
-    json.dumps(describe(configured))
-    hash(configured.agent)
+    json.dumps(spec.config)
+    hash(spec.agent)
 
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_fields():
@@ -181,6 +120,6 @@ def test_a_support_the_wrong_way_round_is_refused(ends, shown):
 
 
 def test_agents_without_a_support_get_none():
-    assert not hasattr(configure("dqn", {}, SEA).hyper, "z_min")
+    assert not hasattr(configure("dqn", {}, SEA)[1], "z_min")
     with pytest.raises(InputError, match="dqn has no field 'z_min'"):
         configure("dqn", {"z_min": 0.0}, SEA)

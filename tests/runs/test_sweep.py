@@ -11,9 +11,8 @@ import pytest
 import winkel
 from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
-from winkel.runs.configure import configure
 from winkel.runs.results import read_results
-from winkel.runs.spec import Options
+from winkel.runs.spec import Options, configure
 from winkel.runs.sweep import (
     Sweep,
     bsuite_envs,
@@ -72,7 +71,7 @@ def test_runs_of_one_shape_share_a_program():
 
 def test_every_run_ends_once_and_is_found_again(whole):
     out, outcome = whole
-    assert outcome[:3] == (8, 0, 0)
+    assert list(outcome["runs"].values()) == [8, 0, 0]
     results = read_results(out)
     assert len(results.records) == 8
     assert not results.problems
@@ -117,7 +116,7 @@ def test_interrupted_anywhere_it_goes_on_to_the_same_records(whole, tmp_path):
             sweep(sea(), folder, progress=interrupt)
         unfinished = 8 - len(contents(folder))
         outcome = sweep(sea(), folder, resume=True)
-        assert outcome.finished == unfinished
+        assert outcome["runs"]["finished"] == unfinished
         assert contents(folder) == contents(out)
 
 
@@ -125,7 +124,7 @@ def test_a_failed_run_is_counted_and_stops_nothing(tmp_path):
     bad = sea(agents=("dqn",), fields=TINY | {"learning_rate": 1e38})
     said = []
     outcome = sweep(bad, tmp_path, notice=said.append)
-    assert outcome[:3] == (0, 4, 0)
+    assert list(outcome["runs"].values()) == [0, 4, 0]
     assert len(said) == 4
     with pytest.raises(InputError, match=r"no finished runs.*failed"):
         read_results(tmp_path)
@@ -157,12 +156,11 @@ def test_a_padded_setting_knows_its_true_inputs(env):
 
 def test_first_layers_have_the_scale_of_the_true_fan_in():
     task = make_padded("deep_sea/0")
-    configured = configure("dqn", {"hidden": (64,)}, task)
+    agent, hyper = configure("dqn", {"hidden": (64,)}, task)
     plans = [
-        Plan(task.params, configured.hyper, Horizon(episodes=1), 0, fan_in=fan_in)
-        for fan_in in (100, 2_500)
+        Plan(task.params, hyper, Horizon(episodes=1), 0, fan_in=fan_in) for fan_in in (100, 2_500)
     ]
-    lanes = Lanes(configured.agent, CompiledWorld(task.env), plans, 2)
+    lanes = Lanes(agent, CompiledWorld(task.env), plans, 2)
     lanes._fill()
     weights = np.asarray(lanes.rows[0].lanes.learner.params.members.layers[0].weight)
     np.testing.assert_allclose(weights[0].std(), math.sqrt(2 / 100), rtol=0.02)

@@ -21,7 +21,8 @@ from runs.tiny import (
     stop_after,
 )
 from winkel.errors import InputError
-from winkel.runs.metrics import Mirror, read_metrics
+from winkel.runs.mirrors import Mirror
+from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options
 
 
@@ -44,7 +45,10 @@ def test_a_run_comes_back_from_disk(whole, path):
     np.testing.assert_equal(loaded.evaluations, training.evaluations)
     np.testing.assert_equal(loaded.of(0).snapshots, training.of(0).snapshots)
     assert loaded.of(0).config == training.of(0).config
-    assert (loaded.of(0).agent, loaded.of(0).hyper) == (training.of(0).agent, training.of(0).hyper)
+    assert (loaded.of(0).agent, loaded.of(0).spec.hyper) == (
+        training.of(0).agent,
+        training.of(0).spec.hyper,
+    )
     for cell in range(LENGTH * LENGTH + 1):
         np.testing.assert_equal(loaded.estimates(cell), training.estimates(cell))
 

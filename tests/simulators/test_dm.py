@@ -6,9 +6,9 @@ from dm_env import specs
 
 from simulators.dm_worlds import LAST, MID, Tells
 from winkel.errors import InputError
+from winkel.simulators.adapters import DmSimulator
 from winkel.simulators.base import Layout
-from winkel.simulators.custom import FunctionMaker
-from winkel.simulators.dm import BsuiteMaker, DmSimulator
+from winkel.simulators.names import make_bsuite, parse
 from winkel.simulators.pool import Pool
 
 bsuite = pytest.importorskip("bsuite.bsuite")
@@ -20,7 +20,7 @@ bsuite = pytest.importorskip("bsuite.bsuite")
 )
 def test_the_course_of_bsuite_is_deepminds(name, settings, rng):
     env = bsuite.load(name.partition("/")[0], dict(bsuite.sweep.SETTINGS[name]) | settings)
-    with Pool(BsuiteMaker(name), [5], 0) as pool:
+    with Pool(parse(f"dm:bsuite/{name}")[1], [5], 0) as pool:
         actions = rng.integers(pool.num_actions, size=30)
         np.testing.assert_array_equal(pool.reset()[0], env.reset().observation)
         for action in actions:
@@ -35,7 +35,7 @@ def test_the_course_of_bsuite_is_deepminds(name, settings, rng):
 
 
 def throws(target, seeds, num_workers=0):
-    with Pool(FunctionMaker(f"simulators.dm_worlds:{target}"), seeds, num_workers) as pool:
+    with Pool(parse(f"simulators.dm_worlds:{target}")[1], seeds, num_workers) as pool:
         zeros = np.zeros(len(seeds), int)
         return np.stack([pool.reset(), *(pool.step(zeros).obs for _ in range(20))])
 
@@ -50,7 +50,7 @@ def test_a_factory_with_a_seed_gets_ours():
 def test_a_factory_without_a_seed_is_left_as_it_is():
     same = throws("seedless", [1, 2])
     np.testing.assert_array_equal(same[:, 0], same[:, 1])
-    fixed = FunctionMaker("simulators.dm_worlds:Dice", {"seed": 4})
+    fixed = parse("simulators.dm_worlds:Dice:seed=4")[1]
     with Pool(fixed, [1, 2], 0) as pool:
         np.testing.assert_array_equal(pool.reset(), same[0])
 
@@ -131,7 +131,7 @@ def test_unknown_ids_and_a_missing_bsuite(monkeypatch):
     with pytest.raises(
         InputError, match="unknown environment 'dm:bsuite/cach/0'; did you mean dm:"
     ):
-        BsuiteMaker("cach/0")()
+        make_bsuite("cach/0")
     monkeypatch.setitem(__import__("sys").modules, "bsuite", None)
     with pytest.raises(InputError, match="dm:bsuite/catch/0 needs DeepMind's: pip install bsuite"):
-        BsuiteMaker("catch/0")()
+        make_bsuite("catch/0")

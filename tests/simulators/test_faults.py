@@ -6,7 +6,7 @@ import pytest
 from simulators.worlds import Fails, Frames
 from winkel.errors import InputError
 from winkel.simulators.base import Layout
-from winkel.simulators.custom import FunctionMaker
+from winkel.simulators.names import parse
 from winkel.simulators.pool import Pool
 
 WHERE = "environment 1 in step 3 of episode 1"
@@ -31,7 +31,7 @@ MESSAGES = {
 
 
 def failure(how, num_workers):
-    pool = Pool(FunctionMaker("simulators.worlds:Fails", {"how": how}), [1, 2], num_workers)
+    pool = Pool(parse(f"simulators.worlds:Fails:how={how}")[1], [1, 2], num_workers)
     pool.reset()
     for _ in range(2):
         pool.step(np.array([1, 2]))

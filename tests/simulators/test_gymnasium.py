@@ -8,9 +8,9 @@ from gymnasium.spaces import Box, Discrete
 
 from simulators.gym_worlds import Shows
 from winkel.errors import InputError
+from winkel.simulators.adapters import GymSimulator
 from winkel.simulators.base import Layout
-from winkel.simulators.custom import FunctionMaker
-from winkel.simulators.gymnasium_env import GymMaker, GymSimulator
+from winkel.simulators.names import parse
 from winkel.simulators.pool import Pool
 
 PICTURE = np.arange(10 * 9 * 3, dtype=np.uint8).reshape(10, 9, 3)
@@ -20,7 +20,7 @@ PICTURE = np.arange(10 * 9 * 3, dtype=np.uint8).reshape(10, 9, 3)
 def test_the_course_is_that_of_the_environment(num_workers, rng):
     seeds = [3, 4]
     actions = rng.integers(2, size=(120, 2))
-    with Pool(GymMaker("CartPole-v1", {"max_episode_steps": 20}), seeds, num_workers) as pool:
+    with Pool(parse("gym:CartPole-v1:max_episode_steps=20")[1], seeds, num_workers) as pool:
         first = pool.reset()
         moves = [pool.step(row) for row in actions]
     ends = set()
@@ -40,7 +40,7 @@ def test_the_course_is_that_of_the_environment(num_workers, rng):
 
 def test_seeds_decide_the_course_and_differ():
     def course(seeds):
-        with Pool(GymMaker("simulators.gym_worlds:Dice-v0"), seeds, 0) as pool:
+        with Pool(parse("gym:simulators.gym_worlds:Dice-v0")[1], seeds, 0) as pool:
             return np.stack([pool.reset(), *(pool.step(np.zeros(3, int)).obs for _ in range(20))])
 
     same = course([1, 2, 1])
@@ -141,22 +141,22 @@ def test_other_observations_are_refused(space, named):
 
 
 @pytest.mark.parametrize(
-    ("maker", "message"),
+    ("name", "message"),
     [
-        (GymMaker("CartPol-v1"), "unknown environment 'gym:CartPol-v1'; did you mean gym:CartPole"),
-        (GymMaker("CartPole-v7"), "unknown environment 'gym:CartPole-v7'; did you mean gym:CartPo"),
-        (GymMaker("no/Such-v0"), "if a module of yours registers it, need gym:module:id"),
-        (GymMaker("no_module:X-v0"), "making gym:no_module:X-v0 raised ModuleNotFoundError"),
-        (GymMaker("Cart Pole"), "gym:Cart Pole cannot be made: Malformed environment ID"),
-        (GymMaker("Pendulum-v1"), "need discrete actions, gymnasium.spaces.Discrete, got Box"),
-        (GymMaker("CartPole-v1", {"size": 3}), "raised TypeError: .*argument 'size'"),
-        (FunctionMaker("simulators.gym_worlds:vector"), "need one environment, .* vector of 3"),
-        (FunctionMaker("simulators.gym_worlds:nothing"), "need a gymnasium.Env, .* returned ndarr"),
+        ("gym:CartPol-v1", "unknown environment 'gym:CartPol-v1'; did you mean gym:CartPole"),
+        ("gym:CartPole-v7", "unknown environment 'gym:CartPole-v7'; did you mean gym:CartPole"),
+        ("gym:no/Such-v0", "if a module of yours registers it, need gym:module:id"),
+        ("gym:no_module:X-v0", "making gym:no_module:X-v0 raised ModuleNotFoundError"),
+        ("gym:Cart Pole", "gym:Cart Pole cannot be made: Malformed environment ID"),
+        ("gym:Pendulum-v1", "need discrete actions, gymnasium.spaces.Discrete, got Box"),
+        ("gym:CartPole-v1:size=3", "raised TypeError: .*argument 'size'"),
+        ("simulators.gym_worlds:vector", "need one environment, .* vector of 3"),
+        ("simulators.gym_worlds:nothing", "need a gymnasium.Env, .* returned ndarray"),
     ],
 )
-def test_what_cannot_be_made(maker, message):
+def test_what_cannot_be_made(name, message):
     with pytest.raises(InputError, match=message) as caught:
-        Pool(maker, [0], 0)
+        Pool(parse(name)[1], [0], 0)
     assert "\n" not in str(caught.value)
 
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_made(maker, message):
 )
 def test_what_is_no_environment_of_gymnasium(target, message):
     def play():
-        with Pool(FunctionMaker(f"simulators.gym_worlds:{target}"), [0], 0) as pool:
+        with Pool(parse(f"simulators.gym_worlds:{target}")[1], [0], 0) as pool:
             pool.reset()
             pool.step(np.array([0]))
 
@@ -181,4 +181,4 @@ def test_what_is_no_environment_of_gymnasium(target, message):
 def test_without_gymnasium_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "gymnasium", None)
     with pytest.raises(InputError, match=r"not installed: pip install 'winkel\[gym\]'"):
-        Pool(GymMaker("CartPole-v1"), [0], 0)
+        Pool(parse("gym:CartPole-v1")[1], [0], 0)

@@ -34,8 +34,8 @@ def on_device(task, seed, actions):
 def test_the_course_is_that_of_the_device_loop(env, num_workers, rng):
     task, seeds = make(env), [4, 9]
     actions = rng.integers(task.env.num_actions, size=(STEPS, 2))
-    named = parse(f"simulators.jax_env:make:env={env}")
-    with Pool(named.maker, seeds, num_workers) as pool:
+    _, maker = parse(f"simulators.jax_env:make:env={env}")
+    with Pool(maker, seeds, num_workers) as pool:
         first = pool.reset()
         moves = [pool.step(row) for row in actions]
     for i, seed in enumerate(seeds):

@@ -9,39 +9,44 @@ from hypothesis import strategies as st
 
 from winkel.envs.registry import is_simulator
 from winkel.errors import InputError
-from winkel.simulators.custom import FunctionMaker
-from winkel.simulators.dm import BsuiteMaker
-from winkel.simulators.gymnasium_env import GymMaker
-from winkel.simulators.names import parse
+from winkel.simulators.names import call_function, make_bsuite, make_gymnasium, parse
 from winkel.simulators.pool import Pool
 
 MEANINGS = {
-    "gym:CartPole-v1": GymMaker("CartPole-v1"),
-    "gym:ALE/Pong-v5:stack=2": GymMaker("ALE/Pong-v5", {}, 2),
-    "gym:my_module:MyEnv-v0": GymMaker("my_module:MyEnv-v0"),
-    "gym:my_module:MyEnv-v0:a=1": GymMaker("my_module:MyEnv-v0", {"a": 1}),
-    "gym:FrozenLake-v1:is_slippery=False,map_name=8x8": GymMaker(
-        "FrozenLake-v1", {"is_slippery": False, "map_name": "8x8"}
+    "gym:CartPole-v1": (make_gymnasium, "CartPole-v1", {}, 4),
+    "gym:ALE/Pong-v5:stack=2": (make_gymnasium, "ALE/Pong-v5", {}, 2),
+    "gym:my_module:MyEnv-v0": (make_gymnasium, "my_module:MyEnv-v0", {}, 4),
+    "gym:my_module:MyEnv-v0:a=1": (make_gymnasium, "my_module:MyEnv-v0", {"a": 1}, 4),
+    "gym:FrozenLake-v1:is_slippery=False,map_name=8x8": (
+        make_gymnasium,
+        "FrozenLake-v1",
+        {"is_slippery": False, "map_name": "8x8"},
+        4,
     ),
-    "dm:bsuite/catch/0": BsuiteMaker("catch/0"),
-    "dm:my.module:make:size=3": FunctionMaker("my.module:make", {"size": 3}),
-    "my_module:make": FunctionMaker("my_module:make"),
-    "my.module:make:path=a:b,size=(3, 4),x=0.5": FunctionMaker(
-        "my.module:make", {"path": "a:b", "size": (3, 4), "x": 0.5}
+    "dm:bsuite/catch/0": (make_bsuite, "catch/0"),
+    "dm:my.module:make:size=3": (call_function, "my.module:make", {"size": 3}, 4),
+    "my_module:make": (call_function, "my_module:make", {}, 4),
+    "my.module:make:path=a:b,size=(3, 4),x=0.5": (
+        call_function,
+        "my.module:make",
+        {"path": "a:b", "size": (3, 4), "x": 0.5},
+        4,
     ),
-    "my_module:make:a=None,b=\"it's\",c='4',d=True,e='x, y'": FunctionMaker(
-        "my_module:make", {"a": None, "b": "it's", "c": "4", "d": True, "e": "x, y"}
+    "my_module:make:a=None,b=\"it's\",c='4',d=True,e='x, y'": (
+        call_function,
+        "my_module:make",
+        {"a": None, "b": "it's", "c": "4", "d": True, "e": "x, y"},
+        4,
     ),
 }
 
 
 @pytest.mark.parametrize("name", MEANINGS)
 def test_names_mean_makers(name):
-    named = parse(name)
-    assert named.maker == MEANINGS[name]
-    assert named.id == name
-    assert parse(named.id) == named
-    assert pickle.loads(pickle.dumps(named.maker)) == named.maker
+    canonical, maker = parse(name)
+    assert canonical == name
+    for same in (maker, pickle.loads(pickle.dumps(maker))):
+        assert (same.func, *same.args) == MEANINGS[name]
     assert is_simulator(name)
 
 
@@ -49,7 +54,7 @@ def test_names_mean_makers(name):
     "name", ["gym:X-v0:b=2,a=true", "gym:X-v0?a=True,b=2", "gym:X-v0: a = True , b=0x2"]
 )
 def test_spellings_of_one_name(name):
-    assert parse(name).id == "gym:X-v0:a=True,b=2"
+    assert parse(name)[0] == "gym:X-v0:a=True,b=2"
 
 
 @given(
@@ -66,9 +71,10 @@ def test_spellings_of_one_name(name):
 @example({"a": 'it\'s, "so"', "b": "\\", "c": 1})
 def test_any_settings_are_read_back(settings):
     written = ",".join(f"{key}={value!r}" for key, value in settings.items())
-    named = parse(f"m:f:{written}" if settings else "m:f")
-    assert named.maker.settings == settings
-    assert parse(named.id) == named
+    canonical, maker = parse(f"m:f:{written}" if settings else "m:f")
+    assert maker.args == ("m:f", settings, 4)
+    again, same = parse(canonical)
+    assert (again, same.args) == (canonical, maker.args)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +132,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_modules_of_the_current_folder_are_found(here, num_workers):
-    with Pool(parse("found_here:make:length=2").maker, [1], num_workers) as pool:
+    with Pool(parse("found_here:make:length=2")[1], [1], num_workers) as pool:
         pool.reset()
         ends = [bool(pool.step(np.array([1])).boundary[0]) for _ in range(4)]
     assert ends == [False, True, False, True]
@@ -151,5 +157,5 @@ def test_modules_of_the_current_folder_are_found(here, num_workers):
 )
 def test_makers_that_fail_say_why(here, name, message, num_workers):
     with pytest.raises(InputError, match=message.replace("?", r"\?")) as caught:
-        Pool(parse(name).maker, [1], num_workers)
+        Pool(parse(name)[1], [1], num_workers)
     assert "\n" not in str(caught.value)

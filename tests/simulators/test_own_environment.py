@@ -1,10 +1,11 @@
 """The environment of the example: only the combination opens it."""
 
+import importlib
+
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from winkel.simulators.custom import load_function
 from winkel.simulators.names import parse
 from winkel.simulators.pool import Pool
 
@@ -12,7 +13,7 @@ from winkel.simulators.pool import Pool
 @pytest.fixture
 def make(request, monkeypatch):
     monkeypatch.syspath_prepend(request.config.rootpath)
-    return load_function("examples.own_environment:make")
+    return importlib.import_module("examples.own_environment").make
 
 
 def test_gymnasium_finds_nothing_wrong_with_it(make):
@@ -21,7 +22,7 @@ def test_gymnasium_finds_nothing_wrong_with_it(make):
 
 def test_only_the_combination_opens_it(make):
     opened = {}
-    with Pool(parse("examples.own_environment:make:digits=6").maker, [0], 0) as pool:
+    with Pool(parse("examples.own_environment:make:digits=6")[1], [0], 0) as pool:
         assert (pool.layout.shape, pool.num_actions) == ((7,), 2)
         pool.reset()
         for number in range(64):

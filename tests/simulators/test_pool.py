@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from simulators.worlds import Frames, Slow, TwoKinds, Walk, lenient
 from winkel.errors import InputError
-from winkel.simulators.custom import FunctionMaker
+from winkel.simulators.names import parse
 from winkel.simulators.pool import Pool
 
 SEEDS = [5, 0, 7, 5, 2**31]
@@ -163,7 +163,7 @@ def test_workers_that_make_different_kinds_are_found_out(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="need environments of one kind"):
-        Pool(FunctionMaker("odd_one:make"), [1, 2], 2)
+        Pool(parse("odd_one:make")[1], [1, 2], 2)
 
 
 @pytest.mark.parametrize(

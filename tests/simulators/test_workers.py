@@ -15,7 +15,7 @@ import winkel
 from simulators.processes import folders, gone, is_temporary, living
 from simulators.worlds import Engine, Inside, Walk
 from winkel.errors import InputError
-from winkel.simulators.custom import FunctionMaker
+from winkel.simulators.names import parse
 from winkel.simulators.pool import Pool
 
 PATH = os.pathsep.join([str(Path(winkel.__file__).parents[1]), str(Path(__file__).parents[1])])
@@ -23,7 +23,7 @@ RIGHT = np.array([1, 1, 1])
 
 
 def fails(how, **options):
-    return Pool(FunctionMaker("simulators.worlds:Fails", {"how": how}), [1, 2, 3], 2, **options)
+    return Pool(parse(f"simulators.worlds:Fails:how={how}")[1], [1, 2, 3], 2, **options)
 
 
 def test_a_worker_has_no_jax_one_thread_and_an_empty_folder_of_its_own():
@@ -148,7 +148,7 @@ def test_every_way_to_go(how, named):
 
 def test_a_simulator_that_dies_in_this_process_is_made_again():
     notices = []
-    maker = FunctionMaker("simulators.worlds:Fails", {"how": "mute"})
+    maker = parse("simulators.worlds:Fails:how=mute")[1]
     with Pool(maker, [1], 0, notice=notices.append) as pool:
         pool.reset()
         lost = [bool(pool.step(np.array([2])).lost[0]) for _ in range(4)]
@@ -175,7 +175,7 @@ def test_a_worker_is_not_replaced_without_end():
 
 def test_a_worker_that_cannot_be_replaced(tmp_path):
     notices = []
-    maker = FunctionMaker("simulators.worlds:born_once", {"folder": str(tmp_path)})
+    maker = parse(f"simulators.worlds:born_once:folder={tmp_path}")[1]
     with Pool(maker, [1], 1, restarts=2, notice=notices.append) as pool:
         pool.reset()
         os.kill(pool.pids[0], signal.SIGKILL)
@@ -189,7 +189,7 @@ def test_a_worker_that_cannot_be_replaced(tmp_path):
 
 def test_a_worker_that_dies_before_it_is_ready(capfd):
     with pytest.raises(InputError, match="a worker died of SIGSEGV while it made its environments"):
-        Pool(FunctionMaker("simulators.worlds:dies_at_birth"), [1], 1)
+        Pool(parse("simulators.worlds:dies_at_birth")[1], [1], 1)
     assert "dies_at_birth" in capfd.readouterr().err  # where it crashed
 
 
@@ -204,10 +204,11 @@ def test_a_worker_killed_between_two_resets_is_replaced():
 SCRIPT = """
 import numpy as np, sys, time
 from simulators.worlds import Engine
-from winkel.simulators.custom import FunctionMaker
+from functools import partial
+from winkel.simulators.names import call_function
 from winkel.simulators.pool import Pool
 settings = {"stuck": sys.argv[1], "last_will": sys.argv[2]}
-pool = Pool(FunctionMaker("simulators.worlds:Engine", settings), range(3), 2)
+pool = Pool(partial(call_function, "simulators.worlds:Engine", settings), range(3), 2)
 pool.reset()
 pool.step(np.ones(3, int))
 print(*pool.pids, flush=True)
@@ -267,7 +268,7 @@ def test_a_script_that_ends_leaves_nothing_and_says_nothing(end, status):
 
 def test_ending_is_fast_although_a_worker_is_stuck(monkeypatch):
     monkeypatch.setattr("winkel.simulators.workers.CLOSE_TIMEOUT", 0.2)
-    pool = Pool(FunctionMaker("simulators.worlds:Engine", {"stuck": "asleep"}), [1, 2], 2)
+    pool = Pool(parse("simulators.worlds:Engine:stuck=asleep")[1], [1, 2], 2)
     pool.reset()
     pool.step_async(np.array([2, 2]))
     pids, start_time = pool.pids, time.monotonic()

@@ -85,7 +85,7 @@ class Inside(Walk):
             "jax" in sys.modules,
             float(os.environ["OMP_NUM_THREADS"]),
             os.listdir() == [],
-            os.path.basename(sys.modules["__main__"].__file__) == "worker.py",
+            not hasattr(sys.modules["__main__"], "__file__"),
         )
         return super().step(action)._replace(probes=tuple(float(s) for s in seen))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from winkel.agents.base import Agent
 from winkel.envs.registry import make
-from winkel.runs.configure import configure
+from winkel.runs.spec import configure
 from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Report
@@ -19,7 +19,7 @@ from winkel.types import Atoms, Decision, Estimates, Update
 
 TASK = make("deep_sea:size=5")
 TINY = {"hidden": (16,), "num_atoms": 5, "batch_size": 8, "burn_in": 8, "capacity": 64}
-AGENT, HYPER = configure("pe_dqn", TINY, TASK)[1:]
+AGENT, HYPER = configure("pe_dqn", TINY, TASK)
 CHUNK, LENGTH, BURN_IN = 16, 5, 8
 """Chunks of 16 steps after 8 end in the middle of episodes of 5."""
 

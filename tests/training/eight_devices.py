@@ -11,7 +11,7 @@ import numpy as np
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.configure import configure
+from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon, Plan
@@ -20,14 +20,15 @@ RUNS, LANES, CHUNK = 20, 14, 20
 FIELDS = {"hidden": (8,), "batch_size": 4, "burn_in": 8, "capacity": 32}
 
 
-def plans(task, configured):
-    return [Plan(task.params, configured.hyper, Horizon(episodes=10), seed) for seed in range(RUNS)]
+def plans(task, hyper):
+    return [Plan(task.params, hyper, Horizon(episodes=10), seed) for seed in range(RUNS)]
 
 
 def make_lanes(task, configured, num_lanes, devices):
     world = CompiledWorld(task.env)
-    runs = plans(task, configured)
-    return Lanes(configured.agent, world, runs, num_lanes, CHUNK, devices=devices)
+    agent, hyper = configured
+    runs = plans(task, hyper)
+    return Lanes(agent, world, runs, num_lanes, CHUNK, devices=devices)
 
 
 def learners(lanes):

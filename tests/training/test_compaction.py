@@ -18,8 +18,8 @@ from winkel.training.steps import Horizon, Plan
 
 TASK = make("deep_sea:size=3")
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 4, "capacity": 16}
-AGENT, HYPER = configure("qr_dqn", TINY, TASK)[1:]
-OTHER = configure("qr_dqn", TINY | {"num_atoms": 4}, TASK)[1]
+AGENT, HYPER = configure("qr_dqn", TINY, TASK)
+OTHER = configure("qr_dqn", TINY | {"num_atoms": 4}, TASK)[0]
 CHUNK = 6
 
 

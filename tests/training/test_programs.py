@@ -8,7 +8,7 @@ import pytest
 
 from helpers import compilations
 from winkel.envs.registry import make
-from winkel.runs.configure import configure
+from winkel.runs.spec import configure
 from winkel.training import programs
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
@@ -17,7 +17,7 @@ from winkel.training.steps import Horizon, Plan
 
 TASK = make("deep_sea:size=3")
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 4, "capacity": 16}
-AGENT, HYPER = configure("qr_dqn", TINY, TASK)[1:]
+AGENT, HYPER = configure("qr_dqn", TINY, TASK)
 
 
 def make_lanes(num_runs, num_lanes, chunk_steps):
@@ -60,7 +60,7 @@ def test_what_a_lane_needs_grows_with_what_it_holds(monkeypatch):
         shapes = CompiledWorld(TASK.env).shapes(agent, Plan(TASK.params, hyper, Horizon(), seed=0))
         return programs.lane_bytes(agent, shapes, TASK.params)
 
-    large, hyper = configure("qr_dqn", TINY | {"capacity": 100_016}, TASK)[1:]
+    large, hyper = configure("qr_dqn", TINY | {"capacity": 100_016}, TASK)
     less, more = need(AGENT, HYPER), need(large, hyper)
     stored = 5 * 4 + 1  # obs, action, reward, discount, next_obs, boundary
     assert more - less == programs.COPIES * stored * 100_000

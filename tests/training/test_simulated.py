@@ -13,9 +13,8 @@ import winkel
 from winkel.agents import AGENTS
 from winkel.envs.simulator_task import estimate_range, make_simulator_task
 from winkel.errors import InputError
-from winkel.runs.configure import configure
-from winkel.runs.metrics import read_metrics
-from winkel.runs.spec import Options
+from winkel.runs.results import read_metrics
+from winkel.runs.spec import Options, configure
 from winkel.simulators import StepBatch
 from winkel.training import simulated
 from winkel.training.lanes import Lanes
@@ -162,7 +161,7 @@ def command(pid):
 def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
     """Three environments: one is truncated, one goes on, one is lost."""
     task = make_simulator_task("simulators.worlds:Walk", num_envs=3, workers=0)
-    _, agent, hyper = configure("dqn", TINY | {"hidden": (4,), "n_step": n_step}, task)
+    agent, hyper = configure("dqn", TINY | {"hidden": (4,), "n_step": n_step}, task)
     plan = Plan((), hyper, Horizon(episodes=9, steps=99), seed=0)
     jobs = make_jobs([plan], agent.spec, masked=False)
 
@@ -258,7 +257,7 @@ def test_bad_input_is_one_line(env, settings, message):
 
 def two_environments(saved=None, chunk_steps=3):
     task = make_simulator_task(CART, num_envs=2, workers=0)
-    _, agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
+    agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
     plan = Plan((), hyper, Horizon(steps=10_000), seed=4, saved=saved)
     world = SimulatorWorld(lambda seeds: task.pool(seeds, print), num_envs=2)
     return Lanes(agent, world, [plan], 1, chunk_steps)

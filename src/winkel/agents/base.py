@@ -46,10 +46,13 @@ class Range(NamedTuple):
         return f" {'>' if self.open else '>='} {self.low:g}" if math.isfinite(self.low) else ""
 
 
-# Fields of a `Config`, static, and of a `Hyper`, traced, that several agents have.
+# Types of fields of a `Config`, static, and of a `Hyper`, traced. What several agents have is
+# described here once, with its range; all other fields are where an agent defines them.
 
 Count = Annotated[int, Range(1)]
 """A whole number from 1."""
+NumAtoms = Annotated[int, Range(2)]
+"""K, the atoms of a return distribution: outputs of a network for one action."""
 Hidden = tuple[Count, ...]
 """Widths of the hidden layers of every network."""
 HuberWidth = Annotated[float, Range(0.0)]

@@ -22,12 +22,7 @@ class Config(base.Settings):
     double: bool = True
     """The online network chooses the action that the target network evaluates."""
     hidden: base.Hidden = (512,)
-    num_atoms: int = 101
-    """K."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        Categorical.spanning(self.num_atoms, 0.0, 1.0)
+    num_atoms: base.NumAtoms = 101
 
 
 class Hyper(NamedTuple):

@@ -28,12 +28,7 @@ class Config(base.Settings):
     """Add a fixed random network to the quantiles."""
     huber_width: base.HuberWidth = 0.0
     hidden: base.Hidden = (512,)
-    num_atoms: int = 101
-    """K."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        Quantile(num_atoms=self.num_atoms)
+    num_atoms: base.NumAtoms = 101
 
 
 class Hyper(NamedTuple):

@@ -93,12 +93,8 @@ class Config(base.Settings):
     hidden: base.Hidden = (64, 64)
     c51_hidden: base.Hidden = (512,)
     """Widths of the hidden layers of the C51 networks."""
-    num_atoms: int = 101
-    """K of the C51 model."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        Categorical.spanning(self.num_atoms, 0.0, 1.0)
+    num_atoms: base.NumAtoms = 101
+    """Of the C51 model."""
 
 
 class Hyper(NamedTuple):

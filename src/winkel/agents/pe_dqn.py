@@ -60,8 +60,8 @@ class Config(base.Settings):
     """w_1 of the members, or of their projections onto the categorical grid."""
     huber_width: base.HuberWidth = 0.0
     hidden: base.Hidden = (512,)
-    num_atoms: int = 101
-    """K, of each member."""
+    num_atoms: base.NumAtoms = 101
+    """Of each member; odd for expectiles."""
     kernels: bool = True
     """Use `winkel.kernels` on a GPU, for configurations that they support."""
 

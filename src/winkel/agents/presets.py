@@ -38,37 +38,30 @@ _DOOM: Mapping[str, Any] = {
     "epsilon_steps": 500_000.0,
 }
 """What all agents share, the lower half of the table."""
-_DOUBLE: Mapping[str, Any] = {"double": True}
-_HUBER: Mapping[str, Any] = {"huber_width": 1.0}
-_SUPPORT: Mapping[str, Any] = {"z_min": -2.0, "z_max": 2.0}
-_PLAIN: Mapping[str, Any] = {"learning_rate": 6.25e-5}
+_SUPPORT: Mapping[str, Any] = {"num_atoms": 101, "z_min": -2.0, "z_max": 2.0}
 
-_VIZDOOM: Mapping[str, Mapping[str, Any]] = {
+_BY_AGENT: Mapping[str, Mapping[str, Any]] = {
     "pe_dqn": {
-        **_DOOM,
-        **_HUBER,
         **_SUPPORT,
+        "huber_width": 1.0,
         "learning_rate": 6.25e-5,
         "prior_scale": 3.0,
-        "num_atoms": 101,
         "beta": 5.0,
         "beta_final": 0.01,
         "normalise_intrinsic": True,
         "average_bonus": True,
     },
     "bdqn": {
-        **_DOOM,
-        **_HUBER,
-        **_DOUBLE,
+        "huber_width": 1.0,
+        "double": True,
         "learning_rate": 2.5e-5,
         "prior_scale": 1.0,
         "num_members": 10,
     },
     "ids": {
-        **_DOOM,
-        **_HUBER,
-        **_DOUBLE,
         **_SUPPORT,
+        "huber_width": 1.0,
+        "double": True,
         "noise": "clipped",
         "c51_hidden": (256,),
         "learning_rate": 2.5e-5,
@@ -76,23 +69,22 @@ _VIZDOOM: Mapping[str, Mapping[str, Any]] = {
         "prior_scale": 1.0,
         "c51_prior_scale": 0.0,
         "num_members": 10,
-        "num_atoms": 101,
         "beta": 0.1,
         "beta_final": 0.01,
     },
     "dltv": {
-        **_DOOM,
-        **_HUBER,
+        "huber_width": 1.0,
         "learning_rate": 7.5e-5,
         "prior_scale": 3.0,
         "num_atoms": 101,
         "beta": 0.5,
     },
-    "qr_dqn": {**_DOOM, **_HUBER, **_DOUBLE, **_PLAIN, "num_atoms": 101},
-    "c51": {**_DOOM, **_DOUBLE, **_SUPPORT, **_PLAIN, "num_atoms": 101},
-    "dqn": {**_DOOM, **_HUBER, **_DOUBLE, **_PLAIN},
-    "statistic": {**_DOOM, **_SUPPORT, **_PLAIN, "num_atoms": 101},
+    "qr_dqn": {"huber_width": 1.0, "double": True, "learning_rate": 6.25e-5, "num_atoms": 101},
+    "c51": {**_SUPPORT, "double": True, "learning_rate": 6.25e-5},
+    "dqn": {"huber_width": 1.0, "double": True, "learning_rate": 6.25e-5},
+    "statistic": {**_SUPPORT, "learning_rate": 6.25e-5},
 }
+_VIZDOOM = {name: {**_DOOM, **fields} for name, fields in _BY_AGENT.items()}
 
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "bsuite": {name: {} for name in _VIZDOOM},
@@ -108,9 +100,7 @@ hundredth of what it gives by He et al."""
 
 
 def preset(name: str, agent: str) -> dict[str, Any]:
-    """The fields of an agent from the table; raises for a preset or an agent that is not in it."""
-    if name not in PRESETS:
-        raise InputError(f"need a preset from {', '.join(PRESETS)}, got {name!r}")
+    """The fields of an agent from the table; raises for an agent that is not in it."""
     if agent not in PRESETS[name]:
         known = ", ".join(PRESETS[name])
         raise InputError(f"need an agent that {name} has settings for ({known}), got {agent!r}")

@@ -44,8 +44,8 @@ class Config(base.Settings):
     prior: bool = False
     """Add a fixed random network to the outputs."""
     hidden: base.Hidden = (512,)
-    num_atoms: int = 101
-    """K."""
+    num_atoms: base.NumAtoms = 101
+    """Odd for expectiles."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

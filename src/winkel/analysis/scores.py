@@ -87,44 +87,45 @@ def score_runs(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, flo
 
     Runs in environments that are not official, such as 'deep_sea:size=100', are ignored.
     """
-    logs: dict[tuple[str, int], dict[str, dict[str, Log]]] = {}
-    for run in runs:
-        config, episodes = run.config, run.episodes
-        env_id, agent, seed = config["env"], config["agent"], config["seed"]
-        if env_id not in OFFICIAL_IDS:
-            continue
-        experiment = OFFICIAL_IDS[env_id]
-        group = logs.setdefault((agent, seed), {}).setdefault(experiment, {})
-        if env_id in group:
-            raise InputError(f"need one run of {env_id} by {agent} with seed {seed}, got two")
-        group[env_id] = log_of(experiment, episodes)
     return {
-        key: {name: score_experiment(name, found[name]) for name in EXPERIMENTS if name in found}
-        for key, found in sorted(logs.items())
+        key: {
+            name: score_experiment(name, {i: log_of(name, run.episodes) for i, run in ids.items()})
+            for name, ids in found.items()
+        }
+        for key, found in sorted(_group(runs).items())
     }
 
 
 def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str]]:
     """Name missing settings and episodes behind scores, by agent and seed, then by experiment."""
-    lengths: dict[tuple[str, int], dict[str, list[int]]] = {}
-    for run in runs:
-        config, episodes = run.config, run.episodes
-        experiment = OFFICIAL_IDS.get(config["env"])
-        if experiment is not None:
-            found = lengths.setdefault((config["agent"], config["seed"]), {})
-            found.setdefault(experiment, []).append(len(episodes["return"]))
     lacking: dict[tuple[str, int], dict[str, str]] = {}
-    for key, found in lengths.items():
-        for name, numbers in found.items():
-            whole, fewest = EXPERIMENTS[name], min(numbers)
+    for key, found in _group(runs).items():
+        for name, ids in found.items():
+            whole, fewest = EXPERIMENTS[name], min(len(r.episodes["return"]) for r in ids.values())
             parts = []
-            if len(numbers) < len(whole.settings):
-                parts.append(f"{len(numbers)} of {len(whole.settings)} settings")
+            if len(ids) < len(whole.settings):
+                parts.append(f"{len(ids)} of {len(whole.settings)} settings")
             if fewest < whole.num_episodes:
                 parts.append(f"from {fewest:,} of {whole.num_episodes:,} episodes")
             if parts:
                 lacking.setdefault(key, {})[name] = ", ".join(parts)
     return lacking
+
+
+def _group(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, dict[str, RunRecord]]]:
+    """Group official runs by agent and seed, then by experiment in bsuite's order, then by id."""
+    groups: dict[tuple[str, int], dict[str, dict[str, RunRecord]]] = {}
+    for run in runs:
+        env_id, agent, seed = (run.config[key] for key in ("env", "agent", "seed"))
+        if env_id in OFFICIAL_IDS:
+            found = groups.setdefault((agent, seed), {}).setdefault(OFFICIAL_IDS[env_id], {})
+            if env_id in found:
+                raise InputError(f"need one run of {env_id} by {agent} with seed {seed}, got two")
+            found[env_id] = run
+    return {
+        key: {name: found[name] for name in EXPERIMENTS if name in found}
+        for key, found in groups.items()
+    }
 
 
 def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:

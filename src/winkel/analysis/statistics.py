@@ -27,19 +27,14 @@ _BATCH = 500  # resamples at a time; another number changes the random stream
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its interval, which need not be equally far."""
+    """Estimates and the ends of their intervals, which need not be equally far.
 
-    estimate: float
-    low: float
-    high: float
+    Numbers, or arrays of one shape.
+    """
 
-
-class Band(NamedTuple):
-    """Arrays of estimates and of the ends of their intervals."""
-
-    estimate: Float[np.ndarray, "*shape"]
-    low: Float[np.ndarray, "*shape"]
-    high: Float[np.ndarray, "*shape"]
+    estimate: Any
+    low: Any
+    high: Any
 
 
 def median_iqr(values: Float[np.ndarray, "runs"]) -> Interval:
@@ -81,7 +76,7 @@ def bootstrap(
     repetitions: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
-) -> Band:
+) -> Interval:
     """Percentile bootstrap of a statistic of independent samples, each over runs.
 
     `statistic(*samples)` must reduce the last axis of every sample. Samples are sorted first, so
@@ -92,7 +87,7 @@ def bootstrap(
     """
     estimate = np.asarray(statistic(*samples), np.float64)
     if min(map(len, samples)) < 2:
-        return Band(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
+        return Interval(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
     with np.errstate(invalid="ignore"):  # SciPy interpolates between infinite replicates
         found = stats.bootstrap(
             [np.sort(sample) for sample in samples],
@@ -107,7 +102,7 @@ def bootstrap(
     ends = np.quantile(
         found.bootstrap_distribution, [tail, 1 - tail], axis=-1, method="inverted_cdf"
     )
-    return Band(estimate, *ends)
+    return Interval(estimate, *ends)
 
 
 def stratified_bootstrap(
@@ -160,7 +155,7 @@ def performance_profile(
     scores: Float[np.ndarray, "runs tasks"],
     thresholds: Float[np.ndarray, "thresholds"],
     **options: Any,
-) -> Band:
+) -> Interval:
     """Share of all scores, over runs and tasks, strictly above each threshold.
 
     A perfect score of 1 is not above 1. The band is pointwise: it holds at each threshold, not at
@@ -176,7 +171,7 @@ def performance_profile(
     return bootstrap([*matrix.T], shares, **options)
 
 
-def student_interval(values: Float[np.ndarray, "runs *rest"], confidence: float = 0.9) -> Band:
+def student_interval(values: Float[np.ndarray, "runs *rest"], confidence: float = 0.9) -> Interval:
     """Mean over runs, the first axis, and Student's t interval; for learning curves.
 
     Pointwise, and exact for normal values only: it may leave the range of the scores. One run has
@@ -185,9 +180,9 @@ def student_interval(values: Float[np.ndarray, "runs *rest"], confidence: float 
     known = _check("values", values)
     mean = np.asarray(np.mean(known, axis=0))
     if len(known) == 1:
-        return Band(mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
+        return Interval(mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
     half = stats.t.ppf((1 + confidence) / 2, len(known) - 1) * stats.sem(known, axis=0)
-    return Band(mean, np.asarray(mean - half), np.asarray(mean + half))
+    return Interval(mean, np.asarray(mean - half), np.asarray(mean + half))
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:

@@ -137,7 +137,8 @@ def _run(out: str, manifest_id: str, number: int) -> tuple[int, int, int]:
             )
         time.sleep(0.2)
     outcome = run_shard(read_manifest(path), number, Path(out), wait=LOCK_SECONDS)
-    return outcome.finished, outcome.failed, outcome.found
+    finished, failed, found = outcome["runs"].values()
+    return finished, failed, found
 
 
 def _environment(manifest: Manifest, gpus: float) -> dict[str, str]:

@@ -24,7 +24,6 @@ from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, RunSpec, fingerprint
 from winkel.runs.sweep import (
     Item,
-    Outcome,
     Sweep,
     choose_lanes,
     group_runs,
@@ -129,7 +128,7 @@ def plan_manifest(
         size = shard_runs or count
         for first in range(0, len(group.runs), size):
             runs = group.runs[first : first + size]
-            items = tuple(Item(run.task.id, run.label, run.seed) for run in runs)
+            items = tuple((run.task.id, run.label, run.seed) for run in runs)
             shards.append(
                 Shard(id=_shard_id(runs, count), group=group.name, lanes=count, runs=items)
             )
@@ -164,7 +163,7 @@ def read_manifest(path: Path) -> Manifest:
         sweep=Sweep(**_tuples(data["sweep"])),
         options=Options(**data["options"]),
         shards=tuple(
-            Shard(**(shard | {"runs": tuple(Item(*run) for run in shard["runs"])}))
+            Shard(**(shard | {"runs": tuple(tuple(run) for run in shard["runs"])}))
             for shard in data["shards"]
         ),
         deterministic=data["deterministic"],
@@ -179,7 +178,7 @@ def run_shard(
     progress: Callable[[list[Status]], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
     wait: float = 1.0,
-) -> Outcome:
+) -> dict[str, Any]:
     """Run what is left of a shard: skip ended runs, continue begun ones from their checkpoints.
 
     Args:
@@ -215,13 +214,10 @@ def run_shard(
                 write_text(_progress_path(out, shard), rows + "\n")
             progress(statuses)
 
-        def log(outcome: Outcome, status: str) -> None:
-            part = dataclasses.replace(
-                sweep,
-                envs=tuple(dict.fromkeys(item.env for item in shard.runs)),
-                agents=tuple(dict.fromkeys(item.agent for item in shard.runs)),
-                seeds=tuple(dict.fromkeys(item.seed for item in shard.runs)),
-            )
+        def log(outcome: dict[str, Any], status: str) -> None:
+            columns = (tuple(dict.fromkeys(names)) for names in zip(*shard.runs, strict=True))
+            envs, agents, seeds = columns
+            part = dataclasses.replace(sweep, envs=envs, agents=agents, seeds=seeds)
             with FileLock(out / SHARDS / "log"):  # one shard at a time
                 write_log(out, part, outcome, status)
 

@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
@@ -17,10 +17,9 @@ import tyro
 from jaxtyping import Array, Int
 
 from winkel.commands.terminal import say
-from winkel.envs.base import Task
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.configure import Configured, configure, parse_fields
+from winkel.runs.spec import RunSpec, make_spec
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon, Plan
@@ -46,31 +45,31 @@ class BenchCommand:
     """Numbers of runs side by side; a row for each."""
     steps: int = 50
     """Steps of a chunk."""
-    fields: tyro.conf.Suppress[tuple[str, ...]] = ()
+    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    """Fields of the agent, by the names that were typed."""
 
     def run(self) -> None:
         """Measure and print a row for each number of lanes."""
         task = make(self.env)
-        configured = configure(self.agent, parse_fields([self.agent], self.fields), task)
+        spec = make_spec(task, self.agent, self.fields)
         bandwidth = copy_bandwidth()
         say(f"{self.agent} in {task.id}, {jax.devices()[0].device_kind}, jax {jax.__version__}")
         say(_COLUMNS)
         for number in self.lanes:
-            say(measure_row(task, configured, number, self.steps, bandwidth))
+            say(measure_row(spec, number, self.steps, bandwidth))
         say(f"floor: Adam's {ADAM_BYTES} bytes a parameter, at {bandwidth / 1e9:,.1f} GB/s")
 
 
-def measure_row(
-    task: Task, configured: Configured, num_lanes: int, steps: int, bandwidth: float
-) -> str:
+def measure_row(spec: RunSpec, num_lanes: int, steps: int, bandwidth: float) -> str:
     """Measure so many lanes: the whole loop, the loop without learning, the environments alone."""
 
     def refuse(_: str) -> NoReturn:
         raise InputError(f"need fewer lanes: {num_lanes} of them do not fit into memory")
 
-    plans = [Plan(task.params, configured.hyper, Horizon(), seed=i) for i in range(num_lanes)]
+    task = spec.task
+    plans = [Plan(task.params, spec.hyper, Horizon(), seed=i) for i in range(num_lanes)]
     world = CompiledWorld(task.env)
-    lanes = Lanes(configured.agent, world, plans, num_lanes, chunk_steps=steps, notice=refuse)
+    lanes = Lanes(spec.agent, world, plans, num_lanes, chunk_steps=steps, notice=refuse)
     whole = time_chunks(lanes.advance)
     jobs, state = lanes.rows[0].state
     acting, environment = (

@@ -10,7 +10,7 @@ import tyro
 from winkel.commands.terminal import say
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
-from winkel.files import ensure_folder, load_all, save_arrays
+from winkel.files import ensure_folder, load_arrays, save_arrays
 from winkel.runs.results import read_results
 
 Format = Literal["png", "pdf", "svg"]
@@ -49,7 +49,7 @@ class Figure:
         ensure_folder(self.out)
         written = []
         if self.data is not None:
-            arrays = load_all(self.data)
+            arrays = load_arrays(self.data)
         else:
             arrays = self._make_arrays()
             written.append(self.out / f"{self.name}.npz")

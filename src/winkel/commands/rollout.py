@@ -40,51 +40,37 @@ class Rollout:
             for caption, picture in frames(task, make_policy(self.policy, task.env), self.seed):
                 say(f"{caption}\n{picture}\n")
             return
-        batch = make_batch(self.env, self.mnist_dir)
-        policy = make_policy(self.policy, batch.env)
         require_integer("--episodes", self.episodes, at_least=1)
-        folders = self._folders(batch.ids)
-        with progress_bar() as bar:
-            shown = bar.add_task(f"{self.env}, {self.policy}", total=self.episodes)
-            tables = rollout(
-                batch,
-                policy,
-                self.episodes,
-                self.seed,
-                lambda done: bar.update(shown, completed=done),
-            )
-        for task_id, episodes in zip(batch.ids, tables, strict=True):
-            returns, lengths = episodes["return"], episodes["length"]
-            say(
-                f"{task_id:32} return {returns.mean():9.3f} ± {returns.std():.3f}   "
-                f"length {lengths.mean():8.1f}"
-            )
-        for folder, task_id, setting, episodes in zip(
-            folders, batch.ids, batch.settings, tables, strict=False
-        ):
-            config = {
-                "env": task_id,
-                "agent": self._agent,
-                "seed": self.seed,
-                "setting": dict(setting),
-                "episodes": self.episodes,
-                "versions": versions(),
-            }
-            save_run(folder, RunRecord(config, episodes))
-        if folders:
-            say(f"kept {len(folders)} runs in {self.out}")
-
-    def _folders(self, ids: tuple[str, ...]) -> list[Path]:
-        """Where to keep the runs; raises if one is there already."""
-        if self.out is None:
-            return []
-        ensure_folder(self.out)
-        folders = [run_folder(self.out, task_id, self._agent, self.seed) for task_id in ids]
+        require_integer("--seed", self.seed, at_least=0)
+        batch = make_batch(self.env, self.mnist_dir)
+        policy, agent = make_policy(self.policy, batch.env), self.policy.replace(":", "-")
+        folders: list[Path] = []
+        if self.out is not None:
+            ensure_folder(self.out)
+            folders = [run_folder(self.out, env, agent, self.seed) for env in batch.ids]
         for folder in folders:
             if folder.exists():
                 raise InputError(f"{folder} exists; choose another --out or --seed")
-        return folders
-
-    @property
-    def _agent(self) -> str:
-        return self.policy.replace(":", "-")
+        with progress_bar() as bar:
+            shown = bar.add_task(f"{self.env}, {self.policy}", total=self.episodes)
+            tables = rollout(
+                batch, policy, self.episodes, self.seed, lambda n: bar.update(shown, completed=n)
+            )
+        for env, episodes in zip(batch.ids, tables, strict=True):
+            returns, lengths = episodes["return"], episodes["length"]
+            say(
+                f"{env:32} return {returns.mean():9.3f} ± {returns.std():.3f}   "
+                f"length {lengths.mean():8.1f}"
+            )
+        for number, folder in enumerate(folders):
+            config = {
+                "env": batch.ids[number],
+                "agent": agent,
+                "seed": self.seed,
+                "setting": dict(batch.settings[number]),
+                "episodes": self.episodes,
+                "versions": versions(),
+            }
+            save_run(folder, RunRecord(config, tables[number]))
+        if folders:
+            say(f"kept {len(folders)} runs in {self.out}")

@@ -1,16 +1,16 @@
 """`winkel search`: search for hyperparameters, write the page of a study, apply its winner."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.table import Table
 
 from winkel.commands.terminal import console, progress_bar, say
 from winkel.errors import InputError
-from winkel.runs.configure import parse_fields
 from winkel.runs.presets import named_preset, write_preset
+from winkel.runs.spec import check_fields
 
 if TYPE_CHECKING:
     from winkel.search.population import Progress
@@ -57,13 +57,14 @@ class SearchCommand:
     """Folder of MNIST's IDX files."""
     action: "tyro.conf.OmitArgPrefixes[Action]" = None
     """What to do instead of searching."""
-    fields: tyro.conf.Suppress[tuple[str, ...]] = ()
+    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    """Fields of the agent, by the names that were typed."""
 
     def run(self) -> None:
         """Search, print a summary and write the page."""
         if self.action is not None:
             if self.fields:
-                raise InputError(f"unknown argument {self.fields[0]!r}")
+                raise InputError(f"unknown argument '--{next(iter(self.fields))}'")
             self.action.run()
             return
         from winkel.search.population import Population
@@ -75,7 +76,7 @@ class SearchCommand:
             self.agent,
             self.envs,
             seeds=self.seeds,
-            fields=parse_fields([self.agent], self.fields),
+            fields=check_fields([self.agent], self.fields),
             mnist_dir=self.mnist_dir,
         )
         problem.check()

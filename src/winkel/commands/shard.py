@@ -59,9 +59,10 @@ class ShardCommand:
         except KeyboardInterrupt:
             print("winkel: stopped; run the shard again to continue", file=sys.stderr)  # noqa: T201
             raise SystemExit(STOPPED) from None
+        runs = outcome["runs"]
         say(
-            f"finished {outcome.finished}, failed {outcome.failed}, found ended {outcome.found}; "
-            f"{outcome.seconds:,.0f} s"
+            f"finished {runs['finished']}, failed {runs['failed']}, found ended {runs['before']}; "
+            f"{outcome['seconds']:,.0f} s"
         )
 
 

@@ -1,10 +1,10 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
 import tyro
@@ -17,14 +17,12 @@ from winkel.commands.shard import run_with_ray, write_manifest
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
-from winkel.runs.configure import parse_fields
 from winkel.runs.deterministic import make_deterministic
 from winkel.runs.recorder import Status
-from winkel.runs.spec import Options
+from winkel.runs.spec import Options, check_fields
 from winkel.runs.sweep import (
     MAX_LANES,
     Group,
-    Outcome,
     Sweep,
     bsuite_envs,
     choose_lanes,
@@ -56,8 +54,21 @@ CHUNK_ON_ACCELERATOR = 200
 """Steps between two reports to the host, during which the accelerator waits."""
 CHUNKS_LOGGED = 5
 """On an accelerator, chunks of a run between two lines of its metrics."""
+COSTS = {
+    "runs": "runs",
+    "lanes": "lanes",
+    "updates": "updates",
+    "seconds": "seconds",
+    "updates_per_second": "updates/s",
+    "programs": "compiled",
+    "compiling": "s compiling",
+    "device": "s on device",
+    "saving": "s saving",
+}
+"""Titles of what a group of runs took."""
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Choice = tyro.conf.DisallowNone[bool | None]
+"""A pair of flags, --x and --no-x; None if neither is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,22 +101,16 @@ class SweepCommand:
     """Run nothing; print the numbers of runs, programs and updates, and an estimate of the time."""
     lanes: int | None = None
     """Runs side by side; by default 8 on a CPU, elsewhere 256 or as many as fit into memory."""
-    pack: Flag = False
+    pack: Choice = None
     """For bsuite: pad settings of different experiments to one shape, so that they share a
-    program; the default on an accelerator."""
-    no_pack: Flag = False
-    """Let only settings of one experiment share a program; the default on a CPU."""
-    compact_lanes: Flag = False
-    """Continue in fewer lanes if enough are idle; the default on an accelerator, except with
+    program; by default on an accelerator."""
+    compact_lanes: Choice = None
+    """Continue in fewer lanes if enough are idle; by default on an accelerator, except with
     --deterministic."""
-    no_compact_lanes: Flag = False
-    """Keep idle lanes; the default on a CPU."""
-    freeze_bonus: Flag = False
+    freeze_bonus: Choice = None
     """Stop learning PE-DQN's bonus once β is 0, which changes only what `winkel inspect` shows of
-    it; with PE-DQN's kernels. The default for bsuite on an accelerator, except with
+    it; with PE-DQN's kernels. By default for bsuite on an accelerator, except with
     --deterministic."""
-    no_freeze_bonus: Flag = False
-    """Learn the bonus to the end; the default for everything else."""
     deterministic: bool = False
     """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
     evaluate_every: int | None = None
@@ -132,7 +137,8 @@ class SweepCommand:
     """GPUs that a shard takes, or a part of one; by default 1 if there are any, else 0."""
     retries: int = 10
     """How often Ray tries a shard again whose worker or node is lost."""
-    fields: tyro.conf.Suppress[tuple[str, ...]] = ()
+    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    """Fields of the agent, by the names that were typed."""
 
     def run(self) -> None:
         """Run here or on a cluster, or plan it."""
@@ -206,11 +212,9 @@ class SweepCommand:
     def _choose(self, accelerated: bool, devices: int) -> tuple[Sweep, Options]:
         """What to run and how, by whether there is an accelerator."""
         fast, bsuite = accelerated and not self.deterministic, self.kind == "bsuite"
-        packed = _choose_flag("pack", self.pack, self.no_pack, accelerated and bsuite)
-        compacts = _choose_flag("compact-lanes", self.compact_lanes, self.no_compact_lanes, fast)
-        freezes = _choose_flag(
-            "freeze-bonus", self.freeze_bonus, self.no_freeze_bonus, compacts and bsuite
-        )
+        packed = accelerated and bsuite if self.pack is None else self.pack
+        compacts = fast if self.compact_lanes is None else self.compact_lanes
+        freezes = compacts and bsuite if self.freeze_bonus is None else self.freeze_bonus
         if packed and not bsuite:
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
         every = 200 if self.paper and self.evaluate_every is None else self.evaluate_every
@@ -265,14 +269,8 @@ class SweepCommand:
             until=self.until,
             padded=self.kind == "bsuite",
             packed=packed,
-            fields=parse_fields(agents, self.fields),
+            fields=check_fields(agents, self.fields),
         )
-
-
-def _choose_flag(name: str, yes: bool, no: bool, default: bool) -> bool:
-    if yes and no:
-        raise InputError(f"need one of --{name} and --no-{name}, got both")
-    return yes or (default and not no)
 
 
 def _show(display: Display, groups: list[Group], number: int, statuses: list[Status]) -> None:
@@ -284,27 +282,21 @@ def _show(display: Display, groups: list[Group], number: int, statuses: list[Sta
     display.show(title, share, running or statuses)
 
 
-def _print_costs(outcome: Outcome) -> None:
+def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("group")
-    for name in ("runs", "lanes", "updates", "seconds", "updates/s", "compiled", "s compiling",
-                 "s on device", "s saving"):  # fmt: skip
-        table.add_column(name, justify="right")
-    for group in outcome.groups:
-        numbers = (
-            *(group.runs, group.lanes, group.total, group.seconds, group.rate),
-            *(group.programs, group.compiling, group.device, group.saving),
-        )
-        table.add_row(group.name, *(f"{number:,.0f}" for number in numbers))
+    for title in COSTS.values():
+        table.add_column(title, justify="right")
+    for group in outcome["groups"]:
+        table.add_row(group["group"], *(f"{group[name]:,.0f}" for name in COSTS))
     console.print(table)
-    updates = outcome.updates_by_experiment()
-    say("updates: " + ", ".join(f"{name} {count:,}" for name, count in updates.items()))
-    row = outcome.row()
-    say(f"compiled {row['programs']} programs in {row['compiling']:,.0f} s")
+    say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
+    say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
+    runs = outcome["runs"]
     say(
-        f"finished {outcome.finished}, failed {outcome.failed}, found finished "
-        f"{outcome.found}; {outcome.seconds:,.0f} s"
+        f"finished {runs['finished']}, failed {runs['failed']}, found finished {runs['before']}; "
+        f"{outcome['seconds']:,.0f} s"
     )
 
 

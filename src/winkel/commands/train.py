@@ -1,7 +1,7 @@
 """`winkel train`: train an agent and show its progress."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError, require_integer
-from winkel.runs.configure import parse_fields
 from winkel.runs.deterministic import make_deterministic
-from winkel.runs.metrics import Mirror, tensorboard, wandb
+from winkel.runs.mirrors import Mirror, tensorboard, wandb
+from winkel.runs.record import Training
 from winkel.runs.recorder import RECENT, Status
-from winkel.runs.spec import Options
-from winkel.runs.train import Training, train
+from winkel.runs.spec import Options, check_fields
+from winkel.runs.train import train
 
 MAX_ROWS = 12
 REFRESH = 0.25
@@ -78,7 +78,8 @@ class Train:
     """Also log to this project of Weights & Biases."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
-    fields: tyro.conf.Suppress[tuple[str, ...]] = ()
+    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
+    """Fields of the agent, by the names that were typed."""
 
     def run(self) -> None:
         """Train, show progress, print a summary."""
@@ -88,7 +89,6 @@ class Train:
             raise InputError(f"need --steps or --frames, got {self.steps} and {self.frames}")
         if self.deterministic:
             make_deterministic()
-        fields = parse_fields([self.agent], self.fields)
         with Display(f"{self.agent} in {self.env}") as display:
             training = train(
                 self.env,
@@ -114,7 +114,7 @@ class Train:
                 mirrors=self._make_mirrors,
                 progress=display.update,
                 notice=display.say,
-                **fields,
+                **check_fields([self.agent], self.fields),
             )
         print_summary(training)
         for run in training.runs:

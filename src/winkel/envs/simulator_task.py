@@ -75,28 +75,23 @@ class SimulatorTask(Task):
 
 
 def make_simulator_task(
-    name: str,
-    *,
-    num_envs: int = 1,
-    workers: int | None = None,
-    measure_rewards: bool = True,
+    name: str, *, num_envs: int = 1, workers: int | None = None, measure_rewards: bool = True
 ) -> SimulatorTask:
     """Start the simulator of a name once to learn its shapes, and measure its rewards."""
-    named = names.parse(name)
+    task_id, maker = names.parse(name)
     returns, origin = None, None
-    with Pool(named.maker, [0], num_workers=1) as pool:
+    with Pool(maker, [0], num_workers=1) as pool:
         if measure_rewards:
             running, final = _measure_rewards(pool)
-            returns, origin = (
-                partial(estimate_range, running, final),
-                "by a random policy's rewards",
+            returns = partial(estimate_range, running, final)
+            met = running != (0.0, 0.0) or final != (0.0, 0.0)
+            origin = (
+                "by a random policy's rewards" if met else "though a random policy met no reward"
             )
-            if running == final == (0.0, 0.0):
-                origin = "though a random policy met no reward"
         return SimulatorTask(
-            id=named.id,
+            id=task_id,
             env=EnvShape(_to_observation(pool.layout), pool.num_actions),
-            maker=named.maker,
+            maker=maker,
             facts=pool.facts,
             probes=pool.probes,
             num_envs=num_envs,
@@ -113,7 +108,7 @@ def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
     return SimulatorTask(
         id=config["env"],
         env=EnvShape(_to_observation(layout), host["actions"]),
-        maker=names.parse(config["env"]).maker,
+        maker=names.parse(config["env"])[1],
         facts=tuple(host["facts"]),
         probes=tuple(host["probes"]),
         num_envs=host["num_envs"],

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from winkel.analysis.statistics import Band, Interval
+from winkel.analysis.statistics import Interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.runs.results import Results, RunRecord
@@ -151,9 +151,9 @@ def seed_table(
     return table
 
 
-def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval | Band]) -> Band:
+def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval]) -> Interval:
     """Apply a statistic to the values in each cell of a table [..., seeds]; NaN in empty cells."""
-    found = Band(*(np.full(table.shape[:-1], np.nan) for _ in Band._fields))
+    found = Interval(*(np.full(table.shape[:-1], np.nan) for _ in Interval._fields))
     for place in np.ndindex(table.shape[:-1]):
         values = table[place][~np.isnan(table[place])]
         if values.size:

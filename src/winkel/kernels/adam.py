@@ -8,7 +8,7 @@ tile of it applies it at once, and it is never stored.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +24,8 @@ FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 """Decay of Adam's moments, as in optax."""
 
 
-class State(NamedTuple):
-    """Weights, Adam's moments of them, and the target network."""
-
-    weights: Weights
-    mean: Weights
-    square: Weights
-    target: Weights
+State = tuple[Weights, Weights, Weights, Weights]
+"""Weights, Adam's first and second moments of them, and the target network."""
 
 
 def adam_step(
@@ -55,7 +50,7 @@ def adam_step(
         interpret: run in Pallas' interpreter.
     """
     assert activations.active is not None
-    in_hidden = jnp.einsum("mbo,mho->mhb", gradient, state.weights.last)
+    in_hidden = jnp.einsum("mbo,mho->mhb", gradient, state[0].last)
     in_last = jnp.einsum("mbh,mbo->mho", activations.values, gradient)
     last = _step_dense([x.last for x in state], in_last, scales, epsilon, interpret)
     first, in_first_bias = _step_first(
@@ -64,7 +59,10 @@ def adam_step(
     first_bias = _step_bias([x.first_bias for x in state], in_first_bias, scales, epsilon)
     in_last_bias = jnp.sum(gradient, axis=1)
     last_bias = _step_bias([x.last_bias for x in state], in_last_bias, scales, epsilon)
-    return State(*(Weights(*x) for x in zip(first, first_bias, last, last_bias, strict=True)))
+    weights, mean, square, target = (
+        Weights(*x) for x in zip(first, first_bias, last, last_bias, strict=True)
+    )
+    return weights, mean, square, target
 
 
 def step_scales(rate: Array, steps: Int[Array, ""], due: Array) -> Float[Array, " 4"]:

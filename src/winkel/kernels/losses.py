@@ -27,14 +27,6 @@ class Losses(NamedTuple):
     clipped: Float[Array, " B"]
 
 
-class _Half(NamedTuple):
-    """Atoms of a target up to some point: their mass, first moment and fractions of a step."""
-
-    mass: Array
-    moment: Array
-    fraction: Array
-
-
 def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs: Any) -> None:
     output_refs, successor_refs = refs[: counts[0]], refs[counts[0] : sum(counts)]
     action_ref, affine_ref, support_ref = refs[sum(counts) : sum(counts) + 3]
@@ -76,16 +68,6 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
     def up_to(row: int, count: Array) -> Array:
         return jnp.where(count > 0, scratch.get(row, count - 1), 0.0)
 
-    def quantile_half(count: Array) -> _Half:
-        return _Half(
-            mass=count.astype(jnp.float32) / size,
-            moment=up_to(1, count) / size,
-            fraction=up_to(2, count) / size,
-        )
-
-    def categorical_half(count: Array) -> _Half:
-        return _Half(mass=up_to(3, count), moment=up_to(4, count), fraction=up_to(5, count))
-
     def count_on_grid(bounds: Array, strictly: bool) -> Array:
         """As `count_below`, for the even grid: a division, put right where it has rounded."""
         guess = jnp.clip((bounds - origin) / jnp.maximum(discount, 1e-12), -1.0, float(size))
@@ -100,13 +82,17 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
     def both(first: Array, second: Array) -> Array:
         return 0.5 * (first + second)
 
+    def sums(rows: tuple[int, int], free_count: Array, grid_count: Array) -> tuple[Array, Array]:
+        """Mass of the first atoms of both halves of the target, and what rows of scratch sum up."""
+        mass = both(free_count.astype(jnp.float32) / size, up_to(3, grid_count))
+        return mass, both(up_to(rows[0], free_count) / size, up_to(rows[1], grid_count))
+
     # Quantile regression: mass and moment of the target below each output.
     theta = reader.row(layout.quantile, 0.0)
     places = (theta - low) / spacing
-    free_half = quantile_half(scratch.count_below(0, size, places, strictly=False))
-    grid_half = categorical_half(count_on_grid(places, strictly=False))
-    below = both(free_half.mass, grid_half.mass)
-    overshoot = places * below - both(free_half.moment, grid_half.moment)
+    free_count = scratch.count_below(0, size, places, strictly=False)
+    below, moment = sums((1, 4), free_count, count_on_grid(places, strictly=False))
+    overshoot = places * below - moment
     mean = both(jnp.sum(finite) / size, jnp.sum(probs * grid))
     levels = (place + 0.5) / size
     quantile_losses = spacing * (overshoot + levels * (mean - places))
@@ -115,10 +101,8 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
     edge = (at > 0) & inside
     free_count = jnp.where(edge, scratch.count_below(0, size, place, strictly=True), 0)
     grid_count = jnp.where(edge, count_on_grid(place, strictly=True), 0)
-    free_edge = quantile_half(jnp.where(inside, free_count, size))
-    grid_edge = categorical_half(jnp.where(inside, grid_count, size))
-    mass_below = both(free_edge.mass, grid_edge.mass)
-    share_below = both(free_edge.fraction, grid_edge.fraction)
+    free_count, grid_count = (jnp.where(inside, n, size) for n in (free_count, grid_count))
+    mass_below, share_below = sums((2, 5), free_count, grid_count)
     scratch.put((6, mass_below), (7, share_below))
     after = jnp.minimum(at + 1, size)
     share = scratch.get(7, after) - share_below

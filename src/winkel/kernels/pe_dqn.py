@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float
 
 from winkel.kernels import mlp
-from winkel.kernels.adam import State, adam_step, step_scales
+from winkel.kernels.adam import adam_step, step_scales
 from winkel.kernels.common import Layout, Outputs
 from winkel.kernels.losses import Losses, loss_and_gradient
 from winkel.kernels.values import q_values_and_disagreement
@@ -239,18 +239,15 @@ class _Lane:
         trees = [learner.params, adam.mu, adam.nu, learner.target_params]
         for name, hidden, losses in learned:
             ensembles = [getattr(tree, name) for tree in trees]
-            state = State(*(weights_of(ensemble) for ensemble in ensembles))
+            weights, mean, square, target = (weights_of(ensemble) for ensemble in ensembles)
             state = adam_step(
-                state, obs, hidden, losses.gradient, scales, epsilon, interpret=self.interpret
-            )
+                (weights, mean, square, target), obs, hidden, losses.gradient, scales, epsilon,
+                interpret=self.interpret,
+            )  # fmt: skip
             trees = [
-                tree._replace(**{name: with_weights(ensemble, weights)})
-                for tree, ensemble, weights in zip(trees, ensembles, state, strict=True)
+                tree._replace(**{name: with_weights(ensemble, made)})
+                for tree, ensemble, made in zip(trees, ensembles, state, strict=True)
             ]
-        params, mean, square, target = trees
-        count = optax.safe_increment(adam.count)
-        return learner._replace(
-            params=params,
-            target_params=target,
-            opt_state=adam._replace(count=count, mu=mean, nu=square),
-        )
+        params, mu, nu, target_params = trees
+        opt_state = adam._replace(count=optax.safe_increment(adam.count), mu=mu, nu=nu)
+        return learner._replace(params=params, target_params=target_params, opt_state=opt_state)

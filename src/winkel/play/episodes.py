@@ -16,7 +16,7 @@ from jaxtyping import Array, PRNGKeyArray
 from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.record import Arrays, RunRecord, encode_observation
-from winkel.runs.train import load
+from winkel.runs.results import load
 from winkel.simulators import Pool
 from winkel.types import Clock, EnvStep, Image, Observation, OneHot
 
@@ -191,7 +191,9 @@ def play(
 def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
     """Return a function that acts as the agent does when it trains, at a fixed time of training."""
     key_actor, key_act = (jax.random.fold_in(jax.random.key(seed), use) for use in (1, 2))
+    assert run.spec is not None
     agent: Any = run.agent
+    hyper = run.spec.hyper
     if run.task.available is not None:
         available = jnp.asarray(run.task.available)
         agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
@@ -199,7 +201,7 @@ def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, 
 
     @jax.jit
     def act(learner: Any, actor: Any, obs: Array, first: Array, key: PRNGKeyArray) -> Any:
-        return agent.act(learner, actor, obs, first, clock, run.hyper, key)
+        return agent.act(learner, actor, obs, first, clock, hyper, key)
 
     def explore(obs: np.ndarray, first: bool) -> int:
         nonlocal actor, time

@@ -39,7 +39,7 @@ def map_arrays(run: RunRecord) -> tuple[str, Arrays] | None:
     maker: Any = getattr(run.task, "maker", None)
     if hasattr(maker, "floor_plan"):
         with contextlib.suppress(InputError):  # the file of the map is another one, or missing
-            return "map", arrays | maker.floor_plan()._asdict()
+            return "map", arrays | maker.floor_plan()
     return "places", arrays
 
 

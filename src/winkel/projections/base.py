@@ -42,8 +42,8 @@ class Projection(Protocol):
         """Distance of `theta` from `target`, minimal where `decode(theta)` is `project(target)`.
 
         Its gradient is linear in the target's probabilities, so that sampled targets give unbiased
-        gradients. The target itself carries no gradient. (A smoothed variant, such as a quantile
-        loss with a Huber width, trades the exact minimiser for its smoothness.)
+        gradients. The target itself carries no gradient. Exception: with `huber_width` > 0, the
+        loss of `Quantile` is smooth, and its minimiser is only near the projection.
         """
         ...
 

@@ -17,28 +17,13 @@ from winkel.replay.sum_tree import SumTree
 from winkel.types import AnyArray, Batch, Transition
 
 
-class Steps(NamedTuple):
-    """What is stored of each step: the fields of a `Transition`, without the next observation.
-
-    Attributes:
-        obs: the observation acted on; of a stack, its newest frame only.
-        age: steps of the episode before this one.
-    """
-
-    obs: PyTree
-    action: Int[Array, "*batch E T"]
-    reward: Float[Array, "*batch E T"]
-    discount: Float[Array, "*batch E T"]
-    boundary: Bool[Array, "*batch E T"]
-    extras: PyTree
-    age: Int[Array, "*batch E T"]
-
-
 class Stored(NamedTuple):
     """A ring of T slots for every environment.
 
     Attributes:
         steps: one in each slot, except slots that hold only the last observation of an episode.
+            `obs` is the newest frame of a stack; `next_obs` is empty, as the next slot holds it.
+        ages: steps of the episode before each stored one.
         cursor: slot of the next step. Unless an episode has just ended, it already holds the
             observation that the last step led to.
         age: steps stored of the current episode.
@@ -46,7 +31,8 @@ class Stored(NamedTuple):
         highest: the largest priority so far, which new samples get.
     """
 
-    steps: Steps
+    steps: Transition
+    ages: Int[Array, "*batch E T"]
     cursor: Int[Array, "*batch E"]
     age: Int[Array, "*batch E"]
     priorities: SumTree
@@ -170,7 +156,8 @@ class Streams:
         age = jnp.zeros(self.num_envs, jnp.int32)
         kind = jnp.int32 if self.alpha == 0.0 else jnp.float32
         return Stored(
-            steps=jax.tree.map(empty, self._to_steps(example, age)),
+            steps=jax.tree.map(empty, self._without_next(example)),
+            ages=empty(age),
             cursor=jnp.zeros(self.num_envs, jnp.int32),
             age=age,
             priorities=sum_tree.empty(self.num_envs * self.slots, kind),
@@ -192,17 +179,15 @@ class Streams:
         at = jnp.where(kept, state.cursor, -1)
         after = jnp.where(kept, (state.cursor + 1) % self.slots, -1)
         before = jnp.where(cut, (state.cursor - 1) % self.slots, -1)
-        steps = jax.tree.map(
-            lambda stored, x: _write(stored, at, x),
-            state.steps,
-            self._to_steps(transitions, state.age),
-        )
+        new = self._without_next(transitions)
+        steps = jax.tree.map(lambda stored, x: _write(stored, at, x), state.steps, new)
         next_obs = self._frame(transitions.next_obs)
         return Stored(
             steps=steps._replace(
                 obs=jax.tree.map(lambda stored, x: _write(stored, after, x), steps.obs, next_obs),
                 boundary=_write(steps.boundary, before, cut),
             ),
+            ages=_write(state.ages, at, state.age),
             cursor=(state.cursor + kept + ends) % self.slots,
             age=jnp.where(kept & ~ends, state.age + 1, 0),
             priorities=self._starts(state, kept, ends),
@@ -267,7 +252,7 @@ class Streams:
             boundaries=_read(steps.boundary, environment[:, None], window),
             gamma=gamma,
         )
-        age = _read(steps.age, environment, slot)
+        age = _read(state.ages, environment, slot)
         steps_on = found.last + 1
         transitions = Transition(
             obs=self._observations(steps.obs, environment, slot, age),
@@ -293,16 +278,8 @@ class Streams:
             highest=jnp.maximum(state.highest, jnp.max(raised)),
         )
 
-    def _to_steps(self, transitions: Transition, age: Int[Array, "E"]) -> Steps:
-        return Steps(
-            obs=self._frame(transitions.obs),
-            action=transitions.action,
-            reward=transitions.reward,
-            discount=transitions.discount,
-            boundary=transitions.boundary,
-            extras=transitions.extras,
-            age=age,
-        )
+    def _without_next(self, transitions: Transition) -> Transition:
+        return transitions._replace(obs=self._frame(transitions.obs), next_obs=())
 
     def _frame(self, obs: PyTree) -> PyTree:
         return obs if self.stack is None else obs[:, -1]

@@ -7,8 +7,6 @@ errors do not accumulate. With integers all sums are exact; with float32 they ar
 to those of a tree that is built from scratch.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
@@ -20,15 +18,9 @@ FLOOR = 1e-6
 """Added to a priority, so that everything stored can be drawn."""
 
 
-class SumTree(NamedTuple):
-    """Priorities and their sums.
-
-    Attributes:
-        levels: from the leaves to the one block at the top, each in blocks of siblings; the sum of
-            block i of a level is entry i of the next.
-    """
-
-    levels: tuple[Num[Array, "*batch blocks {FAN_OUT}"], ...]
+SumTree = tuple[Num[Array, "..."], ...]
+"""Levels [blocks, FAN_OUT], from the leaves to the one block at the top: the sum of block i of a
+level is entry i of the next."""
 
 
 def empty(size: int, dtype: DTypeLike = jnp.float32) -> SumTree:
@@ -37,12 +29,12 @@ def empty(size: int, dtype: DTypeLike = jnp.float32) -> SumTree:
     while not levels or size > 1:
         size = -(-size // FAN_OUT)
         levels.append(jnp.zeros((size, FAN_OUT), dtype))
-    return SumTree(levels=tuple(levels))
+    return tuple(levels)
 
 
 def leaves(tree: SumTree, indices: Int[Array, "B"]) -> Num[Array, "B"]:
     """Priorities of some leaves."""
-    return tree.levels[0].at[indices // FAN_OUT, indices % FAN_OUT].get(mode="promise_in_bounds")
+    return tree[0].at[indices // FAN_OUT, indices % FAN_OUT].get(mode="promise_in_bounds")
 
 
 def put(tree: SumTree, indices: Int[Array, "N"], priorities: Num[Array, "N"]) -> SumTree:
@@ -50,7 +42,7 @@ def put(tree: SumTree, indices: Int[Array, "N"], priorities: Num[Array, "N"]) ->
 
     If an index repeats, the largest of its priorities counts, on every platform.
     """
-    levels = list(tree.levels)
+    levels = list(tree)
     cleared = _set(levels[0], indices, jnp.zeros_like(priorities))
     levels[0] = cleared.at[indices // FAN_OUT, indices % FAN_OUT].max(
         priorities, mode="drop", wrap_negative_indices=False
@@ -59,7 +51,7 @@ def put(tree: SumTree, indices: Int[Array, "N"], priorities: Num[Array, "N"]) ->
         indices = indices // FAN_OUT
         sums = totals(levels[below].at[indices].get(mode="clip"))
         levels[below + 1] = _set(levels[below + 1], indices, sums)
-    return SumTree(levels=tuple(levels))
+    return tuple(levels)
 
 
 def totals(blocks: Num[Array, "N F"]) -> Num[Array, "N"]:
@@ -86,8 +78,8 @@ def draw(tree: SumTree, batch_size: int, key: PRNGKeyArray) -> Int[Array, "{batc
     Undefined if all priorities are 0.
     """
     node = jnp.zeros(batch_size, jnp.int32)
-    keys = jax.random.split(key, len(tree.levels))
-    for level, key_level in zip(reversed(tree.levels), keys, strict=True):
+    keys = jax.random.split(key, len(tree))
+    for level, key_level in zip(reversed(tree), keys, strict=True):
         block = level.at[node].get(mode="promise_in_bounds")
         node = node * FAN_OUT + _child(block, key_level)
     return node

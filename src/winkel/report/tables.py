@@ -18,7 +18,6 @@ import numpy as np
 from winkel.agents import AGENTS, VARIANTS
 from winkel.analysis.scores import OFFICIAL_IDS
 from winkel.analysis.statistics import (
-    Band,
     Interval,
     iqm,
     median_iqr,
@@ -45,8 +44,8 @@ def score_tables(results: Results) -> Table:
     """Official scores by capability and by experiment, and aggregates over experiments."""
     tags, experiments = radar.collect(results), scores.collect(results)
     mean, low, high = over_seeds(tags["seed_scores"], partial(student_interval, confidence=0.95))
-    by_tag = Band(mean, np.clip(low, 0, 1), np.clip(high, 0, 1))
-    by_experiment = Band(experiments["estimate"], experiments["low"], experiments["high"])
+    by_tag = Interval(mean, np.clip(low, 0, 1), np.clip(high, 0, 1))
+    by_experiment = Interval(experiments["estimate"], experiments["low"], experiments["high"])
     return {
         "notes": experiments["notes"].tolist(),
         "capabilities": _score_table(tags, tags["tags"], by_tag),
@@ -55,7 +54,7 @@ def score_tables(results: Results) -> Table:
     }
 
 
-def _score_table(arrays: Arrays, names: np.ndarray, found: Band) -> Table:
+def _score_table(arrays: Arrays, names: np.ndarray, found: Interval) -> Table:
     """A row for each name with a score: an interval for each agent, and the numbers of seeds."""
     agents = in_order(arrays["agents"])
     seeds = (~np.isnan(arrays["seed_scores"])).sum(axis=-1)  # [agents, names]

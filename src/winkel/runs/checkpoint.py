@@ -42,27 +42,24 @@ class Loaded(NamedTuple):
 def pack(tree: PyTree) -> dict[str, np.ndarray]:
     """Return the leaves of a pytree as arrays, named by path: 'learner.params.value[0].weight'.
 
-    Random keys become their data, Python's numbers arrays of 64 bits. Leaves that are NumPy arrays
-    are not copied: save them before anything writes to them.
+    Random keys become their data. Leaves that are NumPy arrays are not copied: save them before
+    anything writes to them.
     """
     named, _ = _named_leaves(tree)
     bare = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in named.values()]
-    leaves = zip(named, jax.device_get(bare), strict=True)
-    return {name: _check_numbers(name, np.asarray(leaf)) for name, leaf in leaves}
+    return dict(zip(named, map(np.asarray, jax.device_get(bare)), strict=True))
 
 
 def unpack(arrays: Arrays, like: PyTree) -> PyTree:
     """Undo `pack`, in the structure, shapes and dtypes of `like`.
 
     `like` holds arrays or what `jax.eval_shape` returns; the result holds NumPy arrays and random
-    keys. Python's numbers and weakly typed arrays accept any width of their kind.
+    keys.
     """
     named, structure = _named_leaves(like)
-    leaves = [_convert(name, arrays.get(name), leaf) for name, leaf in named.items()]
-    for name, array in arrays.items():
-        if name not in named:
-            raise InputError(f"need no {name} in the state, got {_shown(array)}")
-    return structure.unflatten(leaves)
+    for name in arrays.keys() - named.keys():
+        raise InputError(f"need no {name} in the state, got {_shown(arrays[name])}")
+    return structure.unflatten(_restore(name, arrays.get(name), named[name]) for name in named)
 
 
 def save_checkpoint(folder: Path, arrays: Arrays, meta: Mapping[str, Any]) -> Path:
@@ -162,27 +159,18 @@ def _delete(paths: Iterable[Path]) -> None:
 
 def _named_leaves(tree: PyTree) -> tuple[dict[str, Any], jax.tree_util.PyTreeDef]:
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
-    named: dict[str, Any] = {}
-    for path, leaf in leaves:
-        name = "".join(_PLAIN_KEY.sub(r".\1", str(key)) for key in path).removeprefix(".") or "."
-        if name in named:
-            raise InputError(f"need leaves with different names, got two of {name}")
-        named[name] = leaf
-    return named, structure
+    return {
+        "".join(_PLAIN_KEY.sub(r".\1", str(key)) for key in path).removeprefix("."): leaf
+        for path, leaf in leaves
+    }, structure
 
 
-def _convert(name: str, array: np.ndarray | None, leaf: Any) -> Any:
-    """Convert an array to the leaf in whose place it was; raise if shape or dtype differ."""
-    right = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    right = _check_numbers(name, right if hasattr(right, "dtype") else np.asarray(right))
-    if array is None:
-        raise InputError(f"need {name}, {_shown(right)}, got a state without it")
-    weak = type(leaf) in (bool, int, float, complex) or getattr(leaf, "weak_type", False)
-    if weak and array.dtype.kind == right.dtype.kind:
-        cast = array.astype(right.dtype)
-        array = cast if cast.dtype.kind in "fc" or (cast == array).all() else array
-    if array.shape != right.shape or array.dtype != right.dtype:
-        raise InputError(f"need {_shown(right)} for {name}, got {_shown(array)}")
+def _restore(name: str, array: np.ndarray | None, leaf: Any) -> Any:
+    """Return the leaf that was packed as an array; raise if its shape or dtype differ."""
+    packed = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    if array is None or (array.shape, array.dtype) != (packed.shape, packed.dtype):
+        found = "nothing" if array is None else _shown(array)
+        raise InputError(f"need {name}, {_shown(packed)}, in the state, got {found}")
     if _is_key(leaf):
         implementation = jax.random.key_impl(jnp.empty((), leaf.dtype))
         return jax.random.wrap_key_data(jnp.asarray(array), impl=implementation)
@@ -190,14 +178,7 @@ def _convert(name: str, array: np.ndarray | None, leaf: Any) -> Any:
 
 
 def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _check_numbers(name: str, array: Any) -> Any:
-    if array.dtype != np.bool_ and not jnp.issubdtype(array.dtype, np.number):
-        shown = " ".join(f"{array!r:.80}".split())
-        raise InputError(f"need numbers or random keys at {name}, got {shown}")
-    return array
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _shown(array: Any) -> str:

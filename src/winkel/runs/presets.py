@@ -10,7 +10,7 @@ from typing import Any
 from winkel.agents import VARIANTS, presets
 from winkel.errors import InputError
 from winkel.files import write_text
-from winkel.runs.configure import field_name
+from winkel.runs.spec import field_name
 
 DOOM_PRESET = "vizdoom-official"
 """Default in VizDoom: the settings that learn there (decision 021)."""
@@ -18,8 +18,7 @@ DOOM_PRESET = "vizdoom-official"
 
 def preset_fields(env: str, agent: str, name: str | None) -> dict[str, Any]:
     """Settings of a preset by name; by default `DOOM_PRESET` in VizDoom, and none elsewhere."""
-    if name is None and env.startswith("doom:"):
-        name = DOOM_PRESET
+    name = name or (DOOM_PRESET if env.startswith("doom:") else None)
     return {} if name is None else named_preset(name, agent)
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Int
 from winkel.agents.base import Agent
 from winkel.envs.base import Task
 from winkel.errors import InputError
-from winkel.files import load_all, load_arrays, save_arrays, write_text
+from winkel.files import load_arrays, save_arrays, write_text
 from winkel.runs.checkpoint import load_checkpoint
 from winkel.runs.spec import RunSpec, check_folder_name
 from winkel.types import AnyArray, Clock, Estimates, Image, Observation, OneHot
@@ -29,14 +29,7 @@ Arrays = dict[str, np.ndarray]
 Policy = Callable[[Any], int]
 """An action from an observation."""
 
-CONFIG, EPISODES, METRICS, CHECKPOINTS = (
-    "config.json",
-    "episodes.npz",
-    "metrics.jsonl",
-    "checkpoint",
-)
-TABLES = {"evaluations": "evaluations.npz", "snapshots": "snapshots.npz"}
-_REQUIRED = ("return", "length")
+CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoint"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +89,6 @@ class RunRecord:
         assert self.spec is not None
         return self.spec.agent
 
-    @property
-    def hyper(self) -> Any:
-        """The agent's hyperparameters."""
-        assert self.spec is not None
-        return self.spec.hyper
-
     def policy(self) -> Policy:
         """The greedy policy: a function from an observation to an action."""
         return lambda obs: int(np.argmax(self.estimates(obs).value))
@@ -112,6 +99,7 @@ class RunRecord:
         A one-hot observation may be the grid or the index of its one. The observation of a packed
         run may be the setting's own, or padded as the agent saw it.
         """
+        assert self.spec is not None
         spec, num_actions, array = self.agent.spec, self.task.available, np.asarray(obs)
         if self.task.pack and array.size == self.task.inputs and not spec.one_hot:
             array = np.pad(array.ravel(), (0, spec.inputs - array.size))
@@ -119,7 +107,7 @@ class RunRecord:
             self.agent,
             self.learner,
             jnp.asarray(encode_observation(spec.observation, array)),
-            self.hyper,
+            self.spec.hyper,
             None if num_actions is None else jnp.asarray(num_actions),
         )
         found = jax.tree.map(np.asarray, found)
@@ -136,9 +124,56 @@ class RunRecord:
         if name in self.tables or self.path is None:
             return self.tables.get(name, {})
         if not self.finished:
-            return read_checkpoint(self.folder, name)[0]
-        path = self.folder / TABLES[name]
-        return load_all(path) if path.is_file() else {}
+            return read_checkpoint(self.path, name)[0]
+        path = self.path / f"{name}.npz"
+        return load_arrays(path) if path.is_file() else {}
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Several runs of one agent in one environment, in the order of their seeds."""
+
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def episodes(self) -> Arrays:
+        """All episodes of all seeds as one table: seed, episode, and the columns of each run."""
+        return self._table("episodes")
+
+    @property
+    def evaluations(self) -> Arrays:
+        """All greedy evaluations of all seeds as one table."""
+        return self._table("evaluations")
+
+    def policy(self, seed: int | None = None) -> Policy:
+        """The greedy policy of a seed, the first by default."""
+        return self.of(seed).policy()
+
+    def estimates(self, obs: Any, seed: int | None = None) -> Estimates:
+        """The estimates of the agent of a seed, the first by default, for an observation."""
+        return self.of(seed).estimates(obs)
+
+    def of(self, seed: int | None = None) -> RunRecord:
+        """The run of a seed, the first by default."""
+        seeds = [run.config["seed"] for run in self.runs]
+        if seed is not None and seed not in seeds:
+            raise InputError(f"need a seed from {seeds}, got {seed}")
+        return self.runs[0 if seed is None else seeds.index(seed)]
+
+    def _table(self, name: str) -> Arrays:
+        parts = []
+        for run in self.runs:
+            rows: Arrays = getattr(run, name)
+            if not rows:
+                continue
+            count = len(next(iter(rows.values())))
+            index = {"seed": np.full(count, run.config["seed"])}
+            if name == "episodes":
+                index["episode"] = np.arange(1, count + 1)
+            parts.append(index | rows)
+        if not parts:
+            return {}
+        return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
 def encode_observation(observation: Observation, obs: Any) -> AnyArray:
@@ -186,24 +221,26 @@ def find_runs(root: Path) -> list[Path]:
 
 def save_run(folder: Path, record: RunRecord) -> None:
     """Save a run that has ended. The config of an older run goes first, this run's comes last."""
-    _check_config(record.config, f"the config of {folder}")
-    _check_episodes(record.episodes, f"the episodes of {folder}")
-    try:
-        text = json.dumps(record.config, indent=2) + "\n"
-    except (TypeError, ValueError) as error:
-        raise InputError(f"cannot write the config of {folder} as JSON: {error}") from error
+    _check(record.config, record.episodes, folder)
+    text = json.dumps(record.config, indent=2) + "\n"
     if folder.is_dir():
         (folder / CONFIG).unlink(missing_ok=True)
-    for name, rows in record.tables.items():
+    for name, rows in {**record.tables, "episodes": record.episodes}.items():
         if rows:
-            save_arrays(folder / TABLES[name], rows)
-    save_arrays(folder / EPISODES, record.episodes)
+            save_arrays(folder / f"{name}.npz", rows)
     write_text(folder / CONFIG, text)
 
 
-def load_run(folder: Path) -> RunRecord:
-    """Load a run that has ended, without its agent."""
+def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
+    """Load a run without its agent.
+
+    With `unfinished`, a run that has not ended is loaded as its newest checkpoint has it.
+    """
     path = folder / CONFIG
+    if unfinished and not path.is_file():
+        episodes, config = read_checkpoint(folder, "episodes")
+        _check(config, episodes, folder)
+        return RunRecord(config, episodes, folder, finished=False)
     try:
         config = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -212,19 +249,9 @@ def load_run(folder: Path) -> RunRecord:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{path} is not JSON ({error})") from error
-    _check_config(config, str(path))
-    load_arrays(folder / EPISODES, _REQUIRED)
-    episodes = load_all(folder / EPISODES)
-    _check_episodes(episodes, str(folder / EPISODES))
+    episodes = load_arrays(folder / "episodes.npz")
+    _check(config, episodes, folder)
     return RunRecord(config, episodes, folder)
-
-
-def load_unfinished(folder: Path) -> RunRecord:
-    """Load a run that has not ended, as its newest checkpoint has it, without its agent."""
-    episodes, config = read_checkpoint(folder, "episodes")
-    _check_config(config, f"the config of {folder}")
-    _check_episodes(episodes, f"the episodes of {folder}")
-    return RunRecord(config, episodes, folder, finished=False)
 
 
 def read_checkpoint(folder: Path, table: str) -> tuple[Arrays, dict[str, Any]]:
@@ -242,26 +269,19 @@ def split_tables(arrays: Arrays) -> dict[str, Arrays]:
     return tables
 
 
-def _check_config(config: object, where: str) -> None:
-    if not isinstance(config, dict):
-        raise InputError(f"{where} must be an object with env, agent and seed, got {config!r:.80}")
-    for key, kind, right in (
-        ("env", str, "an id such as 'catch/0'"),
-        ("agent", str, "a name"),
-        ("seed", int, "a whole number"),
-    ):
-        if key not in config:
-            raise InputError(f"{where} lacks {key}; it holds {', '.join(config) or 'nothing'}")
-        if not isinstance(config[key], kind) or isinstance(config[key], bool):
-            raise InputError(f"{where} needs {key} to be {right}, got {config[key]!r:.80}")
+def _check(config: Any, episodes: Arrays, where: Path) -> None:
+    """Raise if config or episodes cannot be those of a run."""
+    kinds = {"env": str, "agent": str, "seed": int}
+    if not isinstance(config, dict) or any(type(config.get(n)) is not k for n, k in kinds.items()):
+        raise InputError(
+            "need an object with env and agent, which are text, and seed, a whole number, as the "
+            f"config of {where}, got {config!r:.80}"
+        )
     check_folder_name("agent", config["agent"])
-
-
-def _check_episodes(episodes: Arrays, where: str) -> None:
-    missing = [name for name in _REQUIRED if name not in episodes]
-    if missing:
-        raise InputError(f"{where} lack {', '.join(missing)}")
     shapes = {name: array.shape for name, array in episodes.items()}
-    if len(set(shapes.values())) != 1 or any(len(shape) != 1 for shape in shapes.values()):
+    equal = len(set(shapes.values())) == 1 and all(len(shape) == 1 for shape in shapes.values())
+    if not {"return", "length"} <= shapes.keys() or not equal:
         shown = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-        raise InputError(f"{where} must be equally long arrays over episodes, got {shown}")
+        raise InputError(
+            f"need return, length and others, equally long, as the episodes of {where}, got {shown}"
+        )

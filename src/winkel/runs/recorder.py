@@ -1,14 +1,20 @@
 """The records of one run while it goes on, in memory and on disk."""
 
+import contextlib
+import json
+import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from winkel.errors import InputError
+from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
-from winkel.runs.metrics import MetricsLog, Mirror
+from winkel.runs.mirrors import STEP, Mirror, Row
 from winkel.runs.record import (
     CHECKPOINTS,
     CONFIG,
@@ -58,6 +64,53 @@ class Status(NamedTuple):
     visited: float | None = None
     goal_episode: int | None = None
     state: str = "running"
+
+
+class MetricsLog:
+    """`metrics.jsonl`: one JSON object per line, which a resumed run continues.
+
+    A checkpoint stores `position`, the number of bytes written so far. A run that resumes from it
+    passes the position on, and the rows that were written after the checkpoint are cut off, because
+    the run will write them again.
+    """
+
+    def __init__(self, path: Path, position: int = 0, mirrors: Sequence[Mirror] = ()) -> None:
+        self.path, self.position, self.mirrors = path, position, mirrors
+        ensure_folder(path.parent)
+        try:
+            content = path.read_bytes()[:position] if path.is_file() else b""
+            if len(content) < position or (content and not content.endswith(b"\n")):
+                raise InputError(
+                    f"need the {position} bytes of whole lines in {path} that were written before "
+                    f"the checkpoint, got {len(content)}"
+                )
+            self._file = path.open("ab", buffering=0)
+            self._file.truncate(position)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from error
+        self._open = contextlib.ExitStack()
+        for close in (self._file.close, *(mirror.close for mirror in mirrors)):
+            self._open.callback(close)
+
+    def write(self, row: Row) -> None:
+        """Append all of a row or nothing; NaN and infinities, which JSON lacks, become null."""
+        finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
+        line = json.dumps(finite, allow_nan=False).encode() + b"\n"
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self.position)
+            raise InputError(f"cannot write {self.path}: {error.strerror}") from error
+        self.position += len(line)
+        for mirror in self.mirrors:
+            mirror.write(int(row[STEP]), row)
+
+    def close(self) -> None:
+        """Close the file and the mirrors."""
+        self._open.close()
 
 
 @dataclass
@@ -212,18 +265,13 @@ class Recorder:
         )
 
 
-def is_begun(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint to continue from."""
-    return has_checkpoint(folder / CHECKPOINTS)
-
-
 def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
     """Whether a folder holds this run, ended; raises if it holds another run.
 
     Unless `write` is false, this writes the records of a run that was killed just before that.
     """
     if not (folder / CONFIG).is_file():
-        if not write or not is_begun(folder):
+        if not write or not has_checkpoint(folder / CHECKPOINTS):
             return False
         outcome = load_checkpoint(folder / CHECKPOINTS, only="episodes/").meta.get("outcome")
         if outcome is None:

@@ -1,4 +1,4 @@
-"""All runs under a folder, and what is wrong with them: the input of figures and reports."""
+"""Runs on disk: `winkel.load` with their agents; `read_results` for figures and reports."""
 
 import json
 from collections import defaultdict
@@ -7,14 +7,53 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from winkel.errors import InputError
-from winkel.runs.metrics import read_metrics
-from winkel.runs.record import CHECKPOINTS, CONFIG, Arrays, RunRecord, load_run, load_unfinished
+from winkel.runs.record import (
+    CHECKPOINTS,
+    CONFIG,
+    Arrays,
+    RunRecord,
+    Training,
+    find_runs,
+    load_run,
+)
+from winkel.runs.spec import RunSpec
 from winkel.runs.sweep import SWEEPS
+from winkel.runs.train import add_learner
 
-__all__ = ["Arrays", "Results", "RunRecord", "read_results"]
+__all__ = ["Arrays", "Results", "RunRecord", "load", "read_results"]
 
 _OBJECTS = ("versions", "config", "hyper", "horizon")
 """Entries of a config that hold others."""
+
+
+def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
+    """Load runs from disk: the folder of one run, or one with runs of one agent and environment.
+
+    A run that has not ended is loaded as its newest checkpoint has it.
+    """
+    path = Path(path)
+    if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
+        return Training(runs=(_load_trained(path, mnist_dir),))
+    folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()] or find_runs(path)
+    loaded = (_load_trained(folder, mnist_dir) for folder in folders)
+    runs = sorted(loaded, key=lambda run: run.config["seed"])
+    kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
+    if len(kinds) > 1:
+        raise InputError(
+            f"need runs of one agent in one environment under {path}, got "
+            f"{', '.join(f'{agent} in {env}' for env, agent in kinds[:4])}"
+        )
+    return Training(runs=tuple(runs))
+
+
+def _load_trained(folder: Path, mnist_dir: Path | None) -> RunRecord:
+    """Load one run with what its agent has learned."""
+    record = load_run(folder, unfinished=True)
+    try:
+        spec = RunSpec.from_config(record.config, mnist_dir)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
+    return add_learner(record, spec)
 
 
 class Results(NamedTuple):
@@ -76,12 +115,27 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
     )
 
 
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a .jsonl file, without a last line that a killed writer left unfinished."""
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(dict(json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise InputError(f"line {number} of {path} is damaged ({error})") from error
+    return rows
+
+
 def _read_run(folder: Path, unfinished: bool) -> tuple[RunRecord | None, str]:
     """The run of a folder, if it can be used, and what is wrong with it."""
     finished, begun = (folder / CONFIG).is_file(), (folder / CHECKPOINTS).is_dir()
     if not finished and not (unfinished and begun):
         return None, "unfinished" if begun else "empty"
-    record = load_run(folder) if finished else load_unfinished(folder)
+    record = load_run(folder, unfinished)
     for name in _OBJECTS:
         if not isinstance(record.config.get(name, {}), dict):
             return None, f"{name} of its config is no object"

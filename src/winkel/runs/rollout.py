@@ -2,38 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, EnvState, Task, check_action
+from winkel.envs.base import Environment, Task, check_action
 from winkel.envs.registry import TaskBatch
-from winkel.errors import InputError
+from winkel.errors import InputError, require_integer
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]
 """An action from a key and an observation."""
 
 CHUNK = 1_000
 """Steps of a compiled program."""
-
-
-class Lane(NamedTuple):
-    """One setting under way; many of them with a first axis.
-
-    Attributes:
-        state: of the environment.
-        obs: what to act on next.
-        totals: of the episode so far: return, length and facts.
-        key: of everything random.
-    """
-
-    state: EnvState
-    obs: Array
-    totals: dict[str, Array]
-    key: PRNGKeyArray
 
 
 def make_policy(name: str, env: Environment) -> Policy:
@@ -60,8 +44,7 @@ def rollout(
     All settings run side by side in one compiled program, a chunk of steps at a time. `progress`
     gets the number of episodes that the slowest setting has ended.
     """
-    if num_episodes < 1:
-        raise InputError(f"need at least one episode, got {num_episodes}")
+    require_integer("episodes", num_episodes, at_least=1)
     keys = jax.random.split(jax.random.key(seed), len(batch.ids))
     begin = jax.jit(jax.vmap(_begin, in_axes=(None, 0, 0)))
     advance = jax.jit(jax.vmap(partial(_advance, policy), in_axes=(None, 0, 0)))
@@ -85,26 +68,28 @@ def rollout(
     ]
 
 
-def _begin(env: Environment, params: Any, key: PRNGKeyArray) -> Lane:
+def _begin(env: Environment, params: Any, key: PRNGKeyArray) -> Any:
+    """Begin an episode: state, observation, totals of the episode so far, key."""
     key_reset, key_run, key_probe = jax.random.split(key, 3)
     state, obs = env.reset(key_reset, params)
     _, probe = env.step(key_probe, state, jnp.zeros((), jnp.int32), params)
     totals = {"return": jnp.zeros(()), "length": jnp.zeros((), jnp.int32)}
     totals |= {name: jnp.zeros_like(fact) for name, fact in probe.info.items()}
-    return Lane(state=state, obs=obs, totals=totals, key=key_run)
+    return state, obs, totals, key_run
 
 
-def _advance(policy: Policy, env: Environment, params: Any, lane: Lane) -> tuple[Lane, Any]:
+def _advance(policy: Policy, env: Environment, params: Any, lane: Any) -> tuple[Any, Any]:
     """Make a chunk of steps; returns at each step whether an episode ended, and its totals."""
 
-    def step(lane: Lane, _: None) -> tuple[Lane, Any]:
-        key, key_policy, key_step = jax.random.split(lane.key, 3)
-        action = policy(key_policy, lane.obs)
-        state, result = env.step(key_step, lane.state, action, params)
+    def step(lane: Any, _: None) -> tuple[Any, Any]:
+        state, obs, totals, key = lane
+        key, key_policy, key_step = jax.random.split(key, 3)
+        action = policy(key_policy, obs)
+        state, result = env.step(key_step, state, action, params)
         more: dict[str, Any] = {"return": result.reward, "length": 1, **result.info}
-        totals = {name: total + more[name] for name, total in lane.totals.items()}
+        totals = {name: total + more[name] for name, total in totals.items()}
         fresh = jax.tree.map(lambda x: jnp.where(result.boundary, jnp.zeros_like(x), x), totals)
-        return Lane(state=state, obs=result.obs, totals=fresh, key=key), (result.boundary, totals)
+        return (state, result.obs, fresh, key), (result.boundary, totals)
 
     return jax.lax.scan(step, lane, length=CHUNK)
 
@@ -118,11 +103,7 @@ def frames(task: Task, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
 
     @jax.jit
     def step_once(
-        env: Environment,
-        inner: Any,
-        params: Any,
-        key_policy: PRNGKeyArray,
-        key_draw: PRNGKeyArray,
+        env: Environment, inner: Any, params: Any, key_policy: PRNGKeyArray, key_draw: PRNGKeyArray
     ) -> tuple[Array, Any, Any]:
         action = policy(key_policy, env.observe(inner, params))
         return action, *env.transition(inner, action, env.draw(key_draw, params), params)

@@ -4,23 +4,27 @@ The JSON of a `RunSpec` is `config.json`; the hash of that JSON is the run's fin
 """
 
 import dataclasses
+import difflib
 import hashlib
 import json
+import math
+import numbers
 import re
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
-from winkel.agents.base import Agent
+from winkel.agents import AGENTS, VARIANTS
+from winkel.agents.base import Agent, Kind, Spec, check_names, check_number
 from winkel.envs.base import Task
 from winkel.envs.registry import remake
 from winkel.errors import InputError, require_integer
-from winkel.runs.configure import Configured, configure
 from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
 
@@ -65,19 +69,17 @@ class Options:
     """Number of local devices that lanes are spread over."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("evaluation_episodes", 1),
-            ("snapshots", 0),
-            ("chunk_steps", 1),
-            ("log_every", 1),
-            ("devices", 1),
-        ):
-            require_integer(name, getattr(self, name), at_least=least)
+        require_integer("snapshots", self.snapshots, at_least=0)
+        for name in ("evaluation_episodes", "chunk_steps", "log_every", "devices"):
+            require_integer(name, getattr(self, name), at_least=1)
         for name in ("evaluate_every", "compact_lanes"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=1)
         if not self.checkpoint_seconds >= 0:
             raise InputError(f"need checkpoint_seconds >= 0, got {self.checkpoint_seconds}")
+
+
+DEFAULTS = Options()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +93,7 @@ class RunSpec:
         hyper: its hyperparameters, plain numbers.
         seed: of everything random in the run.
         horizon: when the run ends; schedules use it.
-        stop: when to stop before the horizon; None to stop at it.
+        until: number of episodes to stop after, before the horizon; None to stop at the horizon.
         label: the agent's name in folders and figures.
         options: how to record it.
     """
@@ -102,14 +104,14 @@ class RunSpec:
     hyper: Any
     seed: int
     horizon: Horizon
-    stop: Horizon | None
+    until: int | None
     label: str
     options: Options
 
     @property
     def end(self) -> Horizon:
         """Where the run stops."""
-        return self.stop or self.horizon
+        return self.horizon if self.until is None else self.horizon._replace(episodes=self.until)
 
     @property
     def max_steps(self) -> int | None:
@@ -132,7 +134,7 @@ class RunSpec:
                 name: None if count == UNLIMITED else int(count)
                 for name, count in self.horizon._asdict().items()
             },
-            "until": None if self.stop is None else int(self.stop.episodes),
+            "until": self.until,
             "options": {
                 name: getattr(self.options, name)
                 for name in ("evaluate_every", "evaluation_episodes", "snapshots", "chunk_steps")
@@ -148,15 +150,15 @@ class RunSpec:
     @classmethod
     def from_config(cls, config: Mapping[str, Any], mnist_dir: Path | None = None) -> "RunSpec":
         """The run that a config describes; raises `KeyError` if an entry is missing."""
-        task = remake(config, mnist_dir)
         return make_spec(
-            task,
-            configure(config["algorithm"], config["config"] | config["hyper"], task),
-            config["seed"],
-            Horizon(**{name: count or UNLIMITED for name, count in config["horizon"].items()}),
-            config["until"],
-            Options(**config["options"]),
-            config["agent"],
+            remake(config, mnist_dir),
+            config["algorithm"],
+            config["config"] | config["hyper"],
+            seed=config["seed"],
+            **config["horizon"],
+            until=config["until"],
+            options=Options(**config["options"]),
+            label=config["agent"],
         )
 
     def folder(self, root: Path) -> Path:
@@ -172,7 +174,7 @@ class RunSpec:
             seed=self.seed,
             copy=self.task.copy,
             fan_in=self.task.inputs,
-            stop=self.stop,
+            stop=None if self.until is None else self.end,
             available=self.task.available,
             facts=None if self.task.pack is None else self.task.facts,
             most_steps=self.max_steps,
@@ -181,28 +183,30 @@ class RunSpec:
 
 def make_spec(
     task: Task,
-    configured: Configured,
-    seed: int,
-    horizon: Horizon,
-    until: int | None,
-    options: Options,
+    agent: str,
+    fields: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    episodes: int | None = None,
+    steps: int | None = None,
+    until: int | None = None,
+    options: Options = DEFAULTS,
     label: str | None = None,
 ) -> RunSpec:
-    """One run of a configured agent; `until` stops it after so many episodes."""
-    stop = None
-    if until is not None:
-        if require_integer("until", until, at_least=1) > horizon.episodes:
-            raise InputError(f"need until <= {horizon.episodes}, the horizon, got {until}")
-        stop = Horizon(episodes=until, steps=horizon.steps)
+    """One run of an agent or variant, with some fields of its `Config` or `Hyper` replaced."""
+    horizon = make_horizon(task, episodes, steps)
+    if until is not None and require_integer("until", until, at_least=1) > horizon.episodes:
+        raise InputError(f"need until <= {horizon.episodes}, the horizon, got {until}")
+    made, hyper = configure(agent, fields, task)
     return RunSpec(
         task=task,
-        algorithm=configured.name,
-        agent=configured.agent,
-        hyper=configured.hyper,
+        algorithm=agent,
+        agent=made,
+        hyper=hyper,
         seed=seed,
         horizon=horizon,
-        stop=stop,
-        label=label or configured.name,
+        until=until,
+        label=label or agent,
         options=options,
     )
 
@@ -217,6 +221,103 @@ def make_horizon(task: Task, episodes: int | None, steps: int | None = None) -> 
         if count is not None and require_integer(name, count, at_least=1) >= UNLIMITED:
             raise InputError(f"need {name} < {UNLIMITED}, got {count}")
     return Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED)
+
+
+def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, Any]:
+    """The agent of a name with some fields replaced, and its hyperparameters as plain numbers.
+
+    Where it is not given, the categorical support is the environment's range of returns.
+    """
+    kind, preset = _find(name)
+    fields = dict(preset) | {field_name(name, field): v for field, v in fields.items()}
+    hints = typing.get_type_hints(kind.config)
+    static = {f.name for f in dataclasses.fields(kind.config)}
+    config = kind.config(**{f: _convert(f, v, hints[f]) for f, v in fields.items() if f in static})
+    hyper = kind.hyper(
+        **{f: check_number(kind, f, v) for f, v in fields.items() if f not in static}
+    )
+    agent = kind.make(config, Spec(task.env.observation, task.env.num_actions))
+    return agent, _fill_support(hyper, task)
+
+
+def field_names(agent: str) -> list[str]:
+    """Names of all fields of an agent's `Config` and `Hyper`."""
+    kind, _ = _find(agent)
+    return [f.name for f in dataclasses.fields(kind.config)] + list(kind.hyper._fields)
+
+
+def fields_of(agent: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some fields that an agent has."""
+    known = field_names(agent)
+    return {name: value for name, value in fields.items() if name in known}
+
+
+def check_fields(agents: Sequence[str], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by their names in Python; raises unless at least one of the agents has each."""
+    found = {}
+    for name, value in fields.items():
+        owners = [agent for agent in agents if _plain(name) in field_names(agent)]
+        found[field_name((owners or agents)[0], name)] = value
+    return found
+
+
+def field_name(agent: str, field: str) -> str:
+    """The field of an agent that a name on the command line or in Python means."""
+    plain, known = _plain(field), field_names(agent)
+    if plain not in known:
+        hint = _suggest(plain, known, f"it has {', '.join(known)}")
+        raise InputError(f"{agent} has no field {field!r}; {hint}")
+    return plain
+
+
+def _plain(field: str) -> str:
+    return field.replace("-", "_").removeprefix("config.").removeprefix("hyper.")
+
+
+def _find(name: str) -> tuple[Kind, Mapping[str, Any]]:
+    base, preset = VARIANTS.get(name, (name, {}))
+    if base not in AGENTS:
+        hint = _suggest(name, [*AGENTS, *VARIANTS], "see `winkel list agents`")
+        raise InputError(f"unknown agent {name!r}; {hint}")
+    return AGENTS[base], preset
+
+
+def _suggest(name: str, known: Sequence[str], otherwise: str) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean {', '.join(near)}?" if near else otherwise
+
+
+def _convert(field: str, value: Any, hint: Any) -> Any:
+    """Convert to the annotated type; lists and single entries become tuples."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        check_names(field, (value,), arguments)
+        return value
+    if origin is tuple:
+        entries = value if isinstance(value, tuple | list) else (value,)
+        return tuple(_convert(f"each of {field}", entry, arguments[0]) for entry in entries)
+    kind, wanted = {
+        bool: (bool, "true or false"),
+        int: (numbers.Integral, "a whole number"),
+        float: (numbers.Real, "a number"),
+        str: (str, "a name"),
+    }[hint]
+    if not isinstance(value, kind) or (isinstance(value, bool) and hint is not bool):
+        raise InputError(f"need {wanted} for {field}, got {value!r}")
+    return hint(value)
+
+
+def _fill_support(hyper: Any, task: Task) -> Any:
+    """Replace NaN in z_min and z_max by the environment's range of returns."""
+    if "z_min" not in hyper._fields:
+        return hyper
+    z_min, z_max = hyper.z_min, hyper.z_max
+    if math.isnan(z_min) or math.isnan(z_max):
+        low, high = task.return_range(hyper.gamma)
+        z_min, z_max = low if math.isnan(z_min) else z_min, high if math.isnan(z_max) else z_max
+    if not z_min < z_max:
+        raise InputError(f"need z_min < z_max, got [{z_min:g}, {z_max:g}]")
+    return hyper._replace(z_min=z_min, z_max=z_max)
 
 
 def check_seeds(seeds: int | Sequence[int]) -> list[int]:
@@ -250,8 +351,6 @@ def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
         setting = setting.replace("/", "+")
     for what, name in (("experiment", experiment), ("agent", agent), ("setting", setting)):
         check_folder_name(what, name)
-    if seed < 0:
-        raise InputError(f"need seed >= 0, got {seed}")
     return root / experiment / agent / setting / f"seed-{seed}"
 
 

@@ -1,5 +1,6 @@
 """Sweeps: many environments, agents and seeds, in as few programs as their shapes allow."""
 
+import itertools
 import json
 import threading
 import time
@@ -13,14 +14,14 @@ from typing import Any, NamedTuple
 import jax
 
 from winkel.envs.base import Task
-from winkel.envs.registry import EXPERIMENTS, make, make_packed, make_padded, parse
+from winkel.envs.registry import EXPERIMENTS, family_of, make, make_packed, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
-from winkel.runs.configure import configure, fields_of
-from winkel.runs.record import load_run
+from winkel.runs.record import RunRecord, load_run
 from winkel.runs.recorder import Status, is_ended
-from winkel.runs.session import Cost, Session, make_lanes, state_shapes
-from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
+from winkel.runs.spec import Options, RunSpec, check_seeds, fields_of, make_spec
+from winkel.runs.train import Session, make_lanes, state_shapes
+from winkel.training.lanes import Lanes
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
@@ -33,12 +34,8 @@ SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
 
 
-class Item(NamedTuple):
-    """Names of one run of a sweep."""
-
-    env: str
-    agent: str
-    seed: int
+Item = tuple[str, str, int]
+"""One run of a sweep: id of its environment, name of its agent, seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,25 +71,19 @@ class Sweep:
 
     def items(self) -> list[Item]:
         """All runs."""
-        return [
-            Item(env=env, agent=agent, seed=seed)
-            for agent in self.agents
-            for env in self.envs
-            for seed in self.seeds
-        ]
+        agents = itertools.product(self.agents, self.envs, self.seeds)
+        return [(env, agent, seed) for agent, env, seed in agents]
 
 
 class Group(NamedTuple):
     """Runs that share one compiled program.
 
     Attributes:
-        agent: name of their agent.
         runs: the runs to make, those with the most steps first.
         total: number of runs, those that have ended before included. It decides the number of
             lanes, on which rounding depends.
     """
 
-    agent: str
     runs: list[RunSpec]
     total: int
 
@@ -101,38 +92,10 @@ class Group(NamedTuple):
         """The agent and its environments."""
         task = self.runs[0].task
         if task.pack is not None:
-            return f"{self.agent} in {task.pack}"
-        envs = sorted({run.task.id for run in self.runs})
-        return f"{self.agent} in {envs[0] if len(envs) == 1 else _family(envs[0])}"
-
-
-class Outcome(NamedTuple):
-    """How many runs ended how, in this call or before it, and what it took."""
-
-    finished: int
-    failed: int
-    found: int
-    seconds: float
-    groups: tuple[Cost, ...] = ()
-
-    def updates_by_experiment(self) -> dict[str, int]:
-        """Updates made, most first: 'catch' for 'catch/3'."""
-        made: Counter[str] = Counter()
-        for group in self.groups:
-            for env, updates in group.updates.items():
-                made[env.replace(":", "/").split("/")[0]] += updates
-        return dict(made.most_common())
-
-    def row(self) -> dict[str, Any]:
-        """The outcome as JSON."""
-        return {
-            "runs": {"finished": self.finished, "failed": self.failed, "before": self.found},
-            "seconds": round(self.seconds, 1),
-            "programs": sum(group.programs for group in self.groups),
-            "compiling": round(sum(group.compiling for group in self.groups), 1),
-            "updates": self.updates_by_experiment(),
-            "groups": [group.row() for group in self.groups],
-        }
+            return f"{self.runs[0].algorithm} in {task.pack}"
+        alone = len({run.task.id for run in self.runs}) == 1
+        where = task.id if alone else family_of(_experiment(task.id))
+        return f"{self.runs[0].algorithm} in {where}"
 
 
 def bsuite_envs(experiments: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -159,14 +122,14 @@ def group_runs(
     """Group some or all runs of a sweep by the program that they share."""
     groups: dict[Any, Group] = {}
     tasks: dict[str, Task] = {}
-    for item in sweep.items() if items is None else items:
-        if item.env not in tasks:
-            tasks[item.env] = _make_task(sweep, item.env, mnist_dir)
-        task = tasks[item.env]
-        configured = configure(item.agent, fields_of(item.agent, sweep.fields), task)
-        horizon = make_horizon(task, sweep.episodes)
-        spec = make_spec(task, configured, item.seed, horizon, sweep.until, options)
-        groups.setdefault(_shape(spec), Group(item.agent, [], 0)).runs.append(spec)
+    for env, agent, seed in sweep.items() if items is None else items:
+        if env not in tasks:
+            tasks[env] = _make_task(sweep, env, mnist_dir)
+        spec = make_spec(
+            tasks[env], agent, fields_of(agent, sweep.fields),
+            seed=seed, episodes=sweep.episodes, until=sweep.until, options=options,
+        )  # fmt: skip
+        groups.setdefault(_shape(spec), Group([], 0)).runs.append(spec)
     for group in groups.values():
         group.runs.sort(key=lambda run: -(run.max_steps or 0))
     return [group._replace(total=len(group.runs)) for group in groups.values()]
@@ -207,34 +170,77 @@ def run_sweep(
     lanes: int | None = None,
     progress: Callable[[int, list[Status]], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
-    log: Callable[[Outcome, str], None] = lambda *_: None,
-) -> Outcome:
+    log: Callable[[dict[str, Any], str], None] = lambda *_: None,
+) -> dict[str, Any]:
     """Run all groups, one after the other. A run that fails is counted and stops nothing.
 
-    `log` gets the outcome and 'ended', or the outcome so far and 'interrupted'.
+    Returns, as JSON, how many `runs` are finished, failed, or had ended before; what it took, by
+    group and in all; and the updates made, by experiment. `log` gets the same and 'ended', or what
+    there is so far and 'interrupted'.
     """
     ensure_folder(out)
     begin, ending = time.perf_counter(), "interrupted"
-    costs: list[Cost] = []
-    counts: Counter[str] = Counter()
+    costs: list[dict[str, Any]] = []
+    counts, updates = Counter[str](), Counter[str]()
+
+    def count_ended(record: RunRecord) -> None:
+        counts[record.config["status"]] += 1
+
     try:
         for number, group in enumerate(groups):
-            count = choose_lanes(group, lanes, notice)
-            session = Session(group.runs, out, count, partial(progress, number), notice, keep=False)
+            count, began = choose_lanes(group, lanes, notice), time.perf_counter()
+            show = partial(progress, number)
+            session = Session(group.runs, out, count, count_ended, show, notice)
             if group.runs[0].options.compile_in_background and number + 1 < len(groups):
                 _compile_in_background(groups[number + 1], lanes)
             try:
-                counts.update(record.config["status"] for record in session.run())
+                session.run()
             finally:
-                costs.append(session.cost(group.name))
+                made = _count_updates(session)
+                updates += made
+                seconds = time.perf_counter() - began
+                costs.append({"group": group.name} | _cost(session, seconds, made.total()))
         ending = "ended"
     finally:
-        seconds = time.perf_counter() - begin
-        ends = counts["finished"], counts["failed"], ended.total()
-        outcome = Outcome(*ends, seconds, tuple(costs))
+        outcome = {
+            "runs": {name: counts[name] for name in ("finished", "failed")}
+            | {"before": ended.total()},
+            "seconds": round(time.perf_counter() - begin, 1),
+            "programs": sum(cost["programs"] for cost in costs),
+            "compiling": round(sum(cost["compiling"] for cost in costs), 1),
+            "updates": dict(updates.most_common()),
+            "groups": costs,
+        }
         if groups:
             log(outcome, ending)
     return outcome
+
+
+def _count_updates(session: Session) -> Counter[str]:
+    """Updates that a session has made, by experiment: 'catch' for 'catch/3'."""
+    made = Counter[str]()
+    for recorder, before in zip(session.recorders, session.updates_before, strict=True):
+        made[_experiment(recorder.status.env)] += recorder.status.updates - before
+    return made
+
+
+def _experiment(env: str) -> str:
+    return env.replace(":", "/").split("/")[0]
+
+
+def _cost(session: Session, seconds: float, updates: int) -> dict[str, Any]:
+    """What a session took: lanes at first, seconds in all and of these for what, programs."""
+    return {
+        "runs": len(session.specs),
+        "lanes": session.num_lanes,
+        "seconds": round(seconds, 1),
+        "device": round(session.programs.running, 1),
+        "compiling": round(session.programs.compiling, 1),
+        "saving": round(session.saving, 1),
+        "programs": session.programs.count,
+        "updates": updates,
+        "updates_per_second": round(updates / seconds, 1),
+    }
 
 
 def choose_lanes(
@@ -264,20 +270,17 @@ def choose_lanes(
 
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
     """Time one chunk of a group: updates a second, and seconds of its compilation."""
-    count = choose_lanes(group, lanes)
-    runs = group.runs[:count]
-    plans = [run.plan()._replace(horizon=Horizon(), stop=None) for run in runs]
-    machine = make_lanes(runs[0].agent, runs[0].task, plans, count, _plain(runs[0].options))
+    machine = _plain_lanes(group, lanes, horizon=Horizon(), stop=None)
     times = []
     for _ in range(2):
         begin = time.perf_counter()
         machine.advance()
         times.append(time.perf_counter() - begin)
-    rate = runs[0].options.chunk_steps * len(plans) / times[1]
-    return rate, max(times[0] - times[1], 0.0)
+    running = min(machine.num_lanes, len(group.runs))
+    return machine.chunk_steps * running / times[1], max(times[0] - times[1], 0.0)
 
 
-def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str) -> None:
+def write_log(out: Path, sweep: Sweep, outcome: Mapping[str, Any], status: str) -> None:
     """Append the call to the folder's log of sweeps, for the provenance of a report."""
     path = out / SWEEPS
     row = {
@@ -287,7 +290,7 @@ def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str) -> None:
         "episodes": sweep.episodes,
         "until": sweep.until,
         "packed": sweep.packed,
-        **outcome.row(),
+        **outcome,
         "status": status,
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
@@ -298,32 +301,24 @@ def write_log(out: Path, sweep: Sweep, outcome: Outcome, status: str) -> None:
 
 def _compile_in_background(group: Group, lanes: int | None) -> None:
     """Compile a group's programs while another group runs."""
-
-    def compile_group() -> None:
-        run, plans = group.runs[0], [run.plan() for run in group.runs]
-        options = _plain(run.options)
-        make_lanes(run.agent, run.task, plans, choose_lanes(group, lanes), options).prepare()
-
-    threading.Thread(target=compile_group, name="compiling", daemon=True).start()
+    threading.Thread(
+        target=lambda: _plain_lanes(group, lanes).prepare(), name="compiling", daemon=True
+    ).start()
 
 
-def _plain(options: Options) -> Options:
-    """Options of lanes that are neither compacted nor compiled in the background."""
-    return Options(chunk_steps=options.chunk_steps, devices=options.devices)
+def _plain_lanes(group: Group, lanes: int | None, **changes: Any) -> Lanes:
+    """Lanes for a group that are neither compacted nor compiled in the background."""
+    run, options = group.runs[0], group.runs[0].options
+    plans = [run.plan()._replace(**changes) for run in group.runs]
+    plain = Options(chunk_steps=options.chunk_steps, devices=options.devices)
+    return make_lanes(run.agent, run.task, plans, choose_lanes(group, lanes), plain)
 
 
 def _shape(spec: RunSpec) -> tuple[Any, ...]:
     """What runs must agree in to share a program."""
-    task = spec.task
-    leaves, structure = jax.tree.flatten((task.params, task.env))
+    leaves, structure = jax.tree.flatten((spec.task.params, spec.task.env))
     shapes = tuple((jax.numpy.shape(leaf), jax.numpy.result_type(leaf)) for leaf in leaves)
-    together = task.pack or _family(task.id)
-    return spec.algorithm, spec.agent, structure, shapes, together
-
-
-def _family(env: str) -> str:
-    family = parse(env)[0].family
-    return "deep_sea" if family.startswith("deep_sea") else family
+    return spec.algorithm, spec.agent, structure, shapes
 
 
 def _make_task(sweep: Sweep, env: str, mnist_dir: Path | None) -> Task:

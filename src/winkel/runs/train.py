@@ -1,89 +1,262 @@
-"""`winkel.train` and `winkel.load`: several seeds of an agent in an environment."""
+"""`winkel.train`: several seeds of an agent in an environment, from the first step to the last."""
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from winkel.agents.base import Agent
 from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator, make
-from winkel.envs.simulator_task import make_simulator_task
+from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
-from winkel.runs.checkpoint import load_checkpoint, unpack
-from winkel.runs.configure import configure, field_name
+from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
+from winkel.runs.mirrors import MirrorMaker
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import (
-    CHECKPOINTS,
-    CONFIG,
-    Arrays,
-    Policy,
-    RunRecord,
-    find_runs,
-    load_run,
-    split_tables,
-)
-from winkel.runs.recorder import Status, is_begun, is_ended
-from winkel.runs.session import MirrorMaker, Session, state_shapes
-from winkel.runs.spec import Options, RunSpec, check_seeds, make_horizon, make_spec
+from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
+from winkel.runs.recorder import Recorder, Status, is_ended
+from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
+from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
-from winkel.types import Estimates
+from winkel.training.compaction import Compaction
+from winkel.training.compiled import CompiledWorld
+from winkel.training.lanes import Lanes, Report
+from winkel.training.programs import Programs, World
+from winkel.training.simulated import SimulatorWorld
+from winkel.training.steps import Plan
+from winkel.types import RunState
 
 MAX_LANES = 256
 """Runs side by side by default."""
 DOOM_ENVS = 32
 """Environments of a run in VizDoom by default, as in the paper."""
+MAX_SAVING = 0.05
+"""Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
+
+Watch = Callable[[StepBatch, int], None]
+"""Gets every step of simulators, and how many steps each run has made."""
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
-    """Several runs of one agent in one environment, in the order of their seeds."""
+@dataclass
+class Session:
+    """Runs that share one compiled program.
 
-    runs: tuple[RunRecord, ...]
+    Attributes:
+        specs: the runs.
+        out: folder for all runs; None to keep them in memory.
+        num_lanes: runs side by side; the others wait.
+        ended: gets the record of every run that has ended, with its learner.
+        progress: gets the status of every run after each chunk.
+        notice: gets sentences that a user should see.
+        mirrors: makes copies of the metrics' log.
+        watch: gets every step of simulators.
+    """
 
-    @property
-    def episodes(self) -> Arrays:
-        """All episodes of all seeds as one table: seed, episode, and the columns of each run."""
-        return self._table("episodes")
+    specs: Sequence[RunSpec]
+    out: Path | None
+    num_lanes: int
+    ended: Callable[[RunRecord], None]
+    progress: Callable[[list[Status]], None] = lambda _: None
+    notice: Callable[[str], None] = lambda _: None
+    mirrors: MirrorMaker | None = None
+    watch: Watch | None = None
+    programs: Programs = field(init=False, default_factory=Programs)
+    recorders: list[Recorder] = field(init=False, default_factory=list)
+    lanes: Lanes = field(init=False)
+    saving: float = field(init=False, default=0.0)
+    """Seconds of writing checkpoints and records."""
+    updates_before: list[int] = field(init=False, default_factory=list)
+    """Updates that resumed runs had made before."""
+    consistent: bool = field(init=False, default=True)
+    """Whether lanes and records belong to the same step, so that they can be saved."""
 
-    @property
-    def evaluations(self) -> Arrays:
-        """All greedy evaluations of all seeds as one table."""
-        return self._table("evaluations")
+    def run(self) -> None:
+        """Make all runs, or continue them from their checkpoints. Ctrl-C saves them."""
+        spec, options = self.specs[0], self.specs[0].options
+        plans = [self._plan(spec) for spec in self.specs]
+        self.lanes = make_lanes(
+            spec.agent, spec.task, plans, self.num_lanes, options,
+            self.notice, self.programs, self.watch,
+        )  # fmt: skip
+        saved_at, pause = time.monotonic(), options.checkpoint_seconds
+        try:
+            while self._advance():
+                if time.monotonic() - saved_at >= pause:
+                    begin = time.monotonic()
+                    self._save()
+                    saved_at = time.monotonic()
+                    if pause:
+                        pause = max(pause, (saved_at - begin) / MAX_SAVING)
+                self.progress([recorder.status for recorder in self.recorders])
+        except KeyboardInterrupt:
+            if self.consistent:
+                self._save()
+            raise
+        finally:
+            for recorder in self.recorders:
+                recorder.close()
+            self.lanes.close()
 
-    def policy(self, seed: int | None = None) -> Policy:
-        """The greedy policy of a seed, the first by default."""
-        return self.of(seed).policy()
+    def _plan(self, spec: RunSpec) -> Plan:
+        """Open the records of a run, and plan it from its beginning or its checkpoint."""
+        folder = None if self.out is None else spec.folder(self.out)
+        mirrors = self.mirrors(spec.config, folder) if self.mirrors and folder else ()
+        recorder = Recorder(spec, folder, mirrors)
+        self.recorders.append(recorder)
+        self.updates_before.append(0)
+        if folder is None or not has_checkpoint(folder / CHECKPOINTS):
+            return spec.plan()
+        arrays, skipped = recorder.resume()
+        for reason in skipped:
+            self.notice(f"{folder}: {reason}; went back to the checkpoint before")
+        state = unpack(arrays, state_shapes(spec))
+        self.updates_before[-1] = int(state.clock.updates)
+        recorder.status = recorder.status._replace(updates=self.updates_before[-1])
+        return spec.plan()._replace(saved=state)
 
-    def estimates(self, obs: Any, seed: int | None = None) -> Estimates:
-        """The estimates of the agent of a seed, the first by default, for an observation."""
-        return self.of(seed).estimates(obs)
+    def _advance(self) -> list[Report]:
+        """Advance the lanes by a chunk and record it. Ctrl-C waits until both are done."""
+        with _defer_interrupt():
+            self.consistent = False
+            reports = self.lanes.advance()
+            for report in reports:
+                self.recorders[report.plan].record(report)
+            self._evaluate(reports)
+            self._take_snapshots(reports)
+            for report in reports:
+                if report.finished or report.failure is not None:
+                    self._finish(report)
+            self.consistent = True
+        return reports
 
-    def of(self, seed: int | None = None) -> RunRecord:
-        """The run of a seed, the first by default."""
-        seeds = [run.config["seed"] for run in self.runs]
-        if seed is not None and seed not in seeds:
-            raise InputError(f"need a seed from {seeds}, got {seed}")
-        return self.runs[0 if seed is None else seeds.index(seed)]
+    def _evaluate(self, reports: Sequence[Report]) -> None:
+        """Make the greedy evaluations that are due, those of one number together."""
+        due: dict[int, list[Report]] = {}
+        for report in reports:
+            number = self.recorders[report.plan].due_evaluation(report)
+            if number is not None:
+                due.setdefault(number, []).append(report)
+        for number, chosen in sorted(due.items()):
+            num_episodes = self.specs[0].options.evaluation_episodes
+            found = self.lanes.evaluate([report.plan for report in chosen], number, num_episodes)
+            for report, returns in zip(chosen, found, strict=True):
+                row = {
+                    "evaluation": np.array([number]),
+                    "env_steps": np.array([report.env_steps]),
+                    "episodes": np.array([report.num_episodes]),
+                    "returns": np.asarray(returns, np.float64)[None],
+                }
+                self.recorders[report.plan].add("evaluations", row)
 
-    def _table(self, name: str) -> Arrays:
-        parts = []
-        for run in self.runs:
-            rows: Arrays = getattr(run, name)
-            if not rows:
-                continue
-            count = len(next(iter(rows.values())))
-            index = {"seed": np.full(count, run.config["seed"])}
-            if name == "episodes":
-                index["episode"] = np.arange(1, count + 1)
-            parts.append(index | rows)
-        if not parts:
-            return {}
-        return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+    def _take_snapshots(self, reports: Sequence[Report]) -> None:
+        """Take the snapshots that are due."""
+        due = [report for report in reports if self.recorders[report.plan].due_snapshot(report)]
+        surveys = self.lanes.survey([report.plan for report in due])
+        for report, survey in zip(due, surveys, strict=True):
+            row = {"episodes": np.array([report.num_episodes])}
+            row |= {name: values[None] for name, values in survey.items()}
+            self.recorders[report.plan].add("snapshots", row)
+
+    def _finish(self, report: Report) -> None:
+        """Save a run that has ended, and free its lane."""
+        spec, recorder = self.specs[report.plan], self.recorders[report.plan]
+        state = self.lanes.state(report.plan)
+        outcome = {"status": "finished"}
+        if report.failure is not None:
+            where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
+            self.notice(f"{where} stopped: {report.failure}")
+            outcome = {"status": "failed", "reason": report.failure}
+        outside = self.lanes.left_support(report.plan)
+        if outside is not None:
+            self.notice(f"seed {spec.seed}: {outside}")
+        begin = time.perf_counter()
+        recorder.checkpoint(pack(state), outcome)
+        record = recorder.finish(outcome)
+        self.saving += time.perf_counter() - begin
+        self.ended(dataclasses.replace(record, spec=spec, learner=state.learner))
+        self.lanes.release(report.plan)
+
+    def _save(self) -> None:
+        """Write a checkpoint of every run under way."""
+        begin = time.perf_counter()
+        if self.out is not None:
+            for number in self.lanes.running:
+                self.recorders[number].checkpoint(pack(self.lanes.state(number)))
+        self.saving += time.perf_counter() - begin
+
+
+@contextlib.contextmanager
+def _defer_interrupt() -> Iterator[None]:
+    """Raise Ctrl-C's KeyboardInterrupt at the end of the block; at once if it is pressed twice."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    pressed: list[bool] = []
+
+    def hold(*_: object) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(True)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
+def make_world(
+    task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
+) -> World:
+    """Make what steps the environments of a task: the one place that tells simulators from JAX."""
+    if isinstance(task, SimulatorTask):
+        return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
+    return CompiledWorld(task.env)
+
+
+def make_lanes(
+    agent: Agent,
+    task: Task,
+    plans: Sequence[Plan],
+    num_lanes: int,
+    options: Options,
+    notice: Callable[[str], None] = lambda _: None,
+    programs: Programs | None = None,
+    watch: Watch | None = None,
+) -> Lanes:
+    """Make lanes for runs of one agent and one shape of environment."""
+    rearrange = None
+    if options.compact_lanes is not None or options.freeze_bonus:
+        rearrange = Compaction(
+            options.compact_lanes, options.freeze_bonus, options.compile_in_background
+        ).rearrange
+    return Lanes(
+        agent,
+        make_world(task, notice, watch),
+        plans,
+        num_lanes,
+        options.chunk_steps,
+        rearrange=rearrange,
+        notice=notice,
+        programs=programs or Programs(),
+        devices=options.devices,
+    )
+
+
+def state_shapes(spec: RunSpec) -> RunState:
+    """Shapes and types of a run's state, without computing it."""
+    return make_world(spec.task).shapes(spec.agent, spec.plan())
 
 
 def train(
@@ -100,7 +273,7 @@ def train(
     num_envs: int | None = None,
     workers: int | None = None,
     preset: str | None = None,
-    options: Options | None = None,
+    options: Options = DEFAULTS,
     label: str | None = None,
     mnist_dir: Path | None = None,
     mirrors: MirrorMaker | None = None,
@@ -137,46 +310,48 @@ def train(
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
     task = make_task(env, agent, fields, mnist_dir, num_envs, workers)
-    configured = configure(agent, fields, task)
-    if task.range_origin is not None and "z_min" in configured.hyper._fields:
-        z_min, z_max = configured.hyper.z_min, configured.hyper.z_max
-        notice(
-            f"returns are taken to lie in [{z_min:.4g}, {z_max:.4g}], {task.range_origin}; "
-            "--z-min and --z-max set it"
-        )
-    options, horizon = options or Options(), make_horizon(task, episodes, steps)
     specs = [
-        make_spec(task, configured, seed, horizon, until, options, label)
+        make_spec(
+            task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
+            options=options, label=label,
+        )
         for seed in check_seeds(seeds)
-    ]
+    ]  # fmt: skip
+    hyper = specs[0].hyper
+    if task.range_origin is not None and "z_min" in hyper._fields:
+        notice(
+            f"returns are taken to lie in [{hyper.z_min:.4g}, {hyper.z_max:.4g}], "
+            f"{task.range_origin}; --z-min and --z-max set it"
+        )
     if lanes is not None:
         require_integer("lanes", lanes, at_least=1)
     root = None if out is None else Path(out)
-    done = _load_finished(specs, root, resume, mnist_dir)
+    done = _load_ended(specs, root, resume)
     todo = [spec for spec in specs if spec.seed not in done]
     num_lanes = min(lanes or MAX_LANES, len(specs))
-    size = len(todo) if task.compiled else num_lanes  # simulators of a session start together
-    for first in range(0, len(todo), max(size, 1)):
+    size = len(specs) if task.compiled else num_lanes  # simulators of a session start together
+
+    def keep(record: RunRecord) -> None:
+        done[record.config["seed"]] = record
+
+    for first in range(0, len(todo), size):
         batch = todo[first : first + size]
-        with contextlib.ExitStack() as stack:
-            watch = None
-            if not task.compiled:
-                visits = watch_visits(task, _watched(batch, root), notice)
-                watch = stack.enter_context(visits)
-            session = Session(
-                batch, root, num_lanes, progress, notice, mirrors=mirrors, watch=watch
-            )
-            done |= {spec.seed: run for spec, run in zip(batch, session.run(), strict=True)}
+        with _watch(task, batch, root, notice) as watch:
+            Session(batch, root, num_lanes, keep, progress, notice, mirrors, watch).run()
     return Training(runs=tuple(done[spec.seed] for spec in specs))
 
 
-def _watched(specs: Sequence[RunSpec], root: Path | None) -> list[tuple[Path, int, int, bool]]:
-    """Folder, number of steps and episodes, and whether it is resumed, of runs with a folder."""
-    folders = [] if root is None else [spec.folder(root) for spec in specs]
-    return [
-        (folder, int(spec.end.steps), int(spec.end.episodes), is_begun(folder))
-        for folder, spec in zip(folders, specs, strict=False)
+def _watch(
+    task: Task, specs: Sequence[RunSpec], root: Path | None, notice: Callable[[str], None]
+) -> contextlib.AbstractContextManager[Watch | None]:
+    """Count where simulators have been, if runs have folders for it."""
+    if task.compiled or root is None:
+        return contextlib.nullcontext()
+    runs = [
+        (folder, int(spec.end.steps), int(spec.end.episodes), has_checkpoint(folder / CHECKPOINTS))
+        for folder, spec in ((spec.folder(root), spec) for spec in specs)
     ]
+    return watch_visits(task, runs, notice)
 
 
 def make_task(
@@ -203,61 +378,26 @@ def make_task(
     return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
 
 
-def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
-    """Load runs from disk: the folder of one run, or one with runs of one agent and environment.
-
-    A run that has not ended is loaded as its newest checkpoint has it.
-    """
-    path = Path(path)
-    if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
-        return Training(runs=(load_trained(path, mnist_dir),))
-    folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()] or find_runs(path)
-    loaded = (load_trained(folder, mnist_dir) for folder in folders)
-    runs = sorted(loaded, key=lambda run: run.config["seed"])
-    kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
-    if len(kinds) > 1:
-        raise InputError(
-            f"need runs of one agent in one environment under {path}, got "
-            f"{', '.join(f'{agent} in {env}' for env, agent in kinds[:4])}"
-        )
-    return Training(runs=tuple(runs))
+def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
+    """Add what the agent has learned, from the newest checkpoint, to a record on disk."""
+    saved = load_checkpoint(record.folder / CHECKPOINTS, only="state/")
+    state = unpack(split_tables(saved.arrays).get("state", {}), state_shapes(spec))
+    return dataclasses.replace(record, spec=spec, learner=state.learner, clock=state.clock)
 
 
-def load_trained(folder: Path, mnist_dir: Path | None = None) -> RunRecord:
-    """Load one run with what its agent has learned."""
-    saved = load_checkpoint(folder / CHECKPOINTS)
-    tables: dict[str, Arrays] = {"episodes": {}, "evaluations": {}, "snapshots": {}} | split_tables(
-        saved.arrays
-    )
-    state = tables.pop("state", {})
-    if (folder / CONFIG).is_file():
-        record = load_run(folder)
-    else:
-        config, episodes = saved.meta.get("run", {}), tables.pop("episodes")
-        record = RunRecord(config, episodes, folder, finished=False, tables=tables)
-    try:
-        spec = RunSpec.from_config(record.config, mnist_dir)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
-    run = unpack(state, state_shapes(spec))
-    return dataclasses.replace(record, spec=spec, learner=run.learner, clock=run.clock)
-
-
-def _load_finished(
-    specs: Sequence[RunSpec], out: Path | None, resume: bool, mnist_dir: Path | None
-) -> dict[int, RunRecord]:
+def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dict[int, RunRecord]:
     """Runs that have ended, by seed; refuses to touch what is there unless it is to be resumed."""
     if out is None:
         if resume:
             raise InputError("need a folder `out` to resume from, got none")
         return {}
     ensure_folder(out)
-    folders = [spec.folder(out) for spec in specs]
-    for folder in folders:
+    folders = {spec: spec.folder(out) for spec in specs}
+    for folder in folders.values():
         if not resume and folder.exists():
             raise InputError(f"{folder} exists; resume it, or choose another folder or label")
     return {
-        spec.seed: load_trained(folder, mnist_dir)
-        for spec, folder in zip(specs, folders, strict=True)
+        spec.seed: add_learner(load_run(folder), spec)
+        for spec, folder in folders.items()
         if is_ended(spec, folder)
     }

@@ -13,8 +13,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from winkel.agents.base import Agent
 from winkel.errors import InputError, require_integer
-from winkel.runs.session import make_lanes
 from winkel.runs.spec import Options
+from winkel.runs.train import make_lanes
 from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
 from winkel.search.study import Study, storage_errors
 from winkel.search.trials import (

@@ -24,11 +24,10 @@ from optuna.distributions import (
 from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
-from winkel.runs.configure import configure, field_name
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import MAX_SEED, Options, RunSpec, make_horizon, make_spec
+from winkel.runs.spec import MAX_SEED, RunSpec, field_name, make_spec
 from winkel.runs.train import make_task
-from winkel.simulators.custom import load_function
+from winkel.simulators.names import load_function
 from winkel.types import OneHot
 
 FIRST_SEED = MAX_SEED + 1
@@ -115,11 +114,12 @@ class Problem:
         """Return the runs of a configuration in one of the environments, one for each seed."""
         task, entry = self.tasks[environment], self.environments[environment]
         preset = preset_fields(entry.id, self.agent, self.preset)
-        configured = configure(self.agent, {**preset, **self.fields, **to_fields(params)}, task)
-        horizon = make_horizon(task, entry.episodes, entry.steps)
+        fields = {**preset, **self.fields, **to_fields(params)}
         return [
-            make_spec(task, configured, FIRST_SEED + number, horizon, None, Options())
-            for number in range(self.seeds)
+            make_spec(
+                task, self.agent, fields, seed=seed, episodes=entry.episodes, steps=entry.steps
+            )
+            for seed in range(FIRST_SEED, FIRST_SEED + self.seeds)
         ]
 
     def size(self) -> int | float:

@@ -1,20 +1,13 @@
 """What a simulator is: one environment that is stepped from outside, in plain NumPy."""
 
 import os
-import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from winkel.errors import InputError, require_integer
-
-DEFAULT_STACK = 4
-"""Frames that an agent sees if observations are pictures, unless the name says `stack=…`."""
-
-_SMALLEST_SIDE = 8
-_MOST_CHANNELS = 4
 
 
 class Layout(NamedTuple):
@@ -77,8 +70,11 @@ class Simulator(Protocol):
         """Release everything outside this object."""
 
 
+Maker = Callable[[], Simulator]
+
+
 class SimulatorDied(Exception):  # noqa: N818
-    """Raised by a simulator whose engine, a process of its own, has died.
+    """The engine of a simulator, a process of its own, or the worker that steps it has died.
 
     The pool replaces the worker. Any other exception is an error of the environment.
     """
@@ -106,53 +102,6 @@ class Spec(NamedTuple):
         require_integer("stack", stack, at_least=1)
         num_actions = require_integer("num_actions", simulator.num_actions, at_least=1)
         return cls(layout, num_actions, tuple(simulator.facts), tuple(simulator.probes))
-
-
-class Reader(NamedTuple):
-    """Converts observations of another library, and the form that they have then."""
-
-    layout: Layout
-    read: Callable[[Any], Any]
-
-
-def read_array(shape: tuple[int, ...], dtype: Any, stack: int) -> Reader:
-    """Read arrays of this shape and type.
-
-    A uint8 array is a picture if it has rank 2 (height, width) or 3 (height, width, channels, or at
-    most 4 channels first) and sides of at least 8. All else becomes unscaled float32 numbers.
-    """
-    if np.dtype(dtype) == np.uint8:
-        if len(shape) in (2, 3) and min(shape[:2]) >= _SMALLEST_SIDE:
-            return Reader(Layout(shape, "uint8", stack), np.asarray)
-        if len(shape) == 3 and shape[0] <= _MOST_CHANNELS and min(shape[1:]) >= _SMALLEST_SIDE:
-            return Reader(Layout((*shape[1:], shape[0]), "uint8", stack), _move_channels_last)
-    return Reader(Layout(shape or (1,), "float32"), np.asarray)
-
-
-def read_one_hot(num: int, first: int) -> Reader:
-    """Read one of the integers first … first + num − 1 as a one-hot vector."""
-
-    def read(obs: Any) -> np.ndarray:
-        vector = np.zeros(num, np.float32)
-        index = int(obs) - first
-        if not 0 <= index < num:
-            raise ValueError(f"observation {obs} is not one of {first} … {first + num - 1}")
-        vector[index] = 1.0
-        return vector
-
-    return Reader(Layout((num,), "float32"), read)
-
-
-def _move_channels_last(obs: Any) -> np.ndarray:
-    obs = np.asarray(obs)
-    return np.moveaxis(obs, 0, -1) if obs.ndim == 3 else obs
-
-
-def search_current_folder() -> None:
-    """Let modules in the current folder be imported, as `python -m` does."""
-    here = os.getcwd()
-    if "" not in sys.path and here not in sys.path:
-        sys.path.insert(0, here)
 
 
 def wrap_error(error: Exception, where: str) -> InputError:

@@ -11,75 +11,153 @@
 Each may end in settings after a colon or a question mark, keyword arguments of what makes the
 environment: `gym:FrozenLake-v1:map_name=8x8,is_slippery=False`. Numbers, True, False, None, tuples
 and quoted text are read as in Python, anything else is text. `stack=4`, the number of frames that
-an agent sees if observations are pictures, is not passed on.
+an agent sees if observations are pictures, is not passed on. Modules in the current folder are
+found, too.
 """
 
 import ast
+import difflib
+import importlib
+import inspect
+import os
 import re
-from typing import Any, NamedTuple
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import DEFAULT_STACK
-from winkel.simulators.custom import FunctionMaker
-from winkel.simulators.dm import BsuiteMaker
-from winkel.simulators.gymnasium_env import GymMaker
-from winkel.simulators.stepping import Maker
+from winkel.simulators.adapters import (
+    DEFAULT_STACK,
+    DmSimulator,
+    GymSimulator,
+    as_simulator,
+    import_gymnasium,
+)
+from winkel.simulators.base import Maker, Simulator, wrap_error
 
 _SETTINGS = re.compile(r"[:?](?=[^:?=]*=)")  # the first one before a key and =
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-
 _PLAIN = re.compile(r"[\w./:+-]+")
 
 
-class Named(NamedTuple):
-    """A name and its meaning.
+def parse(text: str) -> tuple[str, Maker]:
+    """Return the name with its settings in order, the same for all spellings, and its maker.
 
-    Attributes:
-        id: the name with its settings in order, the same for all spellings.
-        maker: picklable; makes one environment.
+    The maker is picklable. A user's module is imported when the maker is called.
     """
-
-    id: str
-    maker: Maker
-
-
-def parse(text: str) -> Named:
-    """Return the maker of a name. A user's module is imported when the maker is called."""
-    name, written = _split(text)
-    settings = _read_settings(written, text)
-    canonical = name + "".join(
-        f"{',' if i else ':'}{key}={_write_value(settings[key])}"
-        for i, key in enumerate(sorted(settings))
-    )
+    name, *written = _SETTINGS.split(text, maxsplit=1)
+    settings = _read_settings("".join(written), text)
+    values = [f"{key}={_write_value(settings[key])}" for key in sorted(settings)]
+    canonical = ":".join([name, *filter(None, [",".join(values)])])
     if name.startswith("doom:"):
         from winkel.simulators.vizdoom import make_doom_maker
 
-        return Named(id=canonical, maker=make_doom_maker(name, settings))
+        return canonical, make_doom_maker(name, settings)
     stack = require_integer("stack", settings.pop("stack", DEFAULT_STACK), at_least=1)
-    return Named(id=canonical, maker=_choose_maker(name, settings, stack, text))
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Return the name and the text of its settings."""
-    name, *settings = _SETTINGS.split(text, maxsplit=1)
-    return name, "".join(settings)
-
-
-def _choose_maker(name: str, settings: dict[str, Any], stack: int, text: str) -> Maker:
     library, _, rest = name.partition(":")
     if library == "gym" and rest:
-        return GymMaker(rest, settings, stack)
+        return canonical, partial(make_gymnasium, rest, settings, stack)
     if library == "dm" and rest.startswith("bsuite/"):
         if settings:
             raise InputError(f"need no settings with bsuite's own ids, got {text!r}")
-        return BsuiteMaker(rest.removeprefix("bsuite/"))
+        return canonical, partial(make_bsuite, rest.removeprefix("bsuite/"))
     target = rest if library == "dm" else name
     if not _TARGET.fullmatch(target):
         raise InputError(
             "need a simulator of the form gym:id, dm:bsuite/id, dm:module:function or "
             f"module:function, each with settings :key=value,… or without, got {text!r}"
         )
-    return FunctionMaker(target, settings, stack)
+    return canonical, partial(call_function, target, settings, stack)
+
+
+def make_gymnasium(
+    env_id: str, settings: dict[str, Any], stack: int = DEFAULT_STACK
+) -> GymSimulator:
+    """Make a registered environment: 'CartPole-v1', or 'my_module:MyEnv-v0' to import first."""
+    gymnasium = import_gymnasium()
+    _search_current_folder()
+    try:
+        env = gymnasium.make(env_id, disable_env_checker=True, **settings)
+    except gymnasium.error.UnregisteredEnv:
+        near = _suggest(env_id.rpartition(":")[2], gymnasium.registry, "gym:")
+        raise InputError(
+            f"unknown environment 'gym:{env_id}'"
+            f"{near or '; if a module of yours registers it, need gym:module:id'}"
+        ) from None
+    except gymnasium.error.Error as error:
+        raise InputError(f"gym:{env_id} cannot be made: {error}") from None
+    except Exception as error:
+        raise wrap_error(error, f"making gym:{env_id}") from error
+    return GymSimulator(env, stack)
+
+
+def make_bsuite(env_id: str) -> DmSimulator:
+    """Make one of DeepMind's own bsuite environments, such as 'catch/0', with winkel's seeds."""
+    try:
+        from bsuite import bsuite, sweep
+    except ImportError:
+        raise InputError(f"dm:bsuite/{env_id} needs DeepMind's: pip install bsuite") from None
+    if env_id not in sweep.SETTINGS:
+        near = _suggest(env_id, sweep.SETTINGS, "dm:bsuite/")
+        raise InputError(f"unknown environment 'dm:bsuite/{env_id}'{near}")
+    load = bsuite.EXPERIMENT_NAME_TO_ENVIRONMENT[env_id.partition("/")[0]]
+    make = partial(load, **sweep.SETTINGS[env_id])
+    return DmSimulator(make(), make if _takes_seed(load) else None)
+
+
+def call_function(target: str, settings: dict[str, Any], stack: int = DEFAULT_STACK) -> Simulator:
+    """Call 'module:function', which returns an environment of any library or a `Simulator`."""
+    function = load_function(target)
+    make = partial(function, **settings)
+    try:
+        env = make()
+    except InputError:
+        raise
+    except Exception as error:
+        raise wrap_error(error, f"{target} called with {settings}") from error
+    can_seed = _takes_seed(function) and "seed" not in settings
+    return as_simulator(env, target, make if can_seed else None, stack)
+
+
+def load_function(target: str) -> Callable[..., Any]:
+    """Import the function that 'module:function' names."""
+    module_name, _, name = target.partition(":")
+    _search_current_folder()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise wrap_error(error, f"importing {module_name}") from error
+        raise InputError(
+            f"no module {module_name!r} for {target!r}, neither here nor installed"
+        ) from None
+    except Exception as error:
+        raise wrap_error(error, f"importing {module_name}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        near = _suggest(name, [n for n in dir(module) if callable(getattr(module, n))])
+        raise InputError(f"module {module_name!r} has no function {name!r}{near}")
+    return function
+
+
+def _search_current_folder() -> None:
+    """Let modules in the current folder be imported, as `python -m` does."""
+    here = os.getcwd()
+    if "" not in sys.path and here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _takes_seed(function: Callable[..., Any]) -> bool:
+    try:
+        return "seed" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # builtins have no signature
+        return False
+
+
+def _suggest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    return f"; did you mean {', '.join(prefix + other for other in near)}?" if near else ""
 
 
 def _read_settings(text: str, whole: str) -> dict[str, Any]:

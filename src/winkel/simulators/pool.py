@@ -10,15 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Spec
-from winkel.simulators.stepping import Maker, check_equal, map_rows
-from winkel.simulators.workers import (
-    LocalWorker,
-    Worker,
-    WorkerLost,
-    close_workers,
-    open_memory,
-)
+from winkel.simulators.base import Maker, SimulatorDied, Spec
+from winkel.simulators.worker import check_equal, map_rows
+from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
 
 START_TIMEOUT = 120.0
 """Seconds that a worker may take to make its environments, if `timeout` is not longer."""
@@ -87,18 +81,18 @@ class Pool:
         self._workers: list[Worker | LocalWorker] = []
         memory, lifeline = open_memory(), os.pipe()
         self._finalizer = weakref.finalize(
-            self, close_workers, self._workers, memory, lifeline, os.getpid()
+            self, close_workers, self._workers, (memory, *lifeline), os.getpid()
         )
         try:
             if num_workers == 0:
                 self._workers.append(LocalWorker(maker, len(self), memory))
             bounds = np.linspace(0, len(self), num_workers + 1).astype(int).tolist()
-            descriptors = memory.fileno(), lifeline[0]
+            descriptors = memory, lifeline[0]
             for i, ends in enumerate(pairwise(bounds)):
                 self._workers.append(Worker(i, range(*ends), maker, len(self), descriptors))
             specs = [self._receive_spec(worker) for worker in self._workers]
             check_equal(specs)
-        except WorkerLost as lost:
+        except SimulatorDied as lost:
             self.close()
             raise InputError(f"a worker {lost} while it made its environments") from None
         except BaseException:
@@ -196,14 +190,12 @@ class Pool:
         lost: list[int] = []
         try:
             for worker in self._workers:
-                if not worker.busy:
-                    continue
                 try:
                     worker.receive(self._timeout)
-                except WorkerLost as error:
+                except SimulatorDied as error:
                     self._replace(worker, str(error))
                     lost.extend(worker.numbers)
-        except InputError:
+        except BaseException:  # after an interrupt, too: some answers would come later
             self.close()
             raise
         return lost
@@ -225,7 +217,7 @@ class Pool:
                 worker.send([_derive_seed(self._seeds[n], worker.restarts) for n in worker.numbers])
                 worker.receive(self._timeout)
                 return
-            except WorkerLost as lost:
+            except SimulatorDied as lost:
                 how = str(lost)
 
     def _receive_spec(self, worker: Worker | LocalWorker) -> Spec:

@@ -133,7 +133,14 @@ def watch_visits(
         return
     columns = [task.probes.index(name) for name in PROBES]
     cell = getattr(task.maker, "map_cell", 0.0)
-    counters = {run[0]: _start(*run, cell, notice) for run in runs}
+    counters: dict[Path, Visits] = {}
+    for folder, max_steps, max_episodes, resumed in runs:
+        counters[folder] = Visits(max_steps, max_episodes, cell)
+        if resumed and (folder / VISITS).is_file():
+            try:
+                counters[folder].restore(load_visits(folder))
+            except InputError as error:
+                notice(f"{error}; earlier visits are lost")
     saved_at = time.monotonic()
 
     def save() -> None:
@@ -157,23 +164,6 @@ def watch_visits(
         yield watch
     finally:
         save()
-
-
-def _start(
-    folder: Path,
-    max_steps: int,
-    max_episodes: int,
-    resumed: bool,
-    cell: float,
-    notice: Callable[[str], None],
-) -> Visits:
-    visits = Visits(max_steps, max_episodes, cell)
-    if resumed and (folder / VISITS).is_file():
-        try:
-            visits.restore(load_visits(folder))
-        except InputError as error:
-            notice(f"{error}; earlier visits are lost")
-    return visits
 
 
 def load_visits(folder: Path) -> dict[str, np.ndarray]:

@@ -11,14 +11,18 @@ import pickle
 import shutil
 import signal
 import sys
+import traceback
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+
 from winkel.errors import InputError
-from winkel.simulators.base import SimulatorDied, wrap_error
-from winkel.simulators.stepping import Copies, map_rows
+from winkel.simulators.base import Layout, Maker, Simulator, SimulatorDied, Spec, wrap_error
 
 _GUARD = 'read _; sleep 0.5; rm -rf -- "$1"; kill -KILL 0'
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def main(folder: str, *passed: str) -> None:
@@ -36,7 +40,8 @@ def main(folder: str, *passed: str) -> None:
             answer: Any = None
             try:
                 if copies is None:
-                    copies = make_copies(memory, *pickle.loads(message))
+                    maker, numbers, num, sys.path[:] = pickle.loads(message)
+                    copies = Copies(_load(maker), numbers, memory, num)
                     answer = copies.spec
                 else:
                     copies.answer(pickle.loads(message) if message else None)
@@ -50,19 +55,6 @@ def main(folder: str, *passed: str) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def make_copies(descriptor: int, maker: bytes, numbers: range, num: int, path: list[str]) -> Copies:
-    """Make the environments with these numbers of a pool of `num`; modules are found in `path`."""
-    sys.path[:] = path
-    try:
-        make = pickle.loads(maker)
-    except Exception as error:
-        raise wrap_error(error, "loading the maker of the environment in a worker") from error
-    copies = Copies(make, numbers)
-    with open(descriptor, "r+b") as memory:
-        copies.attach(map_rows(memory, copies.spec, num))
-    return copies
-
-
 def _start_guard(lifeline: int, folder: str) -> None:
     silent = [(os.POSIX_SPAWN_OPEN, out, os.devnull, os.O_WRONLY, 0) for out in (1, 2)]
     os.posix_spawn(
@@ -73,5 +65,158 @@ def _start_guard(lifeline: int, folder: str) -> None:
     )
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def _load(maker: bytes) -> Maker:
+    try:
+        return pickle.loads(maker)
+    except Exception as error:
+        raise wrap_error(error, "loading the maker of the environment in a worker") from error
+
+
+def map_rows(memory: int, spec: Spec, num: int) -> np.ndarray:
+    """Map a file to an array with a row for each of `num` environments of a pool.
+
+    The action goes in, everything else comes out. The array outlives the descriptor of the file.
+    """
+    shape, dtype, _ = spec.layout
+    fields = [
+        ("action", "int32"),
+        ("reward", "float32"),
+        ("discount", "float32"),
+        ("boundary", "bool"),
+        ("next_obs", dtype, shape),
+        ("obs", dtype, shape),
+        ("facts", "float32", (len(spec.facts),)),
+        ("probes", "float32", (len(spec.probes),)),
+    ]
+    with open(memory, "r+b", closefd=False) as file:
+        return np.asarray(np.memmap(file, np.dtype(fields, align=True), "r+", shape=(num,)))
+
+
+class Copies:
+    """Copies of a simulator, some of a pool's environments, that write results into shared rows.
+
+    At a boundary an environment is reset immediately: `next_obs` is the last observation of the
+    ended episode, `obs` the first one of the next episode.
+
+    Args:
+        maker: makes one.
+        numbers: of the environments in the pool.
+        memory: descriptor of the file with the rows of all environments.
+        num: number of environments in the pool.
+    """
+
+    def __init__(self, maker: Maker, numbers: Sequence[int], memory: int, num: int):
+        self._numbers = numbers
+        self._simulators: list[Simulator] = []
+        self._steps = [0] * len(numbers)
+        self._episodes = [0] * len(numbers)
+        try:
+            for _ in numbers:
+                self._simulators.append(maker())
+            specs = [Spec.of(simulator) for simulator in self._simulators]
+            check_equal(specs)
+        except Exception as error:
+            self.close()
+            if isinstance(error, InputError):
+                raise
+            raise wrap_error(error, "making the environment") from error
+        self.spec = specs[0]
+        rows = map_rows(memory, self.spec, num)
+        self._rows = {name: rows[name] for name in rows.dtype.names or ()}
+
+    def answer(self, seeds: Sequence[int | None] | None) -> None:
+        """Make one step everywhere with the actions in the rows, or reset if there are seeds."""
+        for i, number in enumerate(self._numbers):
+            try:
+                if seeds is None:
+                    self._steps[i] += 1
+                    self._step(i, number)
+                else:
+                    first = self._reset(i, seeds[i])
+                    self._rows["obs"][number] = self._rows["next_obs"][number] = first
+            except SimulatorDied as error:
+                how = " ".join(str(error).split()).rstrip(".")
+                raise SimulatorDied(f"lost a simulator, {how}") from error
+            except Exception as error:
+                when = f"step {self._steps[i]} of episode {self._episodes[i]}"
+                where = f"environment {number} in {when if seeds is None else 'its reset'}"
+                raise wrap_error(error, where) from error
+
+    def _step(self, i: int, number: int) -> None:
+        spec, rows = self.spec, self._rows
+        step = self._simulators[i].step(int(rows["action"][number]))
+        next_obs = check_observation(step.obs, spec.layout)
+        rows["next_obs"][number] = next_obs
+        rows["reward"][number] = check_number(step.reward, "reward")
+        discount = check_number(step.discount, "discount")
+        if not 0.0 <= discount <= 1.0:
+            raise InputError(f"need a discount from 0 to 1, got {discount}")
+        rows["discount"][number] = discount
+        rows["boundary"][number] = boundary = bool(step.boundary)
+        for name, values in (("facts", step.facts), ("probes", step.probes)):
+            if len(values) != len(getattr(spec, name)):
+                raise InputError(f"need {name} {getattr(spec, name)}, got {_shorten(values)}")
+            rows[name][number] = values
+        rows["obs"][number] = self._reset(i, None) if boundary else next_obs
+
+    def _reset(self, i: int, seed: int | None) -> np.ndarray:
+        self._steps[i] = 0
+        self._episodes[i] += 1
+        return check_observation(self._simulators[i].reset(seed), self.spec.layout)
+
+    def close(self) -> None:
+        """Close every simulator, also if one of them raises."""
+        while self._simulators:
+            try:
+                self._simulators.pop().close()
+            except Exception:
+                traceback.print_exc()
+
+
+def check_equal(specs: Sequence[Spec]) -> None:
+    """Raise unless all copies are of one kind."""
+    for other in specs[1:]:
+        if other != specs[0]:
+            kinds = [
+                f"{spec.num_actions} actions with observations of {spec.layout}"
+                for spec in (specs[0], other)
+            ]
+            raise InputError(f"need environments of one kind, got {' and '.join(kinds)}")
+
+
+def check_observation(value: Any, layout: Layout) -> np.ndarray:
+    """Convert an observation to an array of the layout; scalars and other real numbers pass."""
+    array = np.asarray(value)
+    if layout.dtype == "uint8":
+        if array.dtype != np.uint8:
+            raise InputError(f"need frames of uint8, got {array.dtype}")
+    elif array.dtype.kind not in "fiub":
+        raise InputError(f"need an observation of real numbers, got {_shorten(value)}")
+    if array.shape == () and layout.shape == (1,):
+        array = array.reshape(1)
+    if array.shape != layout.shape:
+        raise InputError(f"need an observation of shape {layout.shape}, got {array.shape}")
+    if layout.dtype == "uint8":
+        return array
+    if array.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+    if not np.isfinite(array).all():
+        raise InputError(f"need a finite observation, got {_shorten(value)}")
+    return array
+
+
+def check_number(value: Any, what: str) -> float:
+    """Convert a number to a float that float32 can hold."""
+    if type(value) is not float:
+        if isinstance(value, str) or np.ndim(value) or not hasattr(value, "__float__"):
+            raise InputError(f"need a {what} that is a number, got {_shorten(value)}")
+        value = float(value)
+    if not -_LARGEST <= value <= _LARGEST:
+        raise InputError(f"need a finite {what}, got {value}")
+    return value
+
+
+def _shorten(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 100 else text[:100] + " …"

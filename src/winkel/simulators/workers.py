@@ -14,25 +14,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import winkel
 from winkel.errors import InputError
-from winkel.simulators.base import SimulatorDied, Spec
-from winkel.simulators.stepping import Copies, Maker, map_rows
+from winkel.simulators.base import Maker, SimulatorDied
+from winkel.simulators.worker import Copies
 
 CLOSE_TIMEOUT = 3.0
 """Seconds that all workers together may take to close their simulators."""
 
 _CHECK_EVERY = 0.2  # seconds between checks whether the process that should answer has ended
-_MODULE = ("-P", "-X", "faulthandler", "-m", "winkel.simulators.worker")
+_MAIN = "import sys; from winkel.simulators.worker import main; main(*sys.argv[1:])"
+_PROGRAM = (sys.executable, "-P", "-X", "faulthandler", "-c", _MAIN)
 _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
-
-
-class WorkerLost(Exception):  # noqa: N818
-    """A worker ended or was killed. The message says how: 'died of SIGKILL'."""
 
 
 class Worker:
@@ -48,7 +47,6 @@ class Worker:
 
     Attributes:
         restarts: how often its process was replaced.
-        busy: whether it has not yet answered a request.
     """
 
     def __init__(
@@ -80,7 +78,7 @@ class Worker:
         with theirs:
             passed = (theirs.fileno(), *self._descriptors)
             self._process = subprocess.Popen(
-                [sys.executable, *_MODULE, self._folder, *map(str, passed)],
+                [*_PROGRAM, self._folder, *map(str, passed)],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what simulators print is not winkel's output
                 cwd=self._folder,
@@ -93,34 +91,30 @@ class Worker:
     def send(self, request: Any = None) -> None:
         """Send a request; a lost worker is noticed when it should answer.
 
-        The first request holds the arguments of `worker.make_copies`. Later ones are seeds for a
-        reset, or None for a step: an empty message, since a pickled one takes several times as
-        long.
+        The first request says what to make. Later ones are seeds for a reset, or None for a step:
+        an empty message, since a pickled one takes several times as long.
         """
-        self.busy = True
         message = b"" if request is None else pickle.dumps(request)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(message)
 
     def receive(self, seconds: float) -> Any:
-        """Return the answer; raise an error of the environment, or `WorkerLost`."""
+        """Return the answer; raise an error of the environment, or `SimulatorDied` with how."""
         deadline = time.monotonic() + seconds
         while not self._readable.poll(1000 * min(_CHECK_EVERY, seconds)):
             if self._process.poll() is not None:
-                raise WorkerLost(self._describe_end())
+                raise SimulatorDied(self._describe_end())
             if time.monotonic() > deadline:
                 self.kill()
-                raise WorkerLost(f"did not answer for {seconds:g} s and was killed")
+                raise SimulatorDied(f"did not answer for {seconds:g} s and was killed")
         try:
             message = self._connection.recv_bytes()
         except (EOFError, ConnectionResetError):
-            raise WorkerLost(self._describe_end()) from None
-        self.busy = False
+            raise SimulatorDied(self._describe_end()) from None
         answer = pickle.loads(message) if message else None
         if isinstance(answer, SimulatorDied):
             self.kill(CLOSE_TIMEOUT)
-            raise WorkerLost(f"lost a simulator, {answer}")
-        if isinstance(answer, InputError):
+        if isinstance(answer, SimulatorDied | InputError):
             raise answer
         return answer
 
@@ -152,11 +146,10 @@ class LocalWorker:
 
     pid = None
 
-    def __init__(self, maker: Maker, num: int, memory: IO[bytes]):
+    def __init__(self, maker: Maker, num: int, memory: int):
         self.numbers = range(num)
         self.restarts = 0
-        self._maker = maker
-        self._memory = memory
+        self._arguments = (maker, self.numbers, memory, num)
         self.start()
 
     def __str__(self) -> str:
@@ -164,24 +157,20 @@ class LocalWorker:
 
     def start(self) -> None:
         """Make the environments."""
-        self._copies = Copies(self._maker, self.numbers)
-        self._copies.attach(map_rows(self._memory, self._copies.spec, len(self.numbers)))
-        self.busy = False
+        self._copies = copies = Copies(*self._arguments)
+        self._answer: Callable[[], Any] = lambda: copies.spec
 
-    def send(self, request: Any = None) -> None:
+    def send(self, seeds: Any = None) -> None:
         """Keep a request until `receive`."""
-        self.busy, self._request = True, request
+        self._answer = partial(self._copies.answer, seeds)
 
-    def receive(self, seconds: float) -> Spec:
+    def receive(self, seconds: float) -> Any:
         """Do what was requested, however long it takes."""
-        if self.busy:
-            self.busy = False
-            try:
-                self._copies.answer(self._request)
-            except SimulatorDied as error:
-                self._copies.close()
-                raise WorkerLost(f"lost a simulator, {error}") from error
-        return self._copies.spec
+        try:
+            return self._answer()
+        except SimulatorDied:
+            self._copies.close()
+            raise
 
     def leave(self) -> None:
         """Close all simulators."""
@@ -191,11 +180,12 @@ class LocalWorker:
         """Do nothing: this process goes on."""
 
 
-def open_memory() -> IO[bytes]:
+def open_memory() -> int:
     """Open a file without a name: it disappears with the last process that has it open."""
     if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("winkel"), "r+b")
-    return tempfile.TemporaryFile()
+        return os.memfd_create("winkel")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def _pickle(maker: Maker) -> bytes:
@@ -232,12 +222,9 @@ def _environment(warnings: bool) -> dict[str, str]:
 
 
 def close_workers(
-    workers: list[Worker | LocalWorker],
-    memory: IO[bytes],
-    lifeline: tuple[int, int],
-    owner: int,
+    workers: list[Worker | LocalWorker], descriptors: tuple[int, ...], owner: int
 ) -> None:
-    """Let all workers close their simulators, then end them."""
+    """Let all workers close their simulators, then end them, and close the descriptors."""
     if os.getpid() != owner:  # in a fork of the process that started the workers
         return
     for worker in workers:
@@ -246,6 +233,5 @@ def close_workers(
     for worker in workers:
         worker.kill(patience=max(0.0, deadline - time.monotonic()))
     workers.clear()
-    memory.close()
-    for descriptor in lifeline:
+    for descriptor in descriptors:
         os.close(descriptor)

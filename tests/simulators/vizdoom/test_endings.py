@@ -13,7 +13,7 @@ import pytest
 from winkel.errors import InputError
 from winkel.simulators.base import SimulatorDied
 from winkel.simulators.pool import Pool
-from winkel.simulators.vizdoom import DoomMaker, MyWayHome, engine
+from winkel.simulators.vizdoom import DoomMaker, MyWayHome, my_way_home
 
 OWNER = """
 import sys
@@ -192,9 +192,9 @@ def test_a_pool_goes_on_after_a_death(engines_of, assert_nothing_left, victim):
 def test_programs_that_cannot_run_are_refused(tmp_path):
     (tmp_path / "vizdoom").touch()
     with pytest.raises(InputError, match=r"chmod \+x"):
-        engine.find_program(tmp_path)
+        my_way_home.find_program(tmp_path)
     with pytest.raises(InputError, match="need the engine"):
-        engine.find_program(tmp_path / "nowhere")
+        my_way_home.find_program(tmp_path / "nowhere")
 
 
 def test_a_folder_that_nothing_runs_from_is_refused_and_removed(tmp_path, monkeypatch):

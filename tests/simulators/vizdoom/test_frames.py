@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winkel.errors import InputError
-from winkel.simulators.vizdoom.my_way_home import RENDERINGS, SIDE, Downsample, average_weights
+from winkel.simulators.vizdoom.my_way_home import RENDERINGS, SIDE, average_weights
 
 
 @given(st.integers(min_value=1, max_value=700))
@@ -34,38 +33,33 @@ def picture(rng, rendering):
 def test_one_gray_stays_that_gray(rendering, level):
     look = RENDERINGS[rendering]
     planes = np.full((3, look.height, look.width), level, np.uint8)
-    assert (Downsample(rendering)(planes) == level).all()
+    assert (look.downsample(planes) == level).all()
 
 
 def test_gray_levels_are_whole_as_eight_bit_pictures_have_them(rng):
     planes = picture(rng, "paper")
     red, green, blue = planes.astype(np.int64)
     whole = (9798 * red + 19235 * green + 3735 * blue + 2**14) >> 15
-    np.testing.assert_array_equal(Downsample("paper").gray(planes), whole)
+    np.testing.assert_array_equal(RENDERINGS["paper"].gray(planes), whole)
 
 
 def test_fast_gray_levels_are_not_rounded(rng):
     planes = picture(rng, "fast")
     red, green, blue = planes.astype(np.int64)
     np.testing.assert_array_equal(
-        Downsample("fast").gray(planes), (77 * red + 150 * green + 29 * blue) / 256
+        RENDERINGS["fast"].gray(planes), (77 * red + 150 * green + 29 * blue) / 256
     )
 
 
 @pytest.mark.parametrize("rendering", RENDERINGS)
 def test_a_frame_is_the_rounded_average_of_gray_levels(rng, rendering):
-    downsample = Downsample(rendering)
+    look = RENDERINGS[rendering]
     planes = picture(rng, rendering)
     planes[:, : planes.shape[1] // 3] //= 4  # neither symmetric nor even
     planes[:, :, : planes.shape[2] // 5] //= 3
     height, width = planes.shape[1:]
-    gray = downsample.gray(planes).astype(np.float64)
+    gray = look.gray(planes).astype(np.float64)
     slow = average_weights(height) @ gray @ average_weights(width).T
-    frame = downsample(planes)
+    frame = look.downsample(planes)
     assert frame.dtype == np.uint8
     assert np.abs(frame - slow).max() <= 0.5 + 1e-3
-
-
-def test_unknown_renderings_are_refused():
-    with pytest.raises(InputError, match="paper, fast, got 'slow'"):
-        Downsample("slow")

@@ -7,7 +7,7 @@ import pytest
 
 from winkel.errors import InputError
 from winkel.simulators.vizdoom import MyWayHome
-from winkel.simulators.vizdoom.my_way_home import EPISODE_LENGTH, Downsample
+from winkel.simulators.vizdoom.my_way_home import EPISODE_LENGTH, RENDERINGS
 from winkel.simulators.vizdoom.scenario import STARTS, read_floor_plan
 
 TURN = 360 / 65536
@@ -31,13 +31,13 @@ def spawns(simulator, count):
     found = []
     for episode in range(count):
         simulator.reset(0 if episode == 0 else None)
-        found.append(simulator._engine.position())
+        found.append(simulator.position())
     return np.array(found)
 
 
 def test_dense_starts_at_all_spots_in_all_directions(make):
     found = spawns(make("dense"), 1_000)
-    spots = read_floor_plan("dense").starts
+    spots = read_floor_plan("dense")["starts"]
     distances = np.abs(found[:, None, :2] - spots).max(axis=-1)  # [spawns, spots]
     assert (distances.min(axis=1) < 1e-3).all()
     counts = np.bincount(distances.argmin(axis=1), minlength=17)
@@ -81,7 +81,7 @@ def test_the_vest_pays_one_step_before_the_episode_ends(make, walk, timeout):
     assert last[2:5] == (0.0, True, (0.0,))
     np.testing.assert_array_equal(last.obs, reached.obs)
     assert simulator.reset(None).shape == (42, 42)
-    np.testing.assert_allclose(simulator._engine.position()[:2], (240, -176))
+    np.testing.assert_allclose(simulator.position()[:2], (240, -176))
 
 
 def test_the_time_is_out_after_2100_steps_and_truncation_changes_the_end_alone(make):
@@ -142,7 +142,7 @@ def test_buttons_do_what_they_are_called(make):
     changes = []
     for action in range(5):
         simulator.reset(0)
-        before = np.array(simulator._engine.position())
+        before = np.array(simulator.position())
         for _ in range(5):
             moved = simulator.step(action)
         change = np.array(moved.probes) - before
@@ -167,7 +167,7 @@ def test_the_game_is_the_one_of_the_package(make, tmp_path, monkeypatch):
     game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
     game.set_seed(11)
     game.init()
-    simulator, downsample = make("dense"), Downsample("fast")
+    simulator, downsample = make("dense"), RENDERINGS["fast"].downsample
     frame = simulator.reset(11)
     np.testing.assert_array_equal(frame, downsample(game.get_state().screen_buffer))
     for action in np.random.default_rng(1).integers(5, size=200).tolist():

@@ -14,7 +14,7 @@ from winkel.simulators.vizdoom.my_way_home import NAMES
 def test_every_name_has_a_maker_that_travels():
     assert tuple(f"doom:my-way-home/{v}" for v in ("dense", "sparse", "very-sparse")) == NAMES
     for name in NAMES:
-        maker = pickle.loads(pickle.dumps(parse(name).maker))
+        maker = pickle.loads(pickle.dumps(parse(name)[1]))
         simulator = maker()
         assert isinstance(simulator, MyWayHome)
         assert simulator.layout == ((42, 42), "uint8", 6)
@@ -23,11 +23,11 @@ def test_every_name_has_a_maker_that_travels():
 
 
 def test_options_are_read():
-    named = parse("doom:my-way-home/sparse?rendering=paper,timeout=truncation, stack=4")
-    assert named.id == "doom:my-way-home/sparse:rendering=paper,stack=4,timeout=truncation"
-    assert named.maker == DoomMaker("sparse", rendering="paper", timeout="truncation", stack=4)
-    assert named.maker().layout.stack == 4
-    assert parse("doom:my-way-home/dense:stack=2,rendering=paper").maker == DoomMaker(
+    canonical, maker = parse("doom:my-way-home/sparse?rendering=paper,timeout=truncation, stack=4")
+    assert canonical == "doom:my-way-home/sparse:rendering=paper,stack=4,timeout=truncation"
+    assert maker == DoomMaker("sparse", rendering="paper", timeout="truncation", stack=4)
+    assert maker().layout.stack == 4
+    assert parse("doom:my-way-home/dense:stack=2,rendering=paper")[1] == DoomMaker(
         "dense", rendering="paper", stack=2
     )
 

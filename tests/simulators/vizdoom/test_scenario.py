@@ -69,11 +69,11 @@ def test_unknown_variants_are_refused():
 
 def test_the_floor_plan_has_closed_walls_starts_and_the_goal():
     dense = read_floor_plan("dense")
-    assert dense.goal.tolist() == [1040.0, -352.0]
-    assert dense.starts.shape == (17, 2)
-    assert read_floor_plan("sparse").starts.tolist() == [[240.0, -176.0]]
-    assert read_floor_plan("very-sparse").starts.tolist() == [[543.986, -672.089]]
-    corners = dense.walls.reshape(-1, 2)
+    assert dense["goal"].tolist() == [1040.0, -352.0]
+    assert dense["starts"].shape == (17, 2)
+    assert read_floor_plan("sparse")["starts"].tolist() == [[240.0, -176.0]]
+    assert read_floor_plan("very-sparse")["starts"].tolist() == [[543.986, -672.089]]
+    corners = dense["walls"].reshape(-1, 2)
     assert corners.min(axis=0).tolist() == [160.0, -704.0]
     assert corners.max(axis=0).tolist() == [1120.0, 128.0]
     _, degrees = np.unique(corners, axis=0, return_counts=True)

@@ -1,43 +1,92 @@
-"""VizDoom's MyWayHome: find a vest in a maze of rooms, from pictures alone."""
+"""VizDoom's MyWayHome: find a vest in a maze of rooms, from pictures alone.
+
+Every environment has an engine, a process that vizdoom starts, with a keeper (see `keeper`) and a
+folder of its own: nothing is left behind, however it ends.
+"""
 
 import operator
-from collections.abc import Mapping
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Layout, Step
-from winkel.simulators.vizdoom.engine import ACTIONS, Engine
-from winkel.simulators.vizdoom.scenario import STARTS, FloorPlan, read_floor_plan, read_scenario
+from winkel.simulators.base import Layout, SimulatorDied, Step
+from winkel.simulators.vizdoom import keeper
+from winkel.simulators.vizdoom.scenario import STARTS, VERSION, read_floor_plan, read_scenario
 
+LIVING_REWARD = -0.0001
+START_TIME = 10
+"""Tics before the first observation, in which the hand comes up."""
+SKILL = 5
 EPISODE_LENGTH = 2_100
 """Steps until the time limit."""
 SIDE = 42
 """Pixels along each side of an observation."""
+ACTIONS = {
+    "turn left": "TURN_LEFT",
+    "turn right": "TURN_RIGHT",
+    "forward": "MOVE_FORWARD",
+    "left": "MOVE_LEFT",
+    "right": "MOVE_RIGHT",
+}
+"""Names of the actions, and the button that each presses."""
 TIMEOUTS = ("termination", "truncation")
 NAMES = tuple(f"doom:my-way-home/{variant}" for variant in STARTS)
 """Names of all environments, without settings."""
 
 _MAX_SEED = 2**32 - 1
+_ONE_HOT = np.eye(len(ACTIONS)).tolist()
+_POSITION = ("POSITION_X", "POSITION_Y", "ANGLE")
 
 
-class Rendering(NamedTuple):
-    """How a picture is drawn and converted to gray.
+class Rendering:
+    """How a picture is drawn, converted to gray, and averaged over SIDE × SIDE equal areas.
 
-    Attributes:
+    Args:
         height: pixels that the engine draws, from top to bottom.
         width: pixels from left to right.
         luma: weights of red, green and blue, which are exact in float32 as the gray levels are.
         rounded: whether gray levels are rounded (halves up) before they are averaged.
     """
 
-    height: int
-    width: int
-    luma: tuple[float, float, float]
-    rounded: bool
+    def __init__(self, height: int, width: int, luma: tuple[float, float, float], rounded: bool):
+        self.height, self.width = height, width
+        self._luma = np.array(luma, np.float32)
+        self._rounded = rounded
+        self._rows = average_weights(height).astype(np.float32)
+        self._columns = np.ascontiguousarray(average_weights(width).T, np.float32)
+
+    def downsample(self, planes: UInt8[np.ndarray, "3 height width"]) -> UInt8[np.ndarray, "42 42"]:
+        """Return the observation: averages, rounded to the nearest gray level."""
+        return np.rint(self._rows @ (self.gray(planes) @ self._columns)).astype(np.uint8)
+
+    def gray(
+        self, planes: UInt8[np.ndarray, "3 height width"]
+    ) -> Float32[np.ndarray, "height width"]:
+        """Return gray levels from 0 to 255 of every pixel."""
+        levels = self._luma @ planes.reshape(3, -1).astype(np.float32)
+        if self._rounded:
+            levels += np.float32(0.5)
+            np.floor(levels, out=levels)
+        return levels.reshape(planes.shape[1:])
+
+
+def average_weights(length: int) -> Float[np.ndarray, "42 length"]:
+    """Return weights of `length` pixels in each of SIDE cells of equal size; rows sum to 1."""
+    edges = np.arange(SIDE + 1) * length / SIDE
+    pixel = np.arange(length)
+    covered = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
+    return np.clip(covered, 0.0, None) * SIDE / length
 
 
 RENDERINGS = {
@@ -68,20 +117,19 @@ class MyWayHome:
     probes: tuple[str, ...] = ("x", "y", "angle")
 
     def __init__(
-        self,
-        variant: str,
-        rendering: str = "fast",
-        timeout: str = "termination",
-        stack: int = 6,
+        self, variant: str, rendering: str = "fast", timeout: str = "termination", stack: int = 6
     ):
         if timeout not in TIMEOUTS:
             raise InputError(f"need a timeout of {', '.join(TIMEOUTS)}, got {timeout!r}")
+        if rendering not in RENDERINGS:
+            raise InputError(f"need a rendering of {', '.join(RENDERINGS)}, got {rendering!r}")
         stack = require_integer("stack", stack, at_least=1)
         self.layout = Layout(shape=(SIDE, SIDE), dtype="uint8", stack=stack)
         self._truncates = timeout == "truncation"
         self._scenario = read_scenario(variant)
-        self._downsample = Downsample(rendering)
-        self._engine: Engine | None = None
+        self._rendering = RENDERINGS[rendering]
+        self._game: Any = None
+        self._folder = ""
         self._frame = np.zeros((SIDE, SIDE), np.uint8)
         self._ended = True
         self._num_steps = 0
@@ -92,18 +140,15 @@ class MyWayHome:
         seed = None if seed is None else operator.index(seed)
         if seed is not None and not 0 <= seed <= _MAX_SEED:
             raise InputError(f"need a seed from 0 to {_MAX_SEED}, got {seed}")
-        if self._engine is None or self._engine.dead:
-            rendering = self._downsample.rendering
-            self._engine = Engine(
-                scenario=self._scenario,
-                resolution=f"RES_{rendering.width}X{rendering.height}",
-                timeout=0 if self._truncates else EPISODE_LENGTH,
-                seed=seed,
-            )
+        if self._game is None:
+            self._start_engine(seed)
         else:
-            self._engine.new_episode(seed)
+            if seed is not None:
+                self._game.set_seed(seed)
+            with self._convert_failures():
+                self._game.new_episode()
         self._ended, self._num_steps, self._found = False, 0, False
-        self._update_frame(self._engine)
+        self._update_frame()
         return self._frame
 
     def step(self, action: int) -> Step:
@@ -111,73 +156,117 @@ class MyWayHome:
 
         Raises `SimulatorDied` if the engine has died; a reset starts another one.
         """
-        if self._engine is None or self._ended:
+        if self._ended:
             raise InputError("need reset() before step(): no episode is running")
         if not 0 <= action < self.num_actions:
             raise InputError(f"need an action from 0 to {self.num_actions - 1}, got {action}")
-        engine, self._ended = self._engine, True  # stays so if the engine dies
-        reward = engine.act(action)
+        with self._convert_failures():
+            reward = self._game.make_action(_ONE_HOT[action])
         self._num_steps += 1
         goal = reward > 0.5
         self._found |= goal
-        finished = engine.is_finished()
+        finished = self._game.is_episode_finished()
         time_is_out = self._truncates and self._num_steps >= EPISODE_LENGTH
         self._ended = finished or time_is_out
-        self._update_frame(engine)
+        self._update_frame()
         return Step(
             obs=self._frame,
             reward=reward,
             discount=0.0 if finished or (time_is_out and self._found) else 1.0,
             boundary=self._ended,
             facts=(float(goal),),
-            probes=engine.position(),
+            probes=self.position(),
         )
 
+    def position(self) -> tuple[float, float, float]:
+        """Return x, y and the angle in degrees, counter-clockwise from the east."""
+        x, y, angle = (float(self._game.get_game_variable(name)) for name in self._position)
+        return x, y, angle
+
     def close(self) -> None:
-        """End the engine. Closing again does nothing."""
+        """End the engine and remove its files. Closing again does nothing."""
         self._ended = True
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        if self._game is not None:
+            self._game.close()
+            self._game = None
+            shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _update_frame(self, engine: Engine) -> None:
-        picture = engine.picture()
-        if picture is not None:
-            self._frame = self._downsample(picture)
+    def _update_frame(self) -> None:
+        state = self._game.get_state()
+        if state is not None:  # None if the episode is finished
+            self._frame = self._rendering.downsample(state.screen_buffer)
+
+    def _start_engine(self, seed: int | None) -> None:
+        """Start the engine, which begins an episode; no seed: an unknown one."""
+        import vizdoom
+
+        self._failures = (
+            vizdoom.ViZDoomUnexpectedExitException,
+            vizdoom.ViZDoomIsNotRunningException,
+            vizdoom.ViZDoomErrorException,
+            vizdoom.MessageQueueException,
+            vizdoom.SharedMemoryException,
+        )
+        self._position = [getattr(vizdoom.GameVariable, name) for name in _POSITION]
+        program = find_program(Path(vizdoom.__file__).parent)
+        self._game = game = vizdoom.DoomGame()
+        self._folder = tempfile.mkdtemp(prefix="winkel-doom-")
+        scenario = Path(self._folder, "scenario.wad")
+        resolution = f"RES_{self._rendering.width}X{self._rendering.height}"
+        try:
+            scenario.write_bytes(self._scenario)
+            game.set_vizdoom_path(_write_launcher(self._folder, program))
+            # By its path: the engine would prefer another game's file in the working directory.
+            game.set_doom_game_path(str(program.with_name("freedoom2.wad")))
+            game.set_doom_scenario_path(str(scenario))
+            game.set_doom_skill(SKILL)
+            game.set_mode(vizdoom.Mode.PLAYER)
+            game.set_available_buttons([getattr(vizdoom.Button, name) for name in ACTIONS.values()])
+            game.set_living_reward(LIVING_REWARD)
+            game.set_episode_start_time(START_TIME)
+            game.set_episode_timeout(0 if self._truncates else EPISODE_LENGTH)
+            game.set_screen_resolution(getattr(vizdoom.ScreenResolution, resolution))
+            game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
+            game.set_render_hud(False)
+            game.set_window_visible(False)
+            game.set_sound_enabled(False)
+            if seed is not None:
+                game.set_seed(seed)
+            with self._convert_failures():
+                game.init()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def _convert_failures(self) -> Iterator[None]:
+        """Convert failures of the engine to one error type, and close it."""
+        try:
+            yield
+        except self._failures as error:
+            self.close()
+            raise SimulatorDied(f"the VizDoom engine died: {error}") from error
 
 
-class Downsample:
-    """Gray levels of a picture, averaged over SIDE × SIDE areas of equal size."""
-
-    def __init__(self, rendering: str):
-        if rendering not in RENDERINGS:
-            raise InputError(f"need a rendering of {', '.join(RENDERINGS)}, got {rendering!r}")
-        self.rendering = RENDERINGS[rendering]
-        self._luma = np.array(self.rendering.luma, np.float32)
-        self._rows = average_weights(self.rendering.height).astype(np.float32)
-        self._columns = np.ascontiguousarray(average_weights(self.rendering.width).T, np.float32)
-
-    def __call__(self, planes: UInt8[np.ndarray, "3 height width"]) -> UInt8[np.ndarray, "42 42"]:
-        """Return the observation: averages, rounded to the nearest gray level."""
-        return np.rint(self._rows @ (self.gray(planes) @ self._columns)).astype(np.uint8)
-
-    def gray(
-        self, planes: UInt8[np.ndarray, "3 height width"]
-    ) -> Float32[np.ndarray, "height width"]:
-        """Return gray levels from 0 to 255 of every pixel."""
-        levels = self._luma @ planes.reshape(3, -1).astype(np.float32)
-        if self.rendering.rounded:
-            levels += np.float32(0.5)
-            np.floor(levels, out=levels)
-        return levels.reshape(planes.shape[1:])
+def find_program(package: Path) -> Path:
+    """Return the engine's executable in the vizdoom package."""
+    program = package / "vizdoom"
+    if not program.is_file():
+        raise InputError(f"need the engine {program}: pip install vizdoom=={VERSION}")
+    if not os.access(program, os.X_OK):
+        raise InputError(f"need an engine that can be run, got {program}: chmod +x {program}")
+    return program
 
 
-def average_weights(length: int) -> Float[np.ndarray, "42 length"]:
-    """Return weights of `length` pixels in each of SIDE cells of equal size; rows sum to 1."""
-    edges = np.arange(SIDE + 1) * length / SIDE
-    pixel = np.arange(length)
-    covered = np.minimum(edges[1:, None], pixel + 1) - np.maximum(edges[:-1, None], pixel)
-    return np.clip(covered, 0.0, None) * SIDE / length
+def _write_launcher(folder: str, program: Path) -> str:
+    """Write the script that vizdoom runs as its engine: it starts the keeper, which starts it."""
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
+        raise InputError(f"need a folder that programs run from, got {folder}: set TMPDIR")
+    words = [sys.executable, "-IS", keeper.__file__, str(os.getpid()), folder, str(program)]
+    launcher = Path(folder, "engine")
+    launcher.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    launcher.chmod(0o700)
+    return str(launcher)
 
 
 @dataclass(frozen=True)
@@ -197,7 +286,7 @@ class DoomMaker:
         """Make a simulator; its engine starts with the first reset."""
         return MyWayHome(**asdict(self))
 
-    def floor_plan(self) -> FloorPlan:
+    def floor_plan(self) -> dict[str, np.ndarray]:
         """Read walls, starts and goal."""
         return read_floor_plan(self.variant)
 

@@ -11,10 +11,8 @@ import importlib.util
 import re
 import struct
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from winkel.errors import InputError
 
@@ -31,39 +29,12 @@ _BLOCK = re.compile(r"(\w+)[^{};=]*\{([^}]*)\}")
 _FIELD = re.compile(r"(\w+)\s*=\s*([^;]+);")
 
 
-class Start(NamedTuple):
-    """A place to start at, and a range of directions.
-
-    Attributes:
-        spot: tag of a map spot.
-        low: smallest angle, in 1/65536 of a turn.
-        high: largest angle.
-    """
-
-    spot: int
-    low: int
-    high: int
-
-
-STARTS: dict[str, Start | None] = {
+STARTS: dict[str, tuple[int, int, int] | None] = {
     "dense": None,  # any of the 17 spots 10–26 and any angle
-    "sparse": Start(spot=10, low=0, high=655),
-    "very-sparse": Start(spot=15, low=32112, high=33423),
+    "sparse": (10, 0, 655),
+    "very-sparse": (15, 32112, 33423),
 }
-
-
-class FloorPlan(NamedTuple):
-    """A map from above, in map units; x grows to the east and y to the north.
-
-    Attributes:
-        walls: segments.
-        starts: where episodes start.
-        goal: where the vest lies.
-    """
-
-    walls: Float[np.ndarray, "walls 2 2"]
-    starts: Float[np.ndarray, "starts 2"]
-    goal: Float[np.ndarray, "2"]
+"""Variants: tag of the map spot, smallest and largest angle in 1/65536 of a turn."""
 
 
 def find_package() -> Path:
@@ -90,27 +61,30 @@ def read_scenario(variant: str) -> bytes:
     start = STARTS[variant]
     if start is None:
         return content
-    script = _enter_script(start).ljust(_ENTER_SCRIPT.stop - _ENTER_SCRIPT.start, _TERMINATE)
+    script = _enter_script(*start).ljust(_ENTER_SCRIPT.stop - _ENTER_SCRIPT.start, _TERMINATE)
     return content[: _ENTER_SCRIPT.start] + script + content[_ENTER_SCRIPT.stop :]
 
 
-def _enter_script(start: Start) -> bytes:
+def _enter_script(spot: int, low: int, high: int) -> bytes:
     """Compile: stand at the spot, look along a random angle, own nothing, have no reward.
 
     In the source: SetActorPosition(0, GetActorX(spot), GetActorY(spot), 0, 0);
     SetActorAngle(0, random(low, high)); reward = 0; ClearInventory().
     """
-    angles = b"\x03" + struct.pack("<i", start.low) + b"\x03" + struct.pack("<i", start.high)
     return (
-        bytes([0xA7, start.spot])
+        bytes([0xA7, spot])
         + bytes.fromhex("19 00 a7 00 1c 00 c4 1c 00 c5 b0 00 00 f0 2b 36 a7 00")
-        + angles
+        + struct.pack("<bibi", 0x03, low, 0x03, high)
         + bytes.fromhex("39 f0 24 a7 00 b5 00 8e 01")
     )
 
 
-def read_floor_plan(variant: str) -> FloorPlan:
-    """Read the map of a variant; lines with a single side are walls."""
+def read_floor_plan(variant: str) -> dict[str, np.ndarray]:
+    """Read the map of a variant from above, in map units; x grows to the east, y to the north.
+
+    Returns `walls` [walls, 2 ends, xy], lines with a single side, `starts` [starts, xy], where
+    episodes start, and `goal` [xy], where the vest lies.
+    """
     text = re.sub(r"//[^\n]*", "", read_scenario(variant)[_MAP].decode("latin-1"))
     blocks: dict[str, list[dict[str, str]]] = {"thing": [], "vertex": [], "linedef": []}
     for kind, fields in _BLOCK.findall(text):
@@ -122,13 +96,13 @@ def read_floor_plan(variant: str) -> FloorPlan:
     starts = [
         _place(thing)
         for thing in blocks["thing"]
-        if int(thing["type"]) == _MAP_SPOT and (start is None or int(thing["id"]) == start.spot)
+        if int(thing["type"]) == _MAP_SPOT and (start is None or int(thing["id"]) == start[0])
     ]
-    return FloorPlan(
-        walls=vertices[[[int(wall["v1"]), int(wall["v2"])] for wall in walls]],
-        starts=np.array(starts),
-        goal=np.array(goal),
-    )
+    return {
+        "walls": vertices[[[int(wall["v1"]), int(wall["v2"])] for wall in walls]],
+        "starts": np.array(starts),
+        "goal": np.array(goal),
+    }
 
 
 def _place(block: dict[str, str]) -> tuple[float, float]:

@@ -1,0 +1,249 @@
+"""Environments of Gymnasium (1.1 and later) and dm_env as simulators.
+
+Actions must be one choice: `Discrete` in Gymnasium; in dm_env a `DiscreteArray`, or an integer
+between bounds. Observations: an array is an array or a picture (`read_array`), a discrete one is a
+one-hot vector. Gymnasium flattens `MultiBinary`, `MultiDiscrete`, `Tuple` and `Dict` to one vector;
+nested specs of dm_env are flattened, too, dicts in the order of their sorted keys.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from winkel.errors import InputError
+from winkel.simulators.base import Layout, Simulator, Step
+
+DEFAULT_STACK = 4
+"""Frames that an agent sees if observations are pictures, unless the name says `stack=…`."""
+
+_SMALLEST_SIDE = 8
+_MOST_CHANNELS = 4
+
+_Reader = tuple[Layout, Callable[[Any], Any]]  # the form of observations, and their conversion
+
+
+class GymSimulator:
+    """A Gymnasium environment. Termination is a discount of 0, truncation only a boundary."""
+
+    facts: tuple[str, ...] = ()
+    probes: tuple[str, ...] = ()
+
+    def __init__(self, env: Any, stack: int = DEFAULT_STACK):
+        spaces, actions = import_gymnasium().spaces, env.action_space
+        if not isinstance(actions, spaces.Discrete):
+            raise InputError(f"need discrete actions, gymnasium.spaces.Discrete, got {actions}")
+        self._env = env
+        self._first_action = int(actions.start)
+        self.num_actions = int(actions.n)
+        self.layout, self._read = _read_space(env.observation_space, spaces, stack)
+
+    def reset(self, seed: int | None) -> np.ndarray:
+        """Begin an episode."""
+        result = self._env.reset(seed=seed)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise InputError("need reset to return (observation, info), as Gymnasium's do")
+        return self._read(result[0])
+
+    def step(self, action: int) -> Step:
+        """Make one transition."""
+        result = self._env.step(action + self._first_action)
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise InputError(
+                "need step to return (observation, reward, terminated, truncated, info), as "
+                f"Gymnasium's do, got {len(result) if isinstance(result, tuple) else 1} values"
+            )
+        obs, reward, terminated, truncated, _ = result
+        return Step(
+            obs=self._read(obs),
+            reward=reward,
+            discount=0.0 if terminated else 1.0,
+            boundary=bool(terminated or truncated),
+        )
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+class DmSimulator:
+    """A dm_env environment. The discount is that of the time step, the reward None is 0.
+
+    A last step with discount 0 is a termination, one with a discount above 0 a truncation.
+
+    Args:
+        env: the environment.
+        remake: makes it again with a `seed`, at the first reset: dm_env has no other way to seed
+            an environment. None if it takes no seed.
+        stack: number of frames that an agent sees if observations are pictures.
+    """
+
+    facts: tuple[str, ...] = ()
+    probes: tuple[str, ...] = ()
+
+    def __init__(
+        self, env: Any, remake: Callable[..., Any] | None = None, stack: int = DEFAULT_STACK
+    ):
+        self._env = env
+        self._remake = remake
+        self.num_actions, self._first_action = _count_actions(env.action_spec())
+        self.layout, self._read = _read_spec(env.observation_spec(), stack)
+
+    def reset(self, seed: int | None) -> np.ndarray:
+        """Begin an episode."""
+        if seed is not None and self._remake is not None:
+            self._env.close()
+            self._env = self._remake(seed=seed)
+        return self._read(self._env.reset().observation)
+
+    def step(self, action: int) -> Step:
+        """Make one transition."""
+        result = self._env.step(action + self._first_action)
+        return Step(
+            obs=self._read(result.observation),
+            reward=0.0 if result.reward is None else result.reward,
+            discount=1.0 if result.discount is None else result.discount,
+            boundary=bool(result.last()),
+        )
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def as_simulator(
+    env: Any, name: str, remake: Callable[..., Any] | None, stack: int = DEFAULT_STACK
+) -> Simulator:
+    """Give an environment of any library the interface of `Simulator`.
+
+    Args:
+        env: the environment.
+        name: what errors call it.
+        remake: makes it again with a `seed`, for dm_env; None if it takes no seed.
+        stack: number of frames that an agent sees if observations are pictures.
+    """
+    if all(hasattr(env, part) for part in ("single_action_space", "num_envs")):
+        raise InputError(f"need one environment, {name} returned a vector of {env.num_envs}")
+    if isinstance(env, Simulator):
+        return env
+    if all(hasattr(env, part) for part in ("action_space", "observation_space", "step")):
+        return GymSimulator(env, stack)
+    if all(hasattr(env, part) for part in ("action_spec", "observation_spec", "step")):
+        return DmSimulator(env, remake, stack)
+    raise InputError(
+        f"need a gymnasium.Env, a dm_env.Environment or a winkel.simulators.Simulator, "
+        f"{name} returned {type(env).__name__}"
+    )
+
+
+def import_gymnasium() -> Any:
+    """Import Gymnasium, which is an extra."""
+    try:
+        import gymnasium
+    except ImportError:
+        raise InputError("gymnasium is not installed: pip install 'winkel[gym]'") from None
+    return gymnasium
+
+
+def _read_space(space: Any, spaces: Any, stack: int) -> _Reader:
+    """Read observations of a Gymnasium space."""
+    if not _is_supported(space, spaces):
+        raise InputError(
+            "need observations in Box, Discrete, MultiBinary, MultiDiscrete, or Tuple or Dict of "
+            f"these, got {space}; a Gymnasium wrapper can change that"
+        )
+    if isinstance(space, spaces.Box):
+        return read_array(space.shape, space.dtype, stack)
+    if isinstance(space, spaces.Discrete):
+        return _read_one_hot(int(space.n), int(space.start))
+    layout = Layout((spaces.flatdim(space),), "float32")
+    return layout, lambda obs: spaces.flatten(space, obs)
+
+
+def _is_supported(space: Any, spaces: Any) -> bool:
+    if isinstance(space, spaces.Dict):
+        return all(_is_supported(inner, spaces) for inner in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return all(_is_supported(inner, spaces) for inner in space.spaces)
+    kinds = spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete
+    return isinstance(space, kinds)
+
+
+def _count_actions(spec: Any) -> tuple[int, int]:
+    """Return the number of actions of a dm_env spec, and the first."""
+    num = getattr(spec, "num_values", None)
+    if num is not None:
+        return int(num), 0
+    bounded = hasattr(spec, "minimum") and hasattr(spec, "maximum")
+    if bounded and spec.shape == () and np.issubdtype(spec.dtype, np.integer):
+        return int(spec.maximum) - int(spec.minimum) + 1, int(spec.minimum)
+    raise InputError(f"need discrete actions, a dm_env.specs.DiscreteArray, got {spec}")
+
+
+def _read_spec(spec: Any, stack: int) -> _Reader:
+    """Read observations of a dm_env spec, or of nested ones."""
+    layouts, readers = [], []
+    for leaf in _flatten(spec):
+        if not hasattr(leaf, "shape") or np.dtype(leaf.dtype).kind not in "fiub":
+            raise InputError(f"need observations that are arrays of numbers, got {leaf}")
+        num = getattr(leaf, "num_values", None)
+        layout, reader = (
+            read_array(tuple(leaf.shape), leaf.dtype, stack)
+            if num is None
+            else _read_one_hot(int(num), 0)
+        )
+        layouts.append(layout)
+        readers.append(reader)
+    if not isinstance(spec, dict | list | tuple):
+        return layouts[0], readers[0]
+    if not readers:
+        raise InputError(f"need observations with at least one array, got {spec}")
+
+    def read(obs: Any) -> np.ndarray:
+        parts = zip(readers, _flatten(obs), strict=True)
+        return np.concatenate([np.ravel(reader(part)) for reader, part in parts])
+
+    size = sum(int(np.prod(layout.shape)) for layout in layouts)
+    return Layout((size,), "float32"), read
+
+
+def _flatten(tree: Any) -> list[Any]:
+    """Return the leaves of nested dicts, lists and tuples; dicts in the order of sorted keys."""
+    if isinstance(tree, dict):
+        return [leaf for key in sorted(tree) for leaf in _flatten(tree[key])]
+    if isinstance(tree, list | tuple):
+        return [leaf for inner in tree for leaf in _flatten(inner)]
+    return [tree]
+
+
+def read_array(shape: tuple[int, ...], dtype: Any, stack: int) -> _Reader:
+    """Read arrays of this shape and type.
+
+    A uint8 array is a picture if it has rank 2 (height, width) or 3 (height, width, channels, or at
+    most 4 channels first) and sides of at least 8. All else becomes unscaled float32 numbers.
+    """
+    if np.dtype(dtype) == np.uint8:
+        if len(shape) in (2, 3) and min(shape[:2]) >= _SMALLEST_SIDE:
+            return Layout(shape, "uint8", stack), np.asarray
+        if len(shape) == 3 and shape[0] <= _MOST_CHANNELS and min(shape[1:]) >= _SMALLEST_SIDE:
+            return Layout((*shape[1:], shape[0]), "uint8", stack), _move_channels_last
+    return Layout(shape or (1,), "float32"), np.asarray
+
+
+def _move_channels_last(obs: Any) -> np.ndarray:
+    obs = np.asarray(obs)
+    return np.moveaxis(obs, 0, -1) if obs.ndim == 3 else obs
+
+
+def _read_one_hot(num: int, first: int) -> _Reader:
+    """Read one of the integers first … first + num − 1 as a one-hot vector."""
+
+    def read(obs: Any) -> np.ndarray:
+        vector = np.zeros(num, np.float32)
+        index = int(obs) - first
+        if not 0 <= index < num:
+            raise ValueError(f"observation {obs} is not one of {first} … {first + num - 1}")
+        vector[index] = 1.0
+        return vector
+
+    return Layout((num,), "float32"), read
