@@ -1,6 +1,6 @@
 """Ensembles on batches, against the same networks one observation at a time and JAX's gradients."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ CASES = {
 }
 
 
+@cache
 def networks_of(case, hidden, actions=2):
     inputs, one_hot, triangle = CASES[case]
     init = partial(
@@ -31,7 +32,7 @@ def networks_of(case, hidden, actions=2):
         outputs=(actions, 1),
         triangle=triangle,
     )
-    ensemble = Ensemble(jax.vmap(init)(jax.random.split(jax.random.key(0), COUNT)))
+    ensemble = Ensemble(jax.jit(jax.vmap(init))(jax.random.split(jax.random.key(0), COUNT)))
     return jax.tree.map(lambda x: x + 0.1, ensemble)  # biases that are not 0
 
 
@@ -47,6 +48,7 @@ def batch_of(case, size=13):
     return indices.at[:3].set(jnp.array([inputs, 0, 0]))
 
 
+@jax.jit
 def one_by_one(ensemble, obs):
     return jnp.swapaxes(jax.vmap(ensemble)(obs)[..., 0], 0, 1)
 
@@ -80,7 +82,7 @@ def test_gradients_are_those_of_jax(case, hidden):
 
     found = by_hand(ensemble)
     assert isinstance(found.members.layers[0].weight, RowGradient) == case.startswith("large")
-    expected = jax.grad(lambda e: jnp.sum(gradient * one_by_one(e, obs)))(ensemble)
+    expected = jax.jit(jax.grad(lambda e: jnp.sum(gradient * one_by_one(e, obs))))(ensemble)
     for a, b in zip(jax.tree.leaves(dense(found)), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
@@ -94,8 +96,8 @@ def test_lanes_do_as_one_alone(case):
         done = batched.forward(ensemble, obs)
         return batched.outputs(ensemble, done), batched.backward(ensemble, done, obs, gradient)
 
-    together = jax.vmap(both)(jnp.stack([obs, obs[::-1]]))
-    for found, alone in zip(jax.tree.leaves(together), jax.tree.leaves(both(obs)), strict=True):
+    together, one = jax.jit(jax.vmap(both))(jnp.stack([obs, obs[::-1]])), jax.jit(both)(obs)
+    for found, alone in zip(*map(jax.tree.leaves, (together, one)), strict=True):
         np.testing.assert_allclose(found[0], alone, rtol=1e-5, atol=1e-5)
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from optuna.distributions import (
-    BaseDistribution,
     CategoricalDistribution,
     FloatDistribution,
     IntDistribution,
@@ -37,6 +36,7 @@ MILESTONES = 5
 """Points at which a trial is scored in each environment: after T/5, 2T/5, … T."""
 PAPER_SPACES = ("bsuite", "vizdoom")
 
+Parameter = CategoricalDistribution | IntDistribution | FloatDistribution
 Episodes = Mapping[str, np.ndarray]
 """All episodes of a run so far: arrays by name, such as 'return', 'length' and 'visited'."""
 
@@ -74,7 +74,7 @@ class Problem:
     """
 
     agent: str
-    parameters: Mapping[str, BaseDistribution]
+    parameters: Mapping[str, Parameter]
     environments: Sequence[SearchEnvironment]
     prune: bool = True
     preset: str | None = None
@@ -107,7 +107,11 @@ class Problem:
                     f"need a score for {environment.id}, whose observations are not counted"
                 )
         for name, part in self.parameters.items():
-            for value in getattr(part, "choices", None) or (part.low, part.high):  # type: ignore[attr-defined]
+            if isinstance(part, CategoricalDistribution):
+                values: Sequence[Any] = part.choices
+            else:
+                values = part.low, part.high
+            for value in values:
                 self.runs(0, {name: value})
 
     def runs(self, environment: int, params: Mapping[str, Any]) -> list[RunSpec]:
@@ -146,11 +150,14 @@ class Problem:
     @classmethod
     def from_description(cls, described: Mapping[str, Any]) -> "Problem":
         """Invert `describe`; ignore other entries."""
-        parameters, environments = described["parameters"], described["environments"]
+        parameters: dict[str, Any] = {
+            name: json_to_distribution(json.dumps(part))
+            for name, part in described["parameters"].items()
+        }
         return cls(
             agent=described["agent"],
-            parameters={n: json_to_distribution(json.dumps(p)) for n, p in parameters.items()},
-            environments=[SearchEnvironment(**entry) for entry in environments],
+            parameters=parameters,
+            environments=[SearchEnvironment(**entry) for entry in described["environments"]],
             **{name: described[name] for name in ("prune", "preset", "seeds", "fields")},
         )
 
@@ -163,11 +170,10 @@ def to_fields(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_values(part: BaseDistribution) -> list[Any] | None:
+def list_values(part: Parameter) -> list[Any] | None:
     """List the values of a parameter; None if it is continuous."""
     if isinstance(part, CategoricalDistribution):
         return list(part.choices)
-    assert isinstance(part, IntDistribution | FloatDistribution)
     if part.step is None:
         return None
     count = round((part.high - part.low) / part.step) + 1
@@ -281,7 +287,7 @@ def parse_environment(text: str) -> SearchEnvironment:
     return _parse_environment({"id": name, "episodes": int(rest[0]), **score}, "--envs")
 
 
-def parse_parameter(agent: str, field: str, entry: Any, what: str) -> BaseDistribution:
+def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
     """Parse a list of values (numbers, names, or lists of widths), or a range with low and high."""
     if isinstance(entry, list):
         choices = [json.dumps(v) if isinstance(v, list) else v for v in entry]

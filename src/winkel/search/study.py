@@ -90,9 +90,9 @@ class Study:
 
     def queue(self, params: dict[str, Any]) -> None:
         """Queue a configuration for the process that asks next."""
-        distributions = dict(self.problem.parameters)
+        waiting = TrialState.WAITING
         self.study.add_trial(
-            create_trial(state=TrialState.WAITING, params=params, distributions=distributions)
+            create_trial(state=waiting, params=params, distributions={**self.problem.parameters})
         )
 
     def _take(self) -> Trial:

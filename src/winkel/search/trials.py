@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import optuna
 from jaxtyping import Float
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from winkel.search.problem import MILESTONES, Problem, list_values
@@ -103,7 +104,7 @@ def suggest(
     """
     if count < 1:
         return []
-    parameters = dict(problem.parameters)
+    parameters: dict[str, BaseDistribution] = dict(problem.parameters)
     sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + len(trials)) % 2**32)
     copy = optuna.create_study(direction="maximize", sampler=sampler)
     counted = [t for t in trials if is_counted(t) and set(t.params) == set(parameters)]
@@ -127,7 +128,7 @@ def suggest(
             if params not in tried:
                 break
         else:  # take the first of the grid
-            lists = [list_values(part) or [params[name]] for name, part in parameters.items()]
+            lists = [list_values(p) or [params[n]] for n, p in problem.parameters.items()]
             grid = (dict(zip(parameters, row, strict=True)) for row in itertools.product(*lists))
             params = next((row for row in grid if row not in tried), params)
         tried.append(params)
