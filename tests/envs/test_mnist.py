@@ -73,26 +73,27 @@ def nowhere(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_what_is_written_is_read_whatever_its_name_says(tmp_path, zipped, suffix):
+def test_what_is_written_is_read_whatever_its_name_says(
+    small_is_official, tmp_path, zipped, suffix
+):
     pack = gzip.compress if zipped else bytes
     write(tmp_path, {f"{name}{suffix}": pack(content) for name, content in FILES.items()})
-    images, labels = load_mnist(tmp_path, official=False)
+    images, labels = load_mnist(tmp_path)
     np.testing.assert_array_equal(images, PIXELS)
     np.testing.assert_array_equal(labels, DIGITS)
     assert images.dtype == labels.dtype == np.uint8
 
 
-def test_a_plain_file_goes_before_a_compressed_one(tmp_path):
-    other = gzip.compress(labels_file(content=bytes([1, 2, 3])))
-    write(tmp_path, {**FILES, f"{LABELS}.gz": other})
-    np.testing.assert_array_equal(load_mnist(tmp_path, official=False)[1], DIGITS)
+def test_a_plain_file_goes_before_a_compressed_one(small_is_official, tmp_path):
+    write(tmp_path, {**FILES, f"{LABELS}.gz": gzip.compress(b"other")})
+    np.testing.assert_array_equal(load_mnist(tmp_path)[1], DIGITS)
 
 
-def test_a_folder_is_read_once_and_its_arrays_cannot_be_changed(tmp_path):
+def test_a_folder_is_read_once_and_its_arrays_cannot_be_changed(small_is_official, tmp_path):
     write(tmp_path)
-    data = load_mnist(tmp_path, official=False)
+    data = load_mnist(tmp_path)
     write(tmp_path, {LABELS: b"changed"})
-    assert load_mnist(tmp_path, official=False) is data
+    assert load_mnist(tmp_path) is data
     for array in data:
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
@@ -100,29 +101,27 @@ def test_a_folder_is_read_once_and_its_arrays_cannot_be_changed(tmp_path):
             array.setflags(write=True)
 
 
-def test_a_failure_is_not_remembered(tmp_path):
+def test_a_failure_is_not_remembered(small_is_official, tmp_path):
     with pytest.raises(InputError):
-        load_mnist(tmp_path, official=False)
-    assert len(load_mnist(write(tmp_path), official=False)[1]) == 3
+        load_mnist(tmp_path)
+    assert len(load_mnist(write(tmp_path))[1]) == 3
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "shown"),
+    ("content", "shown"),
     [
-        (IMAGES, b"", "got 0 pixels and 3 labels"),
-        (IMAGES, images_file()[:-1], "got 2351 pixels and 3 labels"),
-        (IMAGES, images_file() + b"\0", "got 2353 pixels and 3 labels"),
-        (LABELS, labels_file(count=2, content=b"\0\1"), "got 2352 pixels and 2 labels"),
-        (IMAGES, gzip.compress(images_file(), mtime=0)[:-9], "truncated or not a gzip file"),
-        (IMAGES, b"\x1f\x8b and nothing like it", "truncated or not a gzip file"),
-        (IMAGES, gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20, "truncated or not a gzip file"),
+        (b"", "not the official file; `winkel data mnist`"),
+        (images_file()[:-1], "not the official file"),
+        (gzip.compress(images_file(), mtime=0)[:-9], "truncated or not a gzip file"),
+        (b"\x1f\x8b and nothing like it", "truncated or not a gzip file"),
+        (gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20, "truncated or not a gzip file"),
     ],
 )
-def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, name, content, shown):
-    write(tmp_path, {**FILES, name: content})
+def test_a_bad_file_is_named_with_what_is_wrong(small_is_official, tmp_path, content, shown):
+    write(tmp_path, {**FILES, IMAGES: content})
     with pytest.raises(InputError, match=shown) as error:
-        load_mnist(tmp_path, official=False)
-    assert str(tmp_path) in message(error)
+        load_mnist(tmp_path)
+    assert str(tmp_path / IMAGES) in message(error)
 
 
 def test_a_folder_in_the_files_place_is_named(tmp_path):
@@ -132,10 +131,10 @@ def test_a_folder_in_the_files_place_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("missing", [IMAGES, LABELS])
-def test_a_missing_file_says_where_and_what_to_do(tmp_path, missing):
+def test_a_missing_file_says_where_and_what_to_do(small_is_official, tmp_path, missing):
     write(tmp_path, {name: content for name, content in FILES.items() if name != missing})
     with pytest.raises(InputError, match=f"no {missing}") as error:
-        load_mnist(tmp_path, official=False)
+        load_mnist(tmp_path)
     for part in (str(tmp_path), "winkel data mnist", "--mnist-dir", "WINKEL_MNIST"):
         assert part in message(error)
 
@@ -153,41 +152,26 @@ def test_the_folder_given_goes_before_the_environment_and_that_before_the_cache(
     assert mnist_directory() == tmp_path / "xdg/winkel/mnist"
 
 
-def test_a_folder_that_is_named_but_empty_is_not_passed_over(nowhere, monkeypatch, tmp_path):
+def test_a_folder_that_is_named_but_empty_is_not_passed_over(
+    small_is_official, nowhere, monkeypatch, tmp_path
+):
     write(tmp_path / "home/.cache/winkel/mnist")
-    assert len(load_mnist(official=False)[0]) == 3
+    assert len(load_mnist()[0]) == 3
     monkeypatch.setenv("WINKEL_MNIST", str(tmp_path / "elsewhere"))
     with pytest.raises(InputError, match="elsewhere"):
-        load_mnist(official=False)
+        load_mnist()
     with pytest.raises(InputError, match="given"):
-        load_mnist(tmp_path / "given", official=False)
+        load_mnist(tmp_path / "given")
 
 
-def test_relative_folders_are_not_confused(monkeypatch, tmp_path):
+def test_relative_folders_are_not_confused(small_is_official, monkeypatch, tmp_path):
     write(tmp_path / "a/mnist")
-    write(tmp_path / "b/mnist", {**FILES, LABELS: labels_file(content=bytes([7, 7, 7]))})
+    write(tmp_path / "b/mnist", {**FILES, LABELS: b"other"})
     monkeypatch.chdir(tmp_path / "a")
-    _, first = load_mnist(Path("mnist"), official=False)
+    load_mnist(Path("mnist"))
     monkeypatch.chdir(tmp_path / "b")
-    assert load_mnist(Path("mnist"), official=False)[1][0] == 7 != first[0]
-
-
-@pytest.mark.parametrize("name", [IMAGES, LABELS])
-def test_other_data_is_accepted_only_when_asked_for(small_is_official, tmp_path, name):
-    changed = FILES[name][:-1] + bytes([3])
-    write(tmp_path, {**FILES, name: changed})
-    load_mnist(tmp_path, official=False)
-    with pytest.raises(InputError, match=r"not the official file; `winkel data mnist`") as error:
-        load_mnist(tmp_path)
-    assert str(tmp_path / name) in message(error)
-
-
-def test_official_data_is_accepted_compressed_or_not(small_is_official, tmp_path):
-    write(tmp_path / "plain")
-    zipped = {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in FILES.items()}
-    write(tmp_path / "zipped", zipped)
-    for directory in (tmp_path / "plain", tmp_path / "zipped"):
-        np.testing.assert_array_equal(load_mnist(directory)[1], DIGITS)
+    with pytest.raises(InputError, match="not the official file"):
+        load_mnist(Path("mnist"))
 
 
 class Mirror:

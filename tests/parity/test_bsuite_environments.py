@@ -23,7 +23,7 @@ from bsuite_replay import (
 from winkel import envs
 from winkel.envs.bsuite.common import PerturbedParams, PerturbedReward
 from winkel.envs.bsuite.mnist import Mnist, signed
-from winkel.envs.bsuite.mnist_data import load_mnist
+from winkel.envs.bsuite.mnist_data import IMAGES, LABELS, read_idx
 from winkel.envs.registry import bsuite_info, family_of, parse
 
 NUM_STEPS = 2_100
@@ -77,8 +77,12 @@ def mnist_dir(tmp_path_factory):
 def make_batch(ids, mnist_dir):
     if not ids[0].startswith("mnist"):
         return envs.make_batch(ids)
-    images, labels = load_mnist(mnist_dir, official=False)
-    env = PerturbedReward(env=Mnist(images=signed(images), labels=labels.astype(int)))
+    images, labels = (
+        np.frombuffer(read_idx(mnist_dir, name)[1][header:], np.uint8)
+        for name, header in ((IMAGES, 16), (LABELS, 8))
+    )
+    images = signed(images.reshape(-1, 28, 28))
+    env = PerturbedReward(env=Mnist(images=images, labels=labels.astype(int)))
     settings = [parse(task_id)[1] for task_id in ids]
     params = PerturbedParams(
         inner=None,

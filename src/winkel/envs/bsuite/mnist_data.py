@@ -48,28 +48,20 @@ def mnist_directory(directory: Path | None = None) -> Path:
     return directory.expanduser().absolute()
 
 
-def load_mnist(directory: Path | None = None, *, official: bool = True) -> Digits:
-    """Load the training set from `mnist_directory(directory)`, once per process and folder.
-
-    With `official=False`, other images of 28 × 28 pixels in the same format are accepted.
-    """
-    return _load(mnist_directory(directory), official)
+def load_mnist(directory: Path | None = None) -> Digits:
+    """Load the training set from `mnist_directory(directory)`, once per process and folder."""
+    return _load(mnist_directory(directory))
 
 
 @lru_cache(maxsize=2)
-def _load(directory: Path, official: bool) -> Digits:
+def _load(directory: Path) -> Digits:
     arrays = []
     for name, header in _HEADERS.items():
         path, content = read_idx(directory, name)
-        if official and not is_official(name, content):
+        if not is_official(name, content):
             raise InputError(f"{path} is not the official file; `winkel data mnist` fetches it")
         arrays.append(np.frombuffer(content[header:], np.uint8))
     pixels, labels = arrays
-    if len(pixels) != 28 * 28 * len(labels):
-        raise InputError(
-            f"need images of 28x28 pixels with a label each in {directory}, "
-            f"got {len(pixels)} pixels and {len(labels)} labels"
-        )
     return pixels.reshape(-1, 28, 28), labels
 
 
