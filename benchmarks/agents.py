@@ -50,11 +50,10 @@ def our_rate(env, agent, steps, **fields):
 
 
 def bsuite_rate(env_id, steps):
-    import bsuite
-
     try:
+        import bsuite
         from bsuite.baselines.jax.boot_dqn import agent as boot_dqn
-    except ImportError:  # haiku is in the extra `bench`
+    except ImportError:  # bsuite and haiku are in the extra `bench`
         return float("nan")
     env, steps = bsuite.load_from_id(env_id), max(steps // 5, 1)
     agent = boot_dqn.default_agent(env.observation_spec(), env.action_spec(), seed=0)

@@ -62,9 +62,7 @@ def main():
     parser.add_argument("--experiments", nargs="+", default=names, choices=list(envs.EXPERIMENTS))
     parser.add_argument("--alone", action="store_true", help="leave bsuite out")
     options = parser.parse_args()
-    print(
-        f"{jax.devices()[0].device_kind}, {options.copies} copies, random actions, steps a second"
-    )
+    print(f"{jax.devices()[0].device_kind}, {options.copies} copies, random actions, steps/s")
     for name in options.experiments:
         task_id = f"{name}/{LAST.get(name, 0)}"
         ours = our_rate(envs.make(task_id), options.copies)

@@ -25,7 +25,6 @@ from winkel.training.steps import Horizon, Plan
 
 
 def frame_rate(step, frames, seconds):
-    """Frames a second of a function that makes so many."""
     step()
     begin, count = time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:
@@ -52,16 +51,10 @@ def main():
     lanes = Lanes(agent, world, [plan], num_lanes=1)
     rng = np.random.default_rng(0)
 
-    def make_learn():
-        row, (program, _) = lanes.rows[0], step_programs()
-        metrics = blank_metrics(row.agent, *row.state, lanes.chunk_steps)
-
-        def learn():
-            nonlocal metrics
-            row.lanes, metrics = program(row.agent, (), row.jobs, row.lanes, metrics)
-            jax.block_until_ready(row.lanes.clock)
-
-        return learn
+    def learn():
+        nonlocal metrics
+        row.lanes, metrics = program(row.agent, (), row.jobs, row.lanes, metrics)
+        jax.block_until_ready(row.lanes.clock)
 
     def simulate():
         world.pool.step(rng.integers(world.pool.num_actions, size=len(world.pool)))
@@ -73,14 +66,16 @@ def main():
         print(f"burn-in and compilation: {time.perf_counter() - begin:.1f} s")
         chunk = lanes.chunk_steps * task.num_envs
         whole = frame_rate(lanes.advance, chunk, options.seconds)
-        learning = frame_rate(make_learn(), task.num_envs, options.seconds)
+        row, (program, _) = lanes.rows[0], step_programs()
+        metrics = blank_metrics(row.agent, *row.state, lanes.chunk_steps)
+        learning = frame_rate(learn, task.num_envs, options.seconds)
         simulation = frame_rate(simulate, task.num_envs, options.seconds)
     finally:
         lanes.close()
     print(f"simulation alone  {simulation:10,.0f} frames/s")
     print(f"learning alone    {learning:10,.0f} frames/s, {1e3 * task.num_envs / learning:.2f} ms")
-    slower = min(simulation, learning)
-    print(f"the whole loop    {whole:10,.0f} frames/s, {whole / slower:.0%} of the slower")
+    share = whole / min(simulation, learning)
+    print(f"the whole loop    {whole:10,.0f} frames/s, {share:.0%} of the slower")
     print(f"10 M frames in {1e7 / whole / 60:.1f} minutes")
 
 

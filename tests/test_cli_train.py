@@ -209,4 +209,4 @@ def test_where_there_is_no_run_there_is_nothing_to_inspect(tmp_path, capsys):
 def test_a_run_without_an_agent_cannot_be_inspected(tmp_path, capsys):
     cli.main(["rollout", "catch/0", "--episodes", "5", "--out", str(tmp_path)])
     message = refused(["inspect", tmp_path / "catch/random/0/seed-0"], capsys)
-    assert "checkpoint" in message
+    assert "was not made by `winkel train`" in message

@@ -46,7 +46,7 @@ def test_every_run_is_in_one_shard_of_one_program(manifest):
     assert runs == Counter(sea().items())
     assert [len(shard.runs) for shard in manifest.shards] == [2, 2, 1, 2, 2, 1]
     assert {shard.lanes for shard in manifest.shards} == {LANES}
-    assert all(len({run.env for run in shard.runs}) == 1 for shard in manifest.shards)
+    assert all(len({env for env, *_ in shard.runs}) == 1 for shard in manifest.shards)
     with pytest.raises(InputError, match="from 0 to 5, got 6"):
         manifest.shard(6)
 
@@ -116,7 +116,7 @@ def test_a_shard_that_has_ended_is_not_run_again(manifest, tmp_path):
     first = run_shard(manifest, 0, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*/*/seed-*/*")}
     again = run_shard(manifest, 0, tmp_path)
-    assert (first[:3], again[:3]) == ((2, 0, 0), (0, 0, 2))
+    assert [list(row["runs"].values()) for row in (first, again)] == [[2, 0, 0], [0, 0, 2]]
     assert {path: path.stat().st_mtime_ns for path in before} == before
     statuses = read_progress(tmp_path, manifest.shards[0])
     assert [status.state for status in statuses] == ["finished"] * 2

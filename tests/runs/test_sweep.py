@@ -75,8 +75,7 @@ def test_every_run_ends_once_and_is_found_again(whole):
     results = read_results(out)
     assert len(results.records) == 8
     assert not results.problems
-    again = sweep(sea(), out, resume=True)
-    assert list(again["runs"].values()) == [0, 0, 8]
+    assert list(sweep(sea(), out, resume=True)["runs"].values()) == [0, 0, 8]
 
 
 def test_a_sweep_equals_single_runs(whole):
@@ -96,8 +95,8 @@ def test_more_seeds_are_added_and_nothing_is_repeated(whole, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(out, copy)
     before = contents(copy)
-    added = sweep(sea(seeds=(0, 1, 2)), copy, resume=True)
-    assert list(added["runs"].values()) == [4, 0, 8]
+    more = sweep(sea(seeds=(0, 1, 2)), copy, resume=True)
+    assert list(more["runs"].values()) == [4, 0, 8]
     after = contents(copy)
     assert len(after) == 12
     assert all(after[name] == content for name, content in before.items())

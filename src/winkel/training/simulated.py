@@ -239,17 +239,10 @@ class SimulatorWorld(World):
         finally:
             self.programs.wait(sent.result)
         moves = self.pool.step_wait()
-        # The learner is not changed: it is left out, as every array that a program returns costs
-        # time.
+        # The learner is left out, as every array that a program returns costs time.
+        rest, moved = runs._replace(learner=()), pack_step(moves, len(self._plans))
         rest, self._decided = self.programs.call(
-            observe_and_decide,
-            agent,
-            (),
-            jobs,
-            runs.learner,
-            runs._replace(learner=()),
-            *self._decided,
-            pack_step(moves, len(self._plans)),
+            observe_and_decide, agent, (), jobs, runs.learner, rest, *self._decided, moved
         )
         self._steps += self.num_envs
         self.totals.add(moves, self._steps)
