@@ -21,7 +21,6 @@ from winkel.runs.deterministic import make_deterministic
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, check_fields
 from winkel.runs.sweep import (
-    MAX_LANES,
     Group,
     Sweep,
     bsuite_envs,
@@ -32,6 +31,7 @@ from winkel.runs.sweep import (
     run_sweep,
     write_log,
 )
+from winkel.runs.train import MAX_LANES
 from winkel.training.programs import make_mesh
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))

@@ -40,13 +40,8 @@ class Status(NamedTuple):
     """State of one run, for a display.
 
     Attributes:
-        env: id of the environment.
-        agent: label of the agent.
-        seed: of the run.
+        agent: its label.
         progress: share of the run that is done.
-        env_steps: steps so far.
-        num_episodes: episodes so far.
-        updates: updates so far.
         recent_return: mean over the last episodes, NaN before the first.
         visited: share of the state-action pairs that were visited, None if they are not counted.
         goal_episode: first episode that reached the goal of deep sea, None before it.
@@ -122,6 +117,7 @@ class Recorder:
         folder: where to keep it; None to keep it in memory.
         mirrors: copies of the metrics' log.
         status: for a display.
+        updates_before: updates that a resumed run had made before.
         tables: `episodes`, `evaluations` and `snapshots`, each column a list of parts.
     """
 
@@ -129,6 +125,7 @@ class Recorder:
     folder: Path | None = None
     mirrors: tuple[Mirror, ...] = ()
     status: Status = field(init=False)
+    updates_before: int = field(init=False, default=0)
     tables: dict[str, dict[str, list[np.ndarray]]] = field(init=False)
     _recent: deque[float] = field(init=False)
     _log: MetricsLog | None = field(init=False, default=None)

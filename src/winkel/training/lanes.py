@@ -48,9 +48,7 @@ class Report(NamedTuple):
         episodes: the episodes that ended, up to the end of the run: return, length, facts, and the
             step at which they ended.
         metrics: means over the chunk, empty without learning.
-        env_steps: steps made so far, at most those of the plan.
-        num_episodes: episodes ended so far, at most those of the plan.
-        updates: updates made so far.
+        env_steps: made so far, at most those of the plan; `num_episodes` likewise.
         progress: share of the run that is done.
         finished: whether its end is reached.
         failure: why the run had to stop, None if it did not.

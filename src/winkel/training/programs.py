@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -76,10 +77,7 @@ class Programs:
     compiling: float = 0.0
     running: float = 0.0
     _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(
-            BACKGROUND_THREADS, thread_name_prefix="compiling"
-        ),
-        repr=False,
+        default_factory=partial(ThreadPoolExecutor, BACKGROUND_THREADS, "compiling"), repr=False
     )
 
     def compile_in_background(self, function: Any, *arguments: Any, **named: Any) -> Future[None]:
@@ -150,7 +148,6 @@ class Row:
         return self.jobs, self.lanes
 
 
-@runtime_checkable
 class World(Protocol):
     """Who steps the environments of a row of lanes.
 
@@ -162,7 +159,6 @@ class World(Protocol):
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
         """Use these programs and devices from now on."""
-        ...
 
     def begin(
         self, row: Row, plans: Sequence[Plan], new: Sequence[int]
@@ -171,15 +167,12 @@ class World(Protocol):
 
         Returns the states of all lanes, and the episodes of burn-in if it is done at once.
         """
-        ...
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Any]:
         """Make a chunk of steps. Returns new states, and results for `read`."""
-        ...
 
     def read(self, runs: RunState, results: Any) -> Results:
         """Wait for what `advance` returned, and fetch it."""
-        ...
 
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
@@ -188,11 +181,9 @@ class World(Protocol):
 
         `index` is the number of the evaluation, on which their random numbers depend.
         """
-        ...
 
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
         """Shapes and types of the state of one run, without computing it."""
-        ...
 
     def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
         """Visits, value, disagreement and bonus of some lanes at every countable observation."""
