@@ -27,9 +27,9 @@ from winkel.commands.terminal import say
 from winkel.commands.train import Display
 from winkel.errors import InputError
 from winkel.files import write_text
-from winkel.runs.deterministic import make_deterministic
 from winkel.runs.recorder import Status
 from winkel.runs.sweep import remaining_groups
+from winkel.training.programs import make_deterministic
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ from winkel.commands.shard import run_with_ray, write_manifest
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
-from winkel.runs.deterministic import make_deterministic
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, check_fields
 from winkel.runs.sweep import (
@@ -32,7 +31,7 @@ from winkel.runs.sweep import (
     write_log,
 )
 from winkel.runs.train import MAX_LANES
-from winkel.training.programs import make_mesh
+from winkel.training.programs import make_deterministic, make_mesh
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")

@@ -14,12 +14,11 @@ from rich.table import Table
 
 from winkel.commands.terminal import console, say
 from winkel.errors import InputError, require_integer
-from winkel.runs.deterministic import make_deterministic
-from winkel.runs.mirrors import Mirror, tensorboard, wandb
 from winkel.runs.record import Training
-from winkel.runs.recorder import RECENT, Status
+from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
 from winkel.runs.spec import Options, check_fields
 from winkel.runs.train import train
+from winkel.training.programs import make_deterministic
 
 MAX_ROWS = 12
 REFRESH = 0.25

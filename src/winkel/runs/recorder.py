@@ -1,10 +1,11 @@
-"""The records of one run while it goes on, in memory and on disk."""
+"""The records of one run while it goes on: in memory, on disk, in TensorBoard or W&B."""
 
 import contextlib
+import importlib
 import json
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ import numpy as np
 from winkel.errors import InputError
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
-from winkel.runs.mirrors import STEP, Mirror, Row
 from winkel.runs.record import (
     CHECKPOINTS,
     CONFIG,
@@ -30,6 +30,9 @@ from winkel.training.lanes import Report
 from winkel.training.steps import UNLIMITED
 from winkel.types import OneHot
 
+Row = Mapping[str, float | int]
+STEP = "env_steps"
+"""The entry of a row that mirrors use as time."""
 RECENT = 50
 """Episodes in the mean return of a `Status`."""
 MAX_PARTS = 256
@@ -59,6 +62,17 @@ class Status(NamedTuple):
     visited: float | None = None
     goal_episode: int | None = None
     state: str = "running"
+
+
+class Mirror(NamedTuple):
+    """Another place that rows are sent to."""
+
+    write: Callable[[int, Row], None]
+    close: Callable[[], None]
+
+
+MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
+"""Makes the mirrors of a run from its config and folder."""
 
 
 class MetricsLog:
@@ -278,3 +292,33 @@ def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
         recorder.finish(outcome)
     check_same_run(spec.config, load_run(folder).config, str(folder / CONFIG))
     return True
+
+
+def tensorboard(folder: Path) -> Mirror:
+    """Write rows as TensorBoard's scalars."""
+    writer = _package("tensorboardX", "tensorboard").SummaryWriter(str(folder))
+
+    def write(step: int, row: Row) -> None:
+        for name, value in row.items():
+            if name != STEP:
+                writer.add_scalar(name, value, step)
+
+    return Mirror(write, writer.close)
+
+
+def wandb(project: str, name: str, config: Mapping[str, Any]) -> Mirror:
+    """Send rows to a new run on Weights & Biases."""
+    package = _package("wandb", "wandb")
+    try:
+        run = package.init(project=project, name=name, config=dict(config))
+    except package.Error as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"cannot start a run on Weights & Biases: {reason}") from error
+    return Mirror(lambda step, row: run.log(dict(row), step=step), run.finish)
+
+
+def _package(name: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(f"{name} is missing: pip install winkel[{extra}]") from error

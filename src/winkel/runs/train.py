@@ -19,10 +19,9 @@ from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
-from winkel.runs.mirrors import MirrorMaker
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
-from winkel.runs.recorder import Recorder, Status, is_ended
+from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
 from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
@@ -302,8 +301,7 @@ def train(
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    if preset is not None or env.startswith("doom:"):
-        fields = preset_fields(env, agent, preset) | fields
+    fields = preset_fields(env, agent, preset) | fields
     task = make_task(env, agent, fields, mnist_dir, num_envs, workers)
     specs = [
         make_spec(

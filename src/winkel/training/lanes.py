@@ -103,13 +103,6 @@ class Lanes:
     rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not self.plans:
-            raise InputError("need at least one run, got none")
-        if self.num_lanes < 1 or self.chunk_steps < 1:
-            raise InputError(
-                f"need at least one lane and one step a chunk, got {self.num_lanes} and "
-                f"{self.chunk_steps}"
-            )
         if not self.world.refills:
             self.num_lanes, self.devices = len(self.plans), 1
         self.mesh = make_mesh(self.devices)

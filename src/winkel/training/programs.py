@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,8 @@ CUDA_GRAPHS: dict[str, str] = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
 """What XLA records into CUDA graphs by default, and convolutions; branches run side by side."""
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+"""XLA's flag for the same bits each time on a GPU."""
 
 Arrays = dict[str, np.ndarray]
 Results = tuple[Clock, Arrays, Arrays]
@@ -148,6 +150,7 @@ class Row:
         return self.jobs, self.lanes
 
 
+@runtime_checkable
 class World(Protocol):
     """Who steps the environments of a row of lanes.
 
@@ -312,6 +315,25 @@ def knows_cuda_graphs() -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+def make_deterministic() -> None:
+    """Make a GPU compute the same bits each time; a CPU always does.
+
+    XLA reads its flags once, so this must come before JAX starts, else it raises.
+    """
+    devices = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    try:  # JAX refuses to change this setting once it has started
+        jax.config.update("jax_num_cpu_devices", devices + 1)
+    except RuntimeError as error:
+        raise InputError(
+            "need --deterministic before JAX has started, but it has; "
+            f"start anew with XLA_FLAGS={DETERMINISTIC}"
+        ) from error
+    jax.config.update("jax_num_cpu_devices", devices)
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    if DETERMINISTIC not in flags:
+        os.environ["XLA_FLAGS"] = " ".join([*flags, DETERMINISTIC])
 
 
 def lane_bytes(agent: Agent, shapes: RunState, params: Any) -> int:
