@@ -108,8 +108,10 @@ class Problem:
                     f"need a score for {environment.id}, whose observations are not counted"
                 )
         for name, part in self.parameters.items():
-            listed = isinstance(part, CategoricalDistribution)
-            for value in part.choices if listed else (part.low, part.high):
+            values = (
+                part.choices if isinstance(part, CategoricalDistribution) else (part.low, part.high)
+            )
+            for value in values:
                 self.runs(0, {name: value})
 
     def runs(self, environment: int, params: Mapping[str, Any]) -> list[RunSpec]:
