@@ -263,8 +263,9 @@ def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
     for env, reward in ((dense, 1.0), ("doom:my-way-home/very-sparse", 0.0)):
         for seed in range(2):
             episodes = {"return": np.full(100, reward * seed), "length": length, **columns}
-            add(tmp_path, env, "pe_dqn", seed, episodes)
-    add(tmp_path, dense, "bdqn", 0, {"return": np.ones(50), "length": length[:50]})
+            add(tmp_path, env, "pe_dqn", seed, episodes, horizon={"steps": 1000})
+    short = {"return": np.ones(50), "length": length[:50]}
+    add(tmp_path, dense, "bdqn", 0, short, horizon={"steps": 1000})
     arrays = collected("vizdoom", tmp_path)
     assert arrays["settings"].tolist() == ["dense", "very-sparse"]
     np.testing.assert_allclose(arrays["estimate"][0, 1], 0.5)

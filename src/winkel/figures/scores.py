@@ -78,15 +78,16 @@ def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndar
 
 def _note_incomplete(runs: Sequence[RunRecord]) -> list[str]:
     """Experiments with fewer settings or episodes than bsuite's, which scores assume."""
-    lack: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    experiments: dict[str, set[str]] = defaultdict(set)
+    agents: dict[str, set[str]] = defaultdict(set)
     for (agent, _), found in shortfalls(runs).items():
-        for experiment, missing in found.items():
-            lack[missing][experiment].add(agent)
+        for name, missing in found.items():
+            experiments[missing].add(name)
+            agents[missing].add(agent)
     lines = []
-    for missing, experiments in lack.items():
-        agents = sorted(set().union(*experiments.values()))
-        names = ", ".join(experiments) if len(experiments) < 4 else f"{len(experiments)} experiments"
-        lines.append(f"{missing} in {names} ({', '.join(agents)})")
+    for missing, found_in in experiments.items():
+        where = ", ".join(sorted(found_in)) if len(found_in) < 4 else f"{len(found_in)} experiments"
+        lines.append(f"{missing} in {where} ({', '.join(sorted(agents[missing]))})")
     return [f"incomplete: {'; '.join(lines)}"] if lines else []
 
 
