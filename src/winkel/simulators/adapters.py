@@ -226,13 +226,8 @@ def read_array(shape: tuple[int, ...], dtype: Any, stack: int) -> _Reader:
         if len(shape) in (2, 3) and min(shape[:2]) >= _SMALLEST_SIDE:
             return Layout(shape, "uint8", stack), np.asarray
         if len(shape) == 3 and shape[0] <= _MOST_CHANNELS and min(shape[1:]) >= _SMALLEST_SIDE:
-            return Layout((*shape[1:], shape[0]), "uint8", stack), _move_channels_last
+            return Layout((*shape[1:], shape[0]), "uint8", stack), lambda obs: np.moveaxis(obs, 0, -1)
     return Layout(shape or (1,), "float32"), np.asarray
-
-
-def _move_channels_last(obs: Any) -> np.ndarray:
-    obs = np.asarray(obs)
-    return np.moveaxis(obs, 0, -1) if obs.ndim == 3 else obs
 
 
 def _read_one_hot(num: int, first: int) -> _Reader:

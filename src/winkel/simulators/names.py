@@ -38,6 +38,7 @@ from winkel.simulators.base import Maker, Simulator, wrap_error
 
 _SETTINGS = re.compile(r"[:?](?=[^:?=]*=)")  # the first one before a key and =
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_QUOTED_OR_ONE = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)
 _PLAIN = re.compile(r"[\w./:+-]+")
 
 
@@ -175,21 +176,14 @@ def _read_settings(text: str, whole: str) -> dict[str, Any]:
 
 def _split_at_commas(text: str) -> list[str]:
     """Split at commas outside of brackets and quotes."""
-    parts, depth, quote, escaped, start = [], 0, "", False, 0
-    for at, character in enumerate(text):
-        if quote:
-            quote = "" if character == quote and not escaped else quote
-            escaped = character == "\\" and not escaped
-        elif character in "'\"":
-            quote = character
-        elif character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
-    return [*parts, text[start:]] if text else []
+    parts, depth = [""], 0
+    for piece in _QUOTED_OR_ONE.findall(text):
+        depth += (piece in "([{") - (piece in ")]}")
+        if piece == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts if text else []
 
 
 def _read_value(text: str) -> Any:

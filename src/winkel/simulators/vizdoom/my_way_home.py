@@ -4,7 +4,6 @@ Every environment has an engine, a process that vizdoom starts, with a keeper (s
 folder of its own: nothing is left behind, however it ends.
 """
 
-import operator
 import os
 import shlex
 import shutil
@@ -99,6 +98,8 @@ RENDERINGS = {
 class MyWayHome:
     """One environment: each action presses one of five buttons for one tic, without frame skip.
 
+    Probes are the position and the angle in degrees, counter-clockwise from the east.
+
     The reward is −0.0001 per step, and 1 more for the vest. The engine gives the vest's reward
     (0.9999) on a step that does not end the episode. The next step ends it with −0.0001, and with
     the frame of the step before, because a finished episode has no frame.
@@ -137,7 +138,6 @@ class MyWayHome:
 
     def reset(self, seed: int | None = None) -> UInt8[np.ndarray, "42 42"]:
         """Begin an episode; a seed determines this one and all that follow."""
-        seed = None if seed is None else operator.index(seed)
         if seed is not None and not 0 <= seed <= _MAX_SEED:
             raise InputError(f"need a seed from 0 to {_MAX_SEED}, got {seed}")
         if self._game is None:
@@ -175,13 +175,8 @@ class MyWayHome:
             discount=0.0 if finished or (time_is_out and self._found) else 1.0,
             boundary=self._ended,
             facts=(float(goal),),
-            probes=self.position(),
+            probes=tuple(map(self._game.get_game_variable, self._position)),
         )
-
-    def position(self) -> tuple[float, float, float]:
-        """Return x, y and the angle in degrees, counter-clockwise from the east."""
-        x, y, angle = (float(self._game.get_game_variable(name)) for name in self._position)
-        return x, y, angle
 
     def close(self) -> None:
         """End the engine and remove its files. Closing again does nothing."""
@@ -251,10 +246,10 @@ class MyWayHome:
 def find_program(package: Path) -> Path:
     """Return the engine's executable in the vizdoom package."""
     program = package / "vizdoom"
-    if not program.is_file():
-        raise InputError(f"need the engine {program}: pip install vizdoom=={VERSION}")
     if not os.access(program, os.X_OK):
-        raise InputError(f"need an engine that can be run, got {program}: chmod +x {program}")
+        raise InputError(
+            f"need an engine that can be run, {program}: chmod +x, or pip install vizdoom=={VERSION}"
+        )
     return program
 
 
