@@ -248,7 +248,7 @@ def find_program(package: Path) -> Path:
     program = package / "vizdoom"
     if not os.access(program, os.X_OK):
         raise InputError(
-            f"need an engine that can be run, {program}: chmod +x, or pip install vizdoom=={VERSION}"
+            f"need an engine that can run, {program}: chmod +x, or pip install vizdoom=={VERSION}"
         )
     return program
 
