@@ -98,8 +98,6 @@ RENDERINGS = {
 class MyWayHome:
     """One environment: each action presses one of five buttons for one tic, without frame skip.
 
-    Probes are the position and the angle in degrees, counter-clockwise from the east.
-
     The reward is −0.0001 per step, and 1 more for the vest. The engine gives the vest's reward
     (0.9999) on a step that does not end the episode. The next step ends it with −0.0001, and with
     the frame of the step before, because a finished episode has no frame.
@@ -175,8 +173,12 @@ class MyWayHome:
             discount=0.0 if finished or (time_is_out and self._found) else 1.0,
             boundary=self._ended,
             facts=(float(goal),),
-            probes=tuple(map(self._game.get_game_variable, self._position)),
+            probes=self.position(),
         )
+
+    def position(self) -> tuple[float, ...]:
+        """Return x, y and the angle in degrees, counter-clockwise from the east."""
+        return tuple(map(self._game.get_game_variable, self._position))
 
     def close(self) -> None:
         """End the engine and remove its files. Closing again does nothing."""
