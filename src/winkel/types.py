@@ -190,8 +190,7 @@ class Batch(NamedTuple):
         transitions: the drawn ones.
         weights: importance of each in the loss, 1 where draws are uniform.
         indices: where in the replay they lie.
-        decay: what the discount of each would be without termination, but for the agent's one γ:
-            γ^(k−1) for a sample of k steps.
+        decay: γ^(k−1) for a sample of k steps, ignoring termination (not the decay of β).
     """
 
     transitions: Transition
@@ -204,7 +203,7 @@ class Update(NamedTuple):
     """What one update of a learner returns beside the learner.
 
     Attributes:
-        priorities: how much each transition of the batch is worth seeing again.
+        priorities: loss of each transition of the batch, without importance weights; not negative.
         metrics: scalars; 'loss' among them.
     """
 
@@ -229,7 +228,7 @@ class Clock(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """Everything that a run is: what a checkpoint holds.
+    """The state of a run: what a checkpoint holds beside the run's records.
 
     A run in simulators has an axis of environments in `actor`, `obs` and `first`. Its simulators
     are not part of the state: the last four fields are empty.

@@ -27,7 +27,7 @@ SMALL = {
     "burn_in": 8, "capacity": 64,
 }  # fmt: skip
 GAMMA = 0.9
-PLAIN = ("dqn", "c51", "qr_dqn")
+PLAIN = [name for name, kind in AGENTS.items() if "prior_scale" not in kind.hyper._fields]
 ENSEMBLES = ("pe_dqn", "bdqn", "ids")
 SEA = "deep_sea:size=3"
 

@@ -6,7 +6,8 @@ that renaming a field changes nothing and changing a bit does. `hashes.json` hol
 machines named in it: rounding depends on the processor and on the version of XLA.
 
     python tests/golden/cases.py --write             # all cases, on this machine
-    python tests/golden/cases.py --only deep_sea     # compare the cases whose name contains this
+    python tests/golden/cases.py --only dqn          # compare the cases of an agent
+    python tests/golden/cases.py --only deep_sea     # or those whose name contains this
 """
 
 import argparse
@@ -150,10 +151,11 @@ def main() -> None:
     """Write or compare."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true", help="record instead of comparing")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--only", default="", help="an agent, or a part of the names of cases")
     options = parser.parse_args()
     recorded, failures = load_hashes(), 0
-    for name in (name for name in case_names() if options.only in name):
+    names = [name for name in case_names() if name.split()[0] == options.only]
+    for name in names or (name for name in case_names() if options.only in name):
         with tempfile.TemporaryDirectory() as out:
             found = run_case(name, Path(out))
         jax.clear_caches()

@@ -194,6 +194,10 @@ def test_the_bonus_can_be_frozen_when_beta_stays_zero(monkeypatch):
     assert agent.can_freeze_bonus(float(np.float32(1 / 3)), HYPER)
     assert agent.can_freeze_bonus(1.0, HYPER)
     assert not agent.can_freeze_bonus(1.0, HYPER._replace(beta_final=0.01))
+    prioritised = dataclasses.replace(
+        agent, config=dataclasses.replace(CONFIG, priority_exponent=0.6)
+    )
+    assert not prioritised.can_freeze_bonus(1.0, HYPER)  # priorities contain the loss of the bonus
     assert agent.with_frozen_bonus().bonus_frozen
     assert agent.with_frozen_bonus().config is agent.config
 

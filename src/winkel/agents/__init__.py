@@ -1,6 +1,6 @@
 """Agents: one file each. `AGENTS` is the table that command line, sweeps and contract tests read.
 
-A new agent is one file in this folder and one line in `AGENTS`. `VARIANTS` are agents with other
+CONTRIBUTING.md says how to add one. `VARIANTS` are agents with other
 settings that have a name of their own: the paper's ablations.
 """
 

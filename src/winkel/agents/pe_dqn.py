@@ -1,17 +1,17 @@
 """PE-DQN: deep exploration by the disagreement of a diverse projection ensemble.
 
 Zanger, Böhmer and Spaan (2024), section 5, Algorithm 1 and App. B. Comments name the lines of
-Algorithm 1: 1–4 are `init`, `Config` and `Hyper`, 8–11 `predict` and `scores`, 14–24 `update`.
-Lines 5–7, 12–13 and 25–27 (buffer, environment, sampling) are `winkel.training`, for all agents.
+Algorithm 1: 1–4 are `init`, `Config` and `Hyper`, 8–11 `predict` and `scores`, 14–24 `update`
+with `targets` and `loss`. Lines 5–7, 12–13 and 25–27 are the loop of all agents, `winkel.training`.
 
 The listing is simplified; this is the agent of the paper's experiments, as App. B describes it:
 
 - Line 23 says MSE for the bonus. Here the bonus is a projection ensemble of its own, learned with
   the losses of eqs. 11–12 ("Distributional estimation of bonuses").
 - Line 22 follows the greedy a'. Here it is the exploratory a'_ε of eq. 13 (same paragraph).
-- Lines 10 and 21–22 learn w_avg as a reward. Here it is added to the network's output b_raw, b_φ =
+- Lines 21–22 learn w_avg as a reward. Here it is added to the network's output b_raw, b_φ =
   b_raw + w_avg ("Intrinsic reward priors"); `intrinsic_reward="learned"` is the listing's version.
-- Lines 8 and 14–15: fixed prior networks are added to the outputs of the quantile model.
+- Lines 8 and 14–16: fixed prior networks are added to the outputs of the quantile model.
 - Line 4: β decays linearly over a third of the horizon ("Bonus decay"), see `PEDQN._beta`.
 
 What the paper leaves open is in decision 014.
@@ -88,7 +88,7 @@ class Hyper(NamedTuple):
     beta: base.NonNegative = 5.0
     """β of eq. 13 at the start."""
     beta_final: base.NonNegative = 0.0
-    """β after its decay."""
+    """β after its decay, which takes the share `beta_decay` of the horizon."""
     beta_decay: base.HorizonShare = 1 / 3
     epsilon: base.Epsilon = 0.0
     epsilon_final: base.Epsilon = 0.0
@@ -114,13 +114,13 @@ class Targets(NamedTuple):
     clipped: Float[Array, ""]
     """Mass of the value targets outside of the support, a metric."""
     disagreement: Float[Array, ""]
-    """w_avg(s', a'_ε), for the running moments. They are those of the successors also if the reward
-    is learned, where w_avg(s, a) is divided by their deviation."""
+    """w_avg(s', a'_ε). The running moments are always of this one, even if `intrinsic_reward` is
+    "learned", where w_avg(s, a) is divided by their deviation."""
 
 
 @dataclass(frozen=True)
 class PEDQN(base.Agent):
-    """A projection ensemble whose propagated disagreement is the bonus of optimistic choice."""
+    """A projection ensemble whose propagated disagreement is added to values to choose actions."""
 
     config: Config
     bonus_frozen: bool = False
@@ -218,11 +218,11 @@ class PEDQN(base.Agent):
         target_next_obs: Array,
         decay: Float[Array, ""] | float = 1.0,
     ) -> Targets:
-        """Targets of one transition: actions by the online networks, distributions by the targets.
+        """Targets of one transition: actions by online networks, distributions by target networks.
 
         `target_next_obs` is s' for the target networks, which on images have their own features.
-        `decay` is γⁿ⁻¹ for a sample of n steps, without regard to termination. Of the n steps, the
-        bonus counts the disagreement at the last state only; if it is learned, at the first.
+        `decay` is γⁿ⁻¹ for a sample of n steps, ignoring termination. The bonus uses only the
+        disagreement at the last of n states; at the first with `intrinsic_reward="learned"`.
         """
         config, mask, target_params = self.config, self.spec.mask_unavailable, learner.target_params
         # Line 15: η_θ̃i(s', ·).
@@ -249,16 +249,16 @@ class PEDQN(base.Agent):
             raw = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
             raw = at_action(raw, exploratory)
             remaining = transition.discount if config.episodic_bonus else decay
-            discount = jnp.asarray(hyper.gamma) * remaining
+            bonus_discount = jnp.asarray(hyper.gamma) * remaining
             if config.intrinsic_reward == "prior":
                 apart = online.disagreement[exploratory]
-                reward = discount * self._intrinsic_reward(apart, learner, hyper)
+                bonus_reward = bonus_discount * self._intrinsic_reward(apart, learner, hyper)
             else:
                 params, obs = learner.params, transition.obs
                 members = self._value_distributions(params, learner.prior, obs, hyper)
                 apart = self._disagreement(members, hyper)[transition.action]
-                reward = self._intrinsic_reward(apart, learner, hyper)
-            bonus_target = bootstrap(reward, discount, raw)
+                bonus_reward = self._intrinsic_reward(apart, learner, hyper)
+            bonus_target = bootstrap(bonus_reward, bonus_discount, raw)
         return Targets(
             value=value_targets,
             bonus=bonus_target,
@@ -299,9 +299,9 @@ class PEDQN(base.Agent):
         return self.config.projections
 
     def can_freeze_bonus(self, progress: float, hyper: Hyper) -> bool:
-        """Whether β is 0 from now on, so that actions and values do not depend on the bonus."""
-        unused = hyper.beta_final == 0.0 and progress >= hyper.beta_decay
-        return self._kernels() is not None and bool(unused)
+        """Whether β is 0 from now on and priorities do not contain the loss of the bonus."""
+        unused = bool(hyper.beta_final == 0.0 and progress >= hyper.beta_decay)
+        return unused and self.config.priority_exponent == 0.0 and self._kernels() is not None
 
     def with_frozen_bonus(self) -> "PEDQN":
         """The same agent without learning the bonus."""
@@ -376,7 +376,7 @@ def _decode(projections: list[Projection], theta: Float[Array, "M A K"]) -> list
 def kernels_support(config: Config, spec: base.Spec) -> bool:
     """Whether `winkel.kernels` computes this configuration on a GPU.
 
-    If so, the last layer of networks is padded on every platform, so that checkpoints are the same.
+    If so, last layers are padded on every platform: a CPU can read a GPU's checkpoints.
     """
     return (
         config.kernels

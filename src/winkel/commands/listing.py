@@ -35,17 +35,14 @@ class List:
         """Print one line for each entry."""
         if self.what == "envs":
             _list_environments()
-            return
-        if self.what == "agents":
+        elif self.what == "agents":
             _list_agents()
-            return
-        if self.what == "presets":
+        elif self.what == "presets":
             for name, agents in PRESETS.items():
                 say(f"{name:20} for {', '.join(agents)}")
-            return
-        entries = PROJECTIONS if self.what == "projections" else FIGURES
-        for name, entry in entries.items():
-            say(f"{name:15} {_summary(entry)}")
+        else:
+            for name, entry in (PROJECTIONS if self.what == "projections" else FIGURES).items():
+                say(f"{name:15} {_summary(entry)}")
 
 
 def _list_agents() -> None:

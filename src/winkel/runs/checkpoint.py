@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a run in one file of arrays and JSON. Loading runs no code."""
+"""Checkpoints: state and records of a run in one file of arrays and JSON. Loading runs no code."""
 
 import io
 import json
@@ -66,8 +66,8 @@ def save_checkpoint(folder: Path, arrays: Arrays, meta: Mapping[str, Any]) -> Pa
     """Write the next checkpoint, then delete all but the newest `KEPT`.
 
     A failed write leaves the others as they are. Only one process may write to a folder, because
-    half-written files are deleted. Nothing waits for the disk: after a power cut the newest
-    checkpoint may be damaged, and the one before is used.
+    half-written files are deleted. The file is not synchronised (fsync): after a
+    power cut the newest checkpoint may be damaged, and the one before is used.
     """
     text = json.dumps({**meta, "format": FORMAT}, indent=2, sort_keys=True)
     present = _files(folder, _CHECKPOINT)

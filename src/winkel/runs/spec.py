@@ -4,7 +4,6 @@ The JSON of a `RunSpec` is `config.json`; the hash of that JSON is the run's fin
 """
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -24,7 +23,7 @@ from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.base import Agent, Kind, Spec, check_names, check_number
 from winkel.envs.base import Task
 from winkel.envs.registry import remake
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, require_integer, suggest
 from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
 
@@ -193,10 +192,19 @@ def make_spec(
     options: Options = DEFAULTS,
     label: str | None = None,
 ) -> RunSpec:
-    """One run of an agent or variant, with some fields of its `Config` or `Hyper` replaced."""
-    horizon = make_horizon(task, episodes, steps)
-    if until is not None and require_integer("until", until, at_least=1) > horizon.episodes:
-        raise InputError(f"need until <= {horizon.episodes}, the horizon, got {until}")
+    """One run of an agent or variant, with some fields of its `Config` or `Hyper` replaced.
+
+    It ends after so many episodes or steps; after bsuite's own number of episodes by default.
+    """
+    if episodes is None and steps is None:
+        episodes = task.num_episodes
+        if episodes is None:
+            raise InputError(f"need episodes or steps, the horizon, for {task.id}, got neither")
+    for name, count in (("episodes", episodes), ("steps", steps), ("until", until)):
+        if count is not None and require_integer(name, count, at_least=1) >= UNLIMITED:
+            raise InputError(f"need {name} < {UNLIMITED}, got {count}")
+    if until is not None and until > (episodes or UNLIMITED):
+        raise InputError(f"need until <= {episodes}, the horizon, got {until}")
     made, hyper = configure(agent, fields, task)
     return RunSpec(
         task=task,
@@ -204,23 +212,11 @@ def make_spec(
         agent=made,
         hyper=hyper,
         seed=seed,
-        horizon=horizon,
+        horizon=Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED),
         until=until,
         label=label or agent,
         options=options,
     )
-
-
-def make_horizon(task: Task, episodes: int | None, steps: int | None = None) -> Horizon:
-    """When a run ends; after bsuite's own number of episodes if neither number is given."""
-    if episodes is None and steps is None:
-        if task.num_episodes is None:
-            raise InputError(f"need episodes or steps, the horizon, for {task.id}, got neither")
-        episodes = task.num_episodes
-    for name, count in (("episodes", episodes), ("steps", steps)):
-        if count is not None and require_integer(name, count, at_least=1) >= UNLIMITED:
-            raise InputError(f"need {name} < {UNLIMITED}, got {count}")
-    return Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED)
 
 
 def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, Any]:
@@ -254,18 +250,18 @@ def fields_of(agent: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_fields(agents: Sequence[str], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Fields by their names in Python; raises unless at least one of the agents has each."""
-    found = {}
-    for name, value in fields.items():
-        owners = [agent for agent in agents if _plain(name) in field_names(agent)]
-        found[field_name((owners or agents)[0], name)] = value
-    return found
+    known = {name for agent in agents for name in field_names(agent)}
+    for name in fields:
+        if _plain(name) not in known:
+            field_name(agents[0], name)  # raises, and suggests
+    return {_plain(name): value for name, value in fields.items()}
 
 
 def field_name(agent: str, field: str) -> str:
     """The field of an agent that a name on the command line or in Python means."""
     plain, known = _plain(field), field_names(agent)
     if plain not in known:
-        hint = _suggest(plain, known, f"it has {', '.join(known)}")
+        hint = suggest(plain, known, f"it has {', '.join(known)}")
         raise InputError(f"{agent} has no field {field!r}; {hint}")
     return plain
 
@@ -277,14 +273,9 @@ def _plain(field: str) -> str:
 def _find(name: str) -> tuple[Kind, Mapping[str, Any]]:
     base, preset = VARIANTS.get(name, (name, {}))
     if base not in AGENTS:
-        hint = _suggest(name, [*AGENTS, *VARIANTS], "see `winkel list agents`")
+        hint = suggest(name, [*AGENTS, *VARIANTS], "see `winkel list agents`")
         raise InputError(f"unknown agent {name!r}; {hint}")
     return AGENTS[base], preset
-
-
-def _suggest(name: str, known: Sequence[str], otherwise: str) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {', '.join(near)}?" if near else otherwise
 
 
 def _convert(field: str, value: Any, hint: Any) -> Any:
@@ -342,10 +333,7 @@ def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
     """
     parts = _ENV_ID.fullmatch(env_id)
     if parts is None:
-        raise InputError(
-            f"need an environment's id such as 'catch_noise/3' or 'deep_sea:size=100', "
-            f"got {env_id!r}"
-        )
+        raise InputError(f"need an environment's id such as 'catch_noise/3', got {env_id!r}")
     experiment, separator, setting = parts.groups()
     if separator == ":":
         setting = setting.replace("/", "+")
