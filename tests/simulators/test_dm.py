@@ -129,7 +129,7 @@ def test_other_observations_are_refused(spec, message):
 
 def test_unknown_ids_and_a_missing_bsuite(monkeypatch):
     with pytest.raises(
-        InputError, match="unknown environment 'dm:bsuite/cach/0'; did you mean dm:"
+        InputError, match="unknown environment 'dm:bsuite/cach/0'; did you mean catch"
     ):
         make_bsuite("cach/0")
     monkeypatch.setitem(__import__("sys").modules, "bsuite", None)

@@ -148,7 +148,7 @@ def test_modules_of_the_current_folder_are_found(here, num_workers):
             "importing needs_more raised ModuleNotFoundError: No module named 'not",
         ),
         ("broken_here:make", "importing broken_here raised ZeroDivisionError: division by zero"),
-        ("found_here:mak", "module 'found_here' has no function 'mak'; did you mean make?"),
+        ("found_here:mak", "module 'found_here' has no function 'mak'; did you mean make"),
         ("found_here:number", "module 'found_here' has no function 'number'"),
         ("found_here:make:length=-1", "called with {'length': -1} raised ValueError: too short"),
         ("found_here:make:width=1", "raised TypeError: make.. got an unexpected keyword argument"),

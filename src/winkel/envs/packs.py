@@ -28,7 +28,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.envs.base import Environment, Outcome, Setting
-from winkel.errors import InputError
 from winkel.types import AnyArray, Dense
 
 _CARTPOLE = ["cartpole", "cartpole_noise", "cartpole_scale"]
@@ -61,7 +60,7 @@ class PackedParams(NamedTuple):
 
 
 class Packed(Environment):
-    """Several environments, of which `params.which` selects one.
+    """Several environments with dense observations, of which `params.which` selects one.
 
     Its flattened observations are padded with zeros to the longest ones, and facts of the other
     environments are 0. Everything else is as in the selected environment alone, for the same keys
@@ -69,11 +68,6 @@ class Packed(Environment):
     """
 
     envs: tuple[Environment, ...]
-
-    def __check_init__(self) -> None:
-        for env in self.envs:
-            if not isinstance(env.observation, Dense):
-                raise InputError(f"need dense observations to pack, got {env.observation}")
 
     @property
     def observation(self) -> Dense:

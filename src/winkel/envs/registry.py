@@ -1,6 +1,5 @@
 """Environments by name: 'deep_sea/20', 'deep_sea:size=100', 'catch_noise/3:noise_scale=0.5'."""
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
@@ -26,7 +25,7 @@ from winkel.envs.bsuite import (
 )
 from winkel.envs.packs import PACKS, Packed, PackedParams, pack_of
 from winkel.envs.simulator_task import remake_simulator
-from winkel.errors import InputError
+from winkel.errors import InputError, suggest
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -221,9 +220,8 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     match = _ID.fullmatch(task_id)
     name = match["name"] if match else task_id
     if match is None or name not in {*EXPERIMENTS, *FAMILIES}:
-        near = difflib.get_close_matches(name, {*EXPERIMENTS, *FAMILIES}, n=3, cutoff=0.4)
-        hint = f"; did you mean {', '.join(near)}?" if near else "; see `winkel list envs`"
-        raise InputError(f"unknown environment {task_id!r}{hint}")
+        hint = suggest(name, {*EXPERIMENTS, *FAMILIES}, "see `winkel list envs`")
+        raise InputError(f"unknown environment {task_id!r}; {hint}")
     experiment = EXPERIMENTS.get(name) or Experiment(name, name, 1_000, (), [{}])  # not of bsuite
     family = FAMILIES[experiment.family]
     setting: dict[str, Any] = dict(family.defaults)

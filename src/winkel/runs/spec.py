@@ -4,7 +4,6 @@ The JSON of a `RunSpec` is `config.json`; the hash of that JSON is the run's fin
 """
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -24,7 +23,7 @@ from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.base import Agent, Kind, Spec, check_names, check_number
 from winkel.envs.base import Task
 from winkel.envs.registry import remake
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, require_integer, suggest
 from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
 
@@ -262,7 +261,7 @@ def field_name(agent: str, field: str) -> str:
     """The field of an agent that a name on the command line or in Python means."""
     plain, known = _plain(field), field_names(agent)
     if plain not in known:
-        hint = _suggest(plain, known, f"it has {', '.join(known)}")
+        hint = suggest(plain, known, f"it has {', '.join(known)}")
         raise InputError(f"{agent} has no field {field!r}; {hint}")
     return plain
 
@@ -274,14 +273,9 @@ def _plain(field: str) -> str:
 def _find(name: str) -> tuple[Kind, Mapping[str, Any]]:
     base, preset = VARIANTS.get(name, (name, {}))
     if base not in AGENTS:
-        hint = _suggest(name, [*AGENTS, *VARIANTS], "see `winkel list agents`")
+        hint = suggest(name, [*AGENTS, *VARIANTS], "see `winkel list agents`")
         raise InputError(f"unknown agent {name!r}; {hint}")
     return AGENTS[base], preset
-
-
-def _suggest(name: str, known: Sequence[str], otherwise: str) -> str:
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {', '.join(near)}?" if near else otherwise
 
 
 def _convert(field: str, value: Any, hint: Any) -> Any:

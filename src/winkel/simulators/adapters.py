@@ -70,12 +70,8 @@ class DmSimulator:
     """A dm_env environment. The discount is that of the time step, the reward None is 0.
 
     A last step with discount 0 is a termination, one with a discount above 0 a truncation.
-
-    Args:
-        env: the environment.
-        remake: makes it again with a `seed`, at the first reset: dm_env has no other way to seed
-            an environment. None if it takes no seed.
-        stack: number of frames that an agent sees if observations are pictures.
+    `remake` makes it again with a `seed`, at the first reset: dm_env has no other way to seed an
+    environment. It is None if the environment takes no seed.
     """
 
     facts: tuple[str, ...] = ()
@@ -111,17 +107,8 @@ class DmSimulator:
         self._env.close()
 
 
-def as_simulator(
-    env: Any, name: str, remake: Callable[..., Any] | None, stack: int = DEFAULT_STACK
-) -> Simulator:
-    """Give an environment of any library the interface of `Simulator`.
-
-    Args:
-        env: the environment.
-        name: what errors call it.
-        remake: makes it again with a `seed`, for dm_env; None if it takes no seed.
-        stack: number of frames that an agent sees if observations are pictures.
-    """
+def as_simulator(env: Any, name: str, remake: Callable[..., Any] | None, stack: int) -> Simulator:
+    """Give an environment of any library the interface of `Simulator`; errors call it `name`."""
     if all(hasattr(env, part) for part in ("single_action_space", "num_envs")):
         raise InputError(f"need one environment, {name} returned a vector of {env.num_envs}")
     if isinstance(env, Simulator):
@@ -226,13 +213,9 @@ def read_array(shape: tuple[int, ...], dtype: Any, stack: int) -> _Reader:
         if len(shape) in (2, 3) and min(shape[:2]) >= _SMALLEST_SIDE:
             return Layout(shape, "uint8", stack), np.asarray
         if len(shape) == 3 and shape[0] <= _MOST_CHANNELS and min(shape[1:]) >= _SMALLEST_SIDE:
-            return Layout((*shape[1:], shape[0]), "uint8", stack), _move_channels_last
+            layout = Layout((*shape[1:], shape[0]), "uint8", stack)
+            return layout, lambda obs: np.moveaxis(obs, 0, -1)
     return Layout(shape or (1,), "float32"), np.asarray
-
-
-def _move_channels_last(obs: Any) -> np.ndarray:
-    obs = np.asarray(obs)
-    return np.moveaxis(obs, 0, -1) if obs.ndim == 3 else obs
 
 
 def _read_one_hot(num: int, first: int) -> _Reader:

@@ -16,17 +16,16 @@ found, too.
 """
 
 import ast
-import difflib
 import importlib
 import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, require_integer, suggest
 from winkel.simulators.adapters import (
     DEFAULT_STACK,
     DmSimulator,
@@ -38,6 +37,7 @@ from winkel.simulators.base import Maker, Simulator, wrap_error
 
 _SETTINGS = re.compile(r"[:?](?=[^:?=]*=)")  # the first one before a key and =
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_QUOTED_OR_ONE = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)
 _PLAIN = re.compile(r"[\w./:+-]+")
 
 
@@ -80,13 +80,9 @@ def make_gymnasium(
     try:
         env = gymnasium.make(env_id, disable_env_checker=True, **settings)
     except gymnasium.error.UnregisteredEnv:
-        near = _suggest(env_id.rpartition(":")[2], gymnasium.registry, "gym:")
-        raise InputError(
-            f"unknown environment 'gym:{env_id}'"
-            f"{near or '; if a module of yours registers it, need gym:module:id'}"
-        ) from None
-    except gymnasium.error.Error as error:
-        raise InputError(f"gym:{env_id} cannot be made: {error}") from None
+        own = "if a module of yours registers it, need gym:module:id"
+        hint = suggest(env_id.rpartition(":")[2], gymnasium.registry, own)
+        raise InputError(f"unknown environment 'gym:{env_id}'; {hint}") from None
     except Exception as error:
         raise wrap_error(error, f"making gym:{env_id}") from error
     return GymSimulator(env, stack)
@@ -99,8 +95,8 @@ def make_bsuite(env_id: str) -> DmSimulator:
     except ImportError:
         raise InputError(f"dm:bsuite/{env_id} needs DeepMind's: pip install bsuite") from None
     if env_id not in sweep.SETTINGS:
-        near = _suggest(env_id, sweep.SETTINGS, "dm:bsuite/")
-        raise InputError(f"unknown environment 'dm:bsuite/{env_id}'{near}")
+        hint = suggest(env_id, sweep.SETTINGS, "need an id of bsuite.sweep")
+        raise InputError(f"unknown environment 'dm:bsuite/{env_id}'; {hint}")
     load = bsuite.EXPERIMENT_NAME_TO_ENVIRONMENT[env_id.partition("/")[0]]
     make = partial(load, **sweep.SETTINGS[env_id])
     return DmSimulator(make(), make if _takes_seed(load) else None)
@@ -136,8 +132,9 @@ def load_function(target: str) -> Callable[..., Any]:
         raise wrap_error(error, f"importing {module_name}") from error
     function = getattr(module, name, None)
     if not callable(function):
-        near = _suggest(name, [n for n in dir(module) if callable(getattr(module, n))])
-        raise InputError(f"module {module_name!r} has no function {name!r}{near}")
+        known = [n for n in dir(module) if callable(getattr(module, n))]
+        hint = suggest(name, known, "need one that returns an environment")
+        raise InputError(f"module {module_name!r} has no function {name!r}; {hint}")
     return function
 
 
@@ -155,11 +152,6 @@ def _takes_seed(function: Callable[..., Any]) -> bool:
         return False
 
 
-def _suggest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
-    return f"; did you mean {', '.join(prefix + other for other in near)}?" if near else ""
-
-
 def _read_settings(text: str, whole: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for part in _split_at_commas(text):
@@ -175,21 +167,14 @@ def _read_settings(text: str, whole: str) -> dict[str, Any]:
 
 def _split_at_commas(text: str) -> list[str]:
     """Split at commas outside of brackets and quotes."""
-    parts, depth, quote, escaped, start = [], 0, "", False, 0
-    for at, character in enumerate(text):
-        if quote:
-            quote = "" if character == quote and not escaped else quote
-            escaped = character == "\\" and not escaped
-        elif character in "'\"":
-            quote = character
-        elif character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
-    return [*parts, text[start:]] if text else []
+    parts, depth = [""], 0
+    for piece in _QUOTED_OR_ONE.findall(text):
+        depth += (piece in "([{") - (piece in ")]}")
+        if piece == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts if text else []
 
 
 def _read_value(text: str) -> Any:

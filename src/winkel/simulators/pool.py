@@ -4,10 +4,11 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
+from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
 from winkel.simulators.base import Maker, SimulatorDied, Spec
@@ -72,7 +73,7 @@ class Pool:
             raise InputError("need at least one seed, got none")
         if not timeout > 0:
             raise InputError(f"need timeout > 0 seconds, got {timeout}")
-        self._timeout = timeout
+        self._timeout, self._start_timeout = timeout, max(timeout, START_TIMEOUT)
         self._restarts = require_integer("restarts", restarts, at_least=0)
         self._notice = notice
         num_workers = _num_cpus() if num_workers is None else num_workers
@@ -90,7 +91,7 @@ class Pool:
             descriptors = memory, lifeline[0]
             for i, ends in enumerate(pairwise(bounds)):
                 self._workers.append(Worker(i, range(*ends), maker, len(self), descriptors))
-            specs = [self._receive_spec(worker) for worker in self._workers]
+            specs: list[Spec] = [worker.receive(self._start_timeout) for worker in self._workers]
             check_equal(specs)
         except SimulatorDied as lost:
             self.close()
@@ -153,17 +154,9 @@ class Pool:
             for name, value in (("reward", 0), ("discount", 1), ("facts", 0), ("probes", 0)):
                 rows[name][lost] = value
             rows["boundary"][lost] = True
-        facts = rows["facts"].copy()
-        return StepBatch(
-            next_obs=rows["next_obs"].copy(),
-            obs=rows["obs"].copy(),
-            reward=rows["reward"].copy(),
-            discount=rows["discount"].copy(),
-            boundary=rows["boundary"].copy(),
-            facts={name: facts[:, i] for i, name in enumerate(self.facts)},
-            probes=rows["probes"].copy(),
-            lost=lost,
-        )
+        results: dict[str, Any] = {n: rows[n].copy() for n in StepBatch._fields if n != "lost"}
+        results["facts"] = dict(zip(self.facts, results["facts"].T, strict=True))
+        return StepBatch(**results, lost=lost)
 
     def step(self, actions: Int[np.ndarray, "E"]) -> StepBatch:
         """Make the actions and wait."""
@@ -213,20 +206,14 @@ class Pool:
             )
             try:
                 worker.start()
-                self._receive_spec(worker)
-                worker.send([_derive_seed(self._seeds[n], worker.restarts) for n in worker.numbers])
+                worker.receive(self._start_timeout)
+                # Another seed for each environment, so that a failure is not repeated.
+                derived = [SeedSequence((self._seeds[n], worker.restarts)) for n in worker.numbers]
+                worker.send([int(seed.generate_state(1)[0]) >> 1 for seed in derived])
                 worker.receive(self._timeout)
                 return
             except SimulatorDied as lost:
                 how = str(lost)
-
-    def _receive_spec(self, worker: Worker | LocalWorker) -> Spec:
-        return worker.receive(max(self._timeout, START_TIMEOUT))
-
-
-def _derive_seed(seed: int, restarts: int) -> int:
-    """Return another seed for the same environment, so that a failure is not repeated."""
-    return int(np.random.SeedSequence((seed, restarts)).generate_state(1)[0]) >> 1
 
 
 def _num_cpus() -> int:

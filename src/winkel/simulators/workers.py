@@ -135,10 +135,9 @@ class Worker:
     def _describe_end(self) -> str:
         self.kill(patience=1.0)
         status = self._process.returncode
-        if status >= 0:
-            return f"ended by itself with status {status}"
-        names = {known.value: known.name for known in signal.Signals}
-        return f"died of {names.get(-status, f'signal {-status}')}"
+        if status < 0:
+            return f"died of {signal.Signals(-status).name}"
+        return f"ended by itself with status {status}"
 
 
 class LocalWorker:

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,7 +37,8 @@ def package_with(tmp_path, monkeypatch, content):
     (tmp_path / "scenarios").mkdir()
     if content is not None:
         (tmp_path / "scenarios" / "my_way_home.wad").write_bytes(content)
-    monkeypatch.setattr(scenario, "find_package", lambda: tmp_path)
+    package = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(scenario.importlib.util, "find_spec", lambda name: package)
 
 
 @pytest.mark.parametrize("variant", scenario.STARTS)

@@ -4,7 +4,6 @@ Every environment has an engine, a process that vizdoom starts, with a keeper (s
 folder of its own: nothing is left behind, however it ends.
 """
 
-import operator
 import os
 import shlex
 import shutil
@@ -137,7 +136,6 @@ class MyWayHome:
 
     def reset(self, seed: int | None = None) -> UInt8[np.ndarray, "42 42"]:
         """Begin an episode; a seed determines this one and all that follow."""
-        seed = None if seed is None else operator.index(seed)
         if seed is not None and not 0 <= seed <= _MAX_SEED:
             raise InputError(f"need a seed from 0 to {_MAX_SEED}, got {seed}")
         if self._game is None:
@@ -178,10 +176,9 @@ class MyWayHome:
             probes=self.position(),
         )
 
-    def position(self) -> tuple[float, float, float]:
+    def position(self) -> tuple[float, ...]:
         """Return x, y and the angle in degrees, counter-clockwise from the east."""
-        x, y, angle = (float(self._game.get_game_variable(name)) for name in self._position)
-        return x, y, angle
+        return tuple(map(self._game.get_game_variable, self._position))
 
     def close(self) -> None:
         """End the engine and remove its files. Closing again does nothing."""
@@ -251,10 +248,10 @@ class MyWayHome:
 def find_program(package: Path) -> Path:
     """Return the engine's executable in the vizdoom package."""
     program = package / "vizdoom"
-    if not program.is_file():
-        raise InputError(f"need the engine {program}: pip install vizdoom=={VERSION}")
     if not os.access(program, os.X_OK):
-        raise InputError(f"need an engine that can be run, got {program}: chmod +x {program}")
+        raise InputError(
+            f"need an engine that can run, {program}: chmod +x, or pip install vizdoom=={VERSION}"
+        )
     return program
 
 

@@ -37,19 +37,14 @@ STARTS: dict[str, tuple[int, int, int] | None] = {
 """Variants: tag of the map spot, smallest and largest angle in 1/65536 of a turn."""
 
 
-def find_package() -> Path:
-    """Return the folder of the vizdoom package, without importing it."""
-    found = importlib.util.find_spec("vizdoom")
-    if found is None or found.origin is None:
-        raise InputError("need the package vizdoom for doom environments: pip install winkel[doom]")
-    return Path(found.origin).parent
-
-
 def read_scenario(variant: str) -> bytes:
     """Return the WAD of a variant."""
     if variant not in STARTS:
         raise InputError(f"need a variant of {', '.join(STARTS)}, got {variant!r}")
-    path = find_package() / "scenarios" / "my_way_home.wad"
+    package = importlib.util.find_spec("vizdoom")  # finds it without importing it
+    if package is None or package.origin is None:
+        raise InputError("need the package vizdoom for doom environments: pip install winkel[doom]")
+    path = Path(package.origin).parent / "scenarios" / "my_way_home.wad"
     if not path.is_file():
         raise InputError(f"need the file {path}, which is missing: pip install vizdoom=={VERSION}")
     content = path.read_bytes()
