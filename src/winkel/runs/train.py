@@ -233,16 +233,18 @@ def make_lanes(
     watch: Watch | None = None,
 ) -> Lanes:
     """Make lanes for runs of one agent and one shape of environment."""
-    compaction = Compaction(
-        options.compact_lanes, options.freeze_bonus, options.compile_in_background
-    )
+    rearrange = None
+    if options.compact_lanes is not None or options.freeze_bonus:
+        rearrange = Compaction(
+            options.compact_lanes, options.freeze_bonus, options.compile_in_background
+        ).rearrange
     return Lanes(
         agent,
         make_world(task, notice, watch),
         plans,
         num_lanes,
         options.chunk_steps,
-        rearrange=compaction.rearrange,
+        rearrange=rearrange,
         notice=notice,
         programs=programs or Programs(),
         devices=options.devices,
@@ -302,7 +304,8 @@ def train(
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    fields = preset_fields(env, agent, preset) | fields
+    if preset is not None or env.startswith("doom:"):
+        fields = preset_fields(env, agent, preset) | fields
     task = make_task(env, agent, fields, mnist_dir, num_envs, workers)
     specs = [
         make_spec(
