@@ -171,6 +171,7 @@ class Summary:
         totals: their final scores.
         pruned: trials stopped below the median.
         failed: trials that failed for a reason of their own.
+        num_trials: number of all these, and of unfinished ones.
         unfinished: number of trials that are running or queued.
         requeued: number of trials whose process ended, and which were queued again.
         updates: updates of all trials, pruned ones included.
@@ -184,7 +185,7 @@ class Summary:
         count = len(study.problem.environments)
         calibrated = calibrated_scores(complete, count)
         order = np.argsort(-calibrated.sum(axis=1), kind="stable")
-        self.study = study
+        self.study, self.num_trials = study, len(counted)
         self.complete = [complete[i] for i in order]
         self.raw = raw_scores(self.complete, count)
         self.calibrated = calibrated[order]
@@ -194,11 +195,6 @@ class Summary:
         self.unfinished = sum(not trial.state.is_finished() for trial in counted)
         self.requeued = sum(not is_counted(t) and DISCARDED not in t.user_attrs for t in trials)
         self.updates = sum(trial.user_attrs.get("updates", 0) for trial in trials)
-
-    @property
-    def num_trials(self) -> int:
-        """Number of trials in all."""
-        return len(self.complete) + len(self.pruned) + len(self.failed) + self.unfinished
 
     def budget(self) -> str:
         """Describe what every configuration was given."""
