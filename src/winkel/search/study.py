@@ -222,12 +222,7 @@ class Summary:
 def open_study(folder: Path, url: str | None, name: str, problem: Problem, resume: bool) -> Study:
     """Create a study, or with `resume` join an existing one if it is the same search.
 
-    Args:
-        folder: for the database, if there is no `url`, and for the study's page.
-        url: storage in Optuna's form.
-        name: of the study in its storage.
-        problem: what to search for.
-        resume: whether the study may exist.
+    Without the URL of a storage, its database is in the folder.
     """
     ensure_folder(folder)
     url = url or f"sqlite:///{(folder / DATABASE).resolve()}"
@@ -262,10 +257,8 @@ def load_study(folder: Path, url: str | None = None) -> Study:
     try:
         pointer = json.loads(path.read_text())
         name, saved = str(pointer["study"]), str(pointer["storage"])
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"{folder} holds no study: no {POINTER}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} does not name a study ({error})") from error
+        raise InputError(f"{folder} holds no study: no {POINTER} names it ({error})") from error
     if url is None and (folder / DATABASE).is_file():
         url = f"sqlite:///{(folder / DATABASE).resolve()}"  # the folder may have been moved
     if url is None and ":***@" in saved:
