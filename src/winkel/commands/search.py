@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from winkel.commands.terminal import console, make_table, progress_bar, say
+from winkel.commands.terminal import console, progress_bar, say
+from winkel.commands.train import make_table
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import check_fields

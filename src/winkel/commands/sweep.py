@@ -22,8 +22,8 @@ from winkel.cluster.shards import (
 )
 from winkel.cluster.slurm import write_script
 from winkel.commands.shard import say_counts
-from winkel.commands.terminal import console, make_table, say
-from winkel.commands.train import Display
+from winkel.commands.terminal import console, say
+from winkel.commands.train import Display, make_table
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
 from winkel.runs.deterministic import make_deterministic
