@@ -3,6 +3,7 @@
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ class StepBatch(NamedTuple):
     lost: Bool[np.ndarray, "E"]
 
 
-class Pool:
+class Pool(AbstractContextManager["Pool"]):
     """One environment for each seed, stepped together.
 
     Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
@@ -167,9 +168,6 @@ class Pool:
         """End all workers and what they started. Closing again does nothing."""
         self._finalizer()
         self._rows = np.zeros(0)  # releases the memory
-
-    def __enter__(self) -> "Pool":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -10,6 +10,7 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ def main(folder: str, *passed: str) -> None:
     descriptors = connection_end, memory, lifeline = [int(text) for text in passed]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # else engines would keep them open
-    _start_guard(lifeline, folder)
+    words, silent = ["sh", "-c", _GUARD, "winkel-guard", folder], subprocess.DEVNULL
+    _guard = subprocess.Popen(words, stdin=lifeline, stdout=silent, stderr=silent)
     os.close(lifeline)
     connection = Connection(connection_end)
     copies: Copies | None = None
@@ -53,16 +55,6 @@ def main(folder: str, *passed: str) -> None:
             copies.close()
         shutil.rmtree(folder, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)
-
-
-def _start_guard(lifeline: int, folder: str) -> None:
-    silent = [(os.POSIX_SPAWN_OPEN, out, os.devnull, os.O_WRONLY, 0) for out in (1, 2)]
-    os.posix_spawn(
-        "/bin/sh",
-        ["sh", "-c", _GUARD, "winkel-guard", folder],
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_DUP2, lifeline, 0), *silent],
-    )
 
 
 def _load(maker: bytes) -> Maker:
