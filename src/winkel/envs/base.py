@@ -265,8 +265,7 @@ class Task:
         copy: number of equal settings before it in bsuite: 3 for cartpole/3. With the same seed,
             copies must be different runs.
         num_episodes: how many episodes bsuite runs, or None.
-        longest_episode: upper bound on the steps of an episode, or None if unknown.
-        num_pairs: number of state-action pairs that episodes can visit, or None if unknown.
+        longest_episode, num_pairs: as in `Family`, or None if unknown.
         probes: names of numbers that a simulator reports at every step.
         compiled: whether it runs inside the compiled program.
     """

@@ -13,7 +13,7 @@ from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
 from winkel.simulators.base import Maker, SimulatorDied, Spec
-from winkel.simulators.worker import check_equal, map_rows
+from winkel.simulators.worker import map_rows
 from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
 
 START_TIMEOUT = 120.0
@@ -92,8 +92,12 @@ class Pool(AbstractContextManager["Pool"]):
             descriptors = memory, lifeline[0]
             for i, ends in enumerate(pairwise(bounds)):
                 self._workers.append(Worker(i, range(*ends), maker, len(self), descriptors))
-            specs: list[Spec] = [worker.receive(self._start_timeout) for worker in self._workers]
-            check_equal(specs)
+            specs: list[Spec] = []
+            for worker in self._workers:
+                specs += worker.receive(self._start_timeout)
+            kinds = [f"{s.num_actions} actions with {s.layout}" for s in dict.fromkeys(specs)]
+            if len(kinds) > 1:
+                raise InputError(f"need environments of one kind, got {' and '.join(kinds)}")
         except SimulatorDied as lost:
             self.close()
             raise InputError(f"a worker {lost} while it made its environments") from None
