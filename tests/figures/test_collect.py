@@ -111,7 +111,7 @@ def test_nothing_is_left_out_or_mixed_without_a_note(tmp_path):
     assert "only runs of 10 episodes; left out: 1 of 7 episodes" in said
     assert "left out: 1 with settings" in said
     assert "1 further runs of the same agent, size and seed" in said
-    assert "runs of pe_dqn differ in beta" in said
+    assert "runs differ: pe_dqn in beta" in said
     assert "of no matter" not in said
 
 
@@ -204,7 +204,9 @@ def test_an_experiment_that_one_agent_lacks_is_named(tmp_path):
     catch(tmp_path, "pe_dqn", 0, 0)
     catch(tmp_path, "bdqn", 0, 0)
     catch(tmp_path, "pe_dqn", 0, 0, name="catch_noise")
-    assert "bdqn lacks, for a seed or more: catch_noise" in notes(collected("radar", tmp_path))
+    said = notes(collected("radar", tmp_path))
+    assert "1 of 23 experiments by all seeds of bdqn: without bandit, " in said
+    assert "2 of 23 experiments by all seeds of pe_dqn: without bandit, " in said
 
 
 def evaluated(at, returns):
@@ -261,8 +263,9 @@ def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
     for env, reward in ((dense, 1.0), ("doom:my-way-home/very-sparse", 0.0)):
         for seed in range(2):
             episodes = {"return": np.full(100, reward * seed), "length": length, **columns}
-            add(tmp_path, env, "pe_dqn", seed, episodes)
-    add(tmp_path, dense, "bdqn", 0, {"return": np.ones(50), "length": length[:50]})
+            add(tmp_path, env, "pe_dqn", seed, episodes, horizon={"steps": 1000})
+    short = {"return": np.ones(50), "length": length[:50]}
+    add(tmp_path, dense, "bdqn", 0, short, horizon={"steps": 1000})
     arrays = collected("vizdoom", tmp_path)
     assert arrays["settings"].tolist() == ["dense", "very-sparse"]
     np.testing.assert_allclose(arrays["estimate"][0, 1], 0.5)

@@ -7,16 +7,14 @@ from winkel.errors import InputError
 from winkel.figures import heatmaps, style
 
 
-def arrays(rng, times, size, side=None, bonus=True):
-    side = side or size
-    shape = (times, side, side, 2)
+def arrays(rng, times, size, bonus=True):
+    shape = (times, size, size, 2)
     return {
         "episode": 10 * np.arange(times),
         "visits": rng.integers(0, 40, shape),
         "disagreement": rng.uniform(0.0, 3.0, shape),
         "bonus": rng.uniform(0.0, 0.2, shape) if bonus else np.full(shape, np.nan),
-        "size": np.asarray(size),
-        "right": rng.integers(0, 2, (side, side)),
+        "right": rng.integers(0, 2, (size, size)),
     }
 
 
@@ -32,18 +30,15 @@ def panels(figure):
     return [images[start : start + columns] for start in range(0, len(images), columns)]
 
 
-@pytest.mark.parametrize(
-    ("times", "columns", "size", "side"),
-    [(1, 1, 1, 1), (2, 2, 4, 7), (6, 6, 4, 4), (9, 6, 50, 50)],
-)
-def test_one_row_per_quantity_and_at_most_six_columns(rng, times, columns, size, side):
-    figure = draw(arrays(rng, times, size, side))
+@pytest.mark.parametrize(("times", "columns", "size"), [(1, 1, 1), (6, 6, 4), (9, 6, 50)])
+def test_one_row_per_quantity_and_at_most_six_columns(rng, times, columns, size):
+    figure = draw(arrays(rng, times, size))
     assert [len(row) for row in panels(figure)] == [columns] * 3
 
 
-@pytest.mark.parametrize("size", [4, 6])
-def test_half_cells_hold_the_numbers_of_left_and_right(rng, size):
-    results = arrays(rng, 2, size, side=6)
+def test_half_cells_hold_the_numbers_of_left_and_right(rng):
+    size = 6
+    results = arrays(rng, 2, size)
     rows = panels(draw(results))
     quantities = [1 / (1 + results["visits"]), results["disagreement"], results["bonus"]]
     for row, quantity in zip(rows, quantities, strict=True):
@@ -88,17 +83,15 @@ def test_a_row_has_one_scale_at_all_times_and_rows_have_their_own(rng):
     assert len(set.union(*limits)) == 3
 
 
-def test_padding_and_unreachable_cells_change_nothing(rng, tmp_path):
+def test_unreachable_cells_change_nothing(rng, tmp_path):
     results = arrays(rng, 2, 4)
-    padded = {name: array.copy() for name, array in arrays(rng, 2, 4, side=6).items()}
+    changed = {name: array.copy() for name, array in results.items()}
     for name in ("visits", "disagreement", "bonus"):
-        padded[name][:, :4, :4] = results[name]
-        padded[name][:, *np.triu_indices(6, 1)] = 1_000
-    padded["right"][:4, :4] = results["right"]
+        changed[name][:, *np.triu_indices(4, 1)] = 1_000
     with style.paper_style():
         one, other = (
             style.save(heatmaps.draw(given), tmp_path / stem, ("png",))[0].read_bytes()
-            for given, stem in ((results, "a"), (padded, "b"))
+            for given, stem in ((results, "a"), (changed, "b"))
         )
     assert one == other
 
@@ -119,15 +112,11 @@ def test_a_quantity_that_is_zero_negative_or_infinite_still_draws(rng):
     ("name", "wrong", "message"),
     [
         ("visits", np.zeros((2, 4, 4, 3)), "need 3 actions in disagreement"),
-        ("visits", np.full((2, 4, 4, 2), -1), "visits >= 0"),
         ("episode", np.zeros(3), "need 3 times in visits"),
-        ("bonus", np.zeros((2, 3, 3, 2)), "rows in bonus"),
+        ("bonus", np.zeros((2, 3, 3, 2)), "size in bonus"),
+        ("visits", np.zeros((2, 4, 3, 2)), "need 4 size in visits"),
         ("disagreement", np.zeros((2, 4, 4)), "of disagreement"),
-        ("right", np.zeros((3, 3)), "rows in right"),
-        ("right", np.full((4, 4), 2), "0 or 1 in right"),
-        ("size", np.asarray(5), "from 1 to N"),
-        ("size", np.asarray(0), "from 1 to N"),
-        ("size", np.asarray(np.nan), "from 1 to N"),
+        ("right", np.zeros((3, 3)), "size in right"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_in_one_line(rng, name, wrong, message):

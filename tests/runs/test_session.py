@@ -245,6 +245,21 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(half, whole
     assert_same_records(half / SEED_0, whole[0])
 
 
+def test_the_last_checkpoint_is_not_believed_if_its_state_is_damaged(tmp_path, whole):
+    """The run was killed before its records were written; it is finished from the one before."""
+    folder = tmp_path / SEED_0
+    shutil.copytree(whole[0], folder)
+    (folder / "config.json").unlink()
+    newest = max((folder / "checkpoint").iterdir())
+    content = newest.read_bytes()
+    at = content.index(b"state/clock.env_steps.npy") + 80
+    newest.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    notices = []
+    learn(tmp_path, resume=True, notice=notices.append)
+    assert newest.name in notices[0]
+    assert_same_records(folder, whole[0])
+
+
 def test_without_a_readable_checkpoint_nothing_is_touched(half):
     for path in (half / SEED_0 / "checkpoint").iterdir():
         truncate(path)

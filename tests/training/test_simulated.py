@@ -101,6 +101,32 @@ def test_processes_change_nothing(pair):
             np.testing.assert_array_equal(theirs.episodes[name], column, err_msg=name)
 
 
+def test_runs_that_are_not_equally_far_are_continued_apart(tmp_path):
+    """Seed 0 was interrupted; seed 1 is new and makes its own burn-in."""
+    calls = []
+
+    def interrupt(statuses):
+        calls.append(statuses)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    settings = SETTINGS | {"steps": 300}
+    with pytest.raises(KeyboardInterrupt):
+        winkel.train(CART, "qr_dqn", out=tmp_path, progress=interrupt, **settings)
+    both = winkel.train(CART, "qr_dqn", seeds=2, out=tmp_path, resume=True, **settings)
+    alone = winkel.train(CART, "qr_dqn", seeds=[1], **settings)
+    for name, column in alone.of(1).episodes.items():
+        np.testing.assert_array_equal(both.of(1).episodes[name], column, err_msg=name)
+    assert (np.diff(both.of(0).episodes["env_steps"]) > 0).all()
+    lanes = two_environments()
+    lanes.advance()
+    ahead = two_environments(saved=lanes.state(0))
+    ahead.plans = [*ahead.plans, ahead.plans[0]._replace(saved=None)]
+    with pytest.raises(InputError, match=r"equally many steps, got \[0, 6\]"):
+        Lanes(ahead.agent, ahead.world, ahead.plans, 2).advance()
+    lanes.close()
+
+
 def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path, pair):
     calls = []
 
@@ -307,7 +333,7 @@ def test_a_resumed_lane_sees_new_episodes_and_nothing_leads_there():
     after = two_environments(saved=saved)
     after._fill()
     run = after.state(0)
-    with after.world.make_pool(make_seeds(4, 2)) as pool:
+    with after.world.make_pool(make_seeds(4, 2, (2, 6))) as pool:
         np.testing.assert_array_equal(run.obs, pool.reset())
     assert run.first.all()
     assert (run.replay.age == 0).all()

@@ -1,7 +1,6 @@
 """Shared by figures: check arrays, select runs, note what is left out, and tables over seeds."""
 
 import dataclasses
-import itertools
 import json
 import re
 from collections import Counter, defaultdict
@@ -17,7 +16,7 @@ from winkel.errors import InputError
 from winkel.runs.results import Results, RunRecord
 
 _RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
-_BY_ENVIRONMENT = ("z_min", "z_max")  # defaults that follow the range of the environment's returns
+_IN_ALL_NOTES = ("agents have different seeds", "different settings")
 
 
 def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str]) -> None:
@@ -74,8 +73,8 @@ class Selection:
         first: dict[Hashable, RunRecord] = {}
         for record in self.records:
             first.setdefault(key(record), record)
-        if len(first) < len(self.records):
-            extra = len(self.records) - len(first)
+        extra = len(self.records) - len(first)
+        if extra:
             self.notes.append(f"left out: {extra} further runs of the same {what}")
         self.records = list(first.values())
 
@@ -217,14 +216,12 @@ def visited_shares(record: RunRecord) -> np.ndarray:
 
 def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
     """Count the runs without any treasure; `regret` has a row for each name."""
-    counts = [
+    counts = ", ".join(
         f"{name} {np.isinf(runs).sum()}/{(~np.isnan(runs)).sum()}"
         for name, runs in zip(names, regret, strict=True)
         if np.isinf(runs).any()
-    ]
-    if not counts:
-        return []
-    return [f"runs without any treasure, shown at the budget: {', '.join(counts)}"]
+    )
+    return [f"runs without any treasure, shown at the budget: {counts}"] if counts else []
 
 
 def _other_settings(record: RunRecord) -> str:
@@ -240,45 +237,34 @@ def _other_settings(record: RunRecord) -> str:
 def _problems(
     results: Results, experiments: Container[str], agent: Callable[[str], bool]
 ) -> list[str]:
-    """Problems of these experiments and agents, or of all runs."""
+    """Problems of runs of these experiments and agents, and of all runs together."""
     found = []
     for line in results.problems:
         run = _RUN_PROBLEM.match(line)
-        if run is None:
-            if "agents have different seeds" not in line:  # `_unequal_seeds` notes it
-                found.append(line)
-        elif run["experiment"] in experiments and agent(run["agent"]):
+        mine = run is None or (run["experiment"] in experiments and agent(run["agent"]))
+        if mine and not any(words in line for words in _IN_ALL_NOTES):
             found.append(line)
     return found
 
 
 def _unequal_seeds(records: Iterable[RunRecord]) -> list[str]:
-    """Agents that lack a setting or seed which others have in that experiment, in one note."""
+    """Agents that lack an environment or seed which others have, in one note."""
     have: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    envs: dict[str, set[str]] = defaultdict(set)
-    seeds: dict[str, set[int]] = defaultdict(set)
     for record in records:
         have[agent_of(record)].add((record.config["env"], record.config["seed"]))
-        envs[record.experiment].add(record.config["env"])
-        seeds[record.experiment].add(record.config["seed"])
-    every = {pair for name in envs for pair in itertools.product(envs[name], seeds[name])}
-    fewer = [f"{agent} {len(h)}" for agent, h in sorted(have.items()) if len(h) < len(every)]
+    most = len(set().union(*have.values()))
+    fewer = [f"{agent} {len(found)}" for agent, found in sorted(have.items()) if len(found) < most]
     if not fewer:
         return []
-    return [f"of {len(every)} pairs of setting and seed some agents have fewer: {', '.join(fewer)}"]
+    return [f"of {most} pairs of setting and seed some agents have fewer: {', '.join(fewer)}"]
 
 
 def _unequal_settings(records: Iterable[RunRecord]) -> list[str]:
-    """Agents whose runs differ in a field, except a support that follows the environment."""
-    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    """Fields that differ between runs of an agent, except a support set by the environment."""
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
     for record in records:
         fields = {**record.config.get("config", {}), **record.config.get("hyper", {})}
-        for field, value in fields.items():
-            if field not in _BY_ENVIRONMENT:
-                values[agent_of(record)][field].add(json.dumps(value))
-    lines = []
-    for agent, fields in sorted(values.items()):
-        uneven = [field for field, found in fields.items() if len(found) > 1]
-        if uneven:
-            lines.append(f"runs of {agent} differ in {', '.join(uneven)}")
-    return lines
+        for field in fields.keys() - {"z_min", "z_max"}:
+            values[agent_of(record), field].add(json.dumps(fields[field]))
+    uneven = [f"{agent} in {field}" for (agent, field), v in sorted(values.items()) if len(v) > 1]
+    return [f"runs differ: {', '.join(uneven)}"] if uneven else []

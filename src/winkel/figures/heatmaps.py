@@ -9,7 +9,6 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import ScaledTranslation
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
@@ -20,9 +19,8 @@ from winkel.runs.results import Results
 TITLE = "Deep sea: visits, disagreement and bonus (Fig. 9)"
 SHAPES = {
     "episode": "times",
-    "visits disagreement bonus": "times rows columns actions",
-    "right": "rows columns",
-    "size": "",
+    "visits disagreement bonus": "times size size actions",
+    "right": "size size",
 }
 
 MOST_COLUMNS = 6
@@ -31,8 +29,6 @@ MOST_COLUMNS = 6
 LARGEST_SPLIT = 20
 """Largest size at which a cell shows both actions; beyond it, the higher value of the two."""
 
-_BAR_LABEL = 26  # points between a colour bar and its label
-
 
 def collect(results: Results) -> dict[str, np.ndarray]:
     """The snapshots of PE-DQN's first run with any, else of any agent's first run, as grids."""
@@ -40,40 +36,34 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     if not records:
         raise InputError("no deep_sea runs")
     records.sort(key=lambda r: r.config["agent"] != "pe_dqn")
-    found = ((r, r.snapshots) for r in records)
-    record, snapshots = next((pair for pair in found if pair[1]), (None, {}))
+    record = next((r for r in records if r.snapshots), None)
     if record is None:
         raise InputError("no deep_sea runs with snapshots")
     note = "shown: {agent} in {env}, seed {seed}".format(**record.config)
-    return snapshot_arrays(record.config["env"], snapshots) | {"notes": np.array([note])}
+    return snapshot_arrays(record.config["env"], record.snapshots) | {"notes": np.array([note])}
 
 
 def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
     """Return the snapshots of a run in deep sea as grids, as `draw` needs them."""
-    task = make(env)
-    right = np.asarray(task.params.right)
+    right = np.asarray(make(env).params.right)
     side = math.isqrt(snapshots["visits"].shape[1])  # a sweep pads to its largest size
     grids = {
         name: snapshots[name].reshape(-1, side, side, 2)[:, : len(right), : len(right)]
         for name in ("visits", "disagreement", "bonus")
     }
-    return grids | {
-        "episode": snapshots["episodes"],
-        "size": np.asarray(task.setting["size"]),
-        "right": right,
-    }
+    return grids | {"episode": snapshots["episodes"], "right": right}
 
 
 def draw(results: Arrays) -> Figure:
     """Draw 1 / (1 + visits), disagreement and bonus (rows) over time (columns).
 
     A quantity that is NaN everywhere, such as the bonus of an agent without one, has no row. Only
-    reachable cells are drawn: the column is at most the row, and both are below `size`. The left
-    half of a cell is the action that moves left, whatever its number. Each row has one scale at all
-    times; colours follow the square root, as the ticks show.
+    reachable cells are drawn: the column is at most the row. The left half of a cell is the action
+    that moves left, whatever its number. Each row has one scale at all times; colours follow the
+    square root, as the ticks show.
     """
-    size = _check(results)
-    times = len(results["episode"])
+    common.check(results, SHAPES)
+    times, size = len(results["episode"]), len(results["right"])
     shown = np.unique(np.linspace(0, times - 1, min(times, MOST_COLUMNS)).round().astype(int))
     split = size <= LARGEST_SPLIT
     quantities = {
@@ -82,7 +72,7 @@ def draw(results: Arrays) -> Figure:
         "bonus": results["bonus"][shown],
     }
     rows = {
-        label: [_picture(cells, results["right"], size, split=split) for cells in quantity]
+        label: [_picture(cells, results["right"], split=split) for cells in quantity]
         for label, quantity in quantities.items()
     }
     rows = {label: pictures for label, pictures in rows.items() if not np.isnan(pictures).all()}
@@ -92,12 +82,11 @@ def draw(results: Arrays) -> Figure:
     panels = figure.subplots(len(rows), len(shown), sharex=True, sharey=True, squeeze=False)
     for line, (label, pictures) in zip(panels, rows.items(), strict=True):
         image = _draw_row(line, pictures, size, grid=split)
-        bar = figure.colorbar(image, ax=list(line), aspect=14, pad=0.02, format="%g")
-        bar.set_ticks(_ticks(image))
+        bar = figure.colorbar(
+            image, ax=list(line), aspect=14, pad=0.02, format="%g", label=label,
+            ticks=MaxNLocator(5, steps=[1, 2, 5, 10]),
+        )  # fmt: skip
         bar.outline.set_linewidth(0.6)
-        bar.set_label(label)
-        beside = ScaledTranslation(_BAR_LABEL / 72, 0, figure.dpi_scale_trans)
-        bar.ax.yaxis.set_label_coords(1.0, 0.5, bar.ax.transAxes + beside)
     for axes, index in zip(panels[0], shown, strict=True):
         axes.set_title(f"episode {results['episode'][index]:.0f}", pad=4, fontsize=7.5)
     for axes in panels.flat:
@@ -109,30 +98,14 @@ def draw(results: Arrays) -> Figure:
     return figure
 
 
-def _check(results: Arrays) -> int:
-    """Return the size of deep sea; raise unless the arrays fit together."""
-    common.check(results, SHAPES)
-    visits, size = results["visits"], float(results["size"])
-    side = visits.shape[1]
-    if visits.shape[2:] != (side, 2) or size not in range(1, side + 1):
-        raise InputError(
-            f"need visits of [times, N, N, 2 actions] and a size from 1 to N, got "
-            f"{list(visits.shape)} and {size:g}"
-        )
-    if (visits < 0).any() or not np.isin(results["right"], (0, 1)).all():
-        raise InputError("need visits >= 0, and 0 or 1 in right, got others")
-    return int(size)
-
-
-def _picture(cells: np.ndarray, right: np.ndarray, size: int, *, split: bool) -> np.ndarray:
+def _picture(cells: np.ndarray, right: np.ndarray, *, split: bool) -> np.ndarray:
     """Arrange cells as [N, N], or [N, 2N] with left and right side by side; NaN if unreachable."""
-    cells = cells[:size, :size]
+    size = len(right)
     reachable = np.tri(size, dtype=bool)[..., None]
     cells = np.where(reachable & np.isfinite(cells), cells, np.nan)
     if not split:
         return np.fmax(cells[..., 0], cells[..., 1])
-    rightward = right[:size, :size, None].astype(int)
-    pair = np.concatenate([1 - rightward, rightward], axis=-1)
+    pair = np.stack([1 - right, right], axis=-1).astype(int)
     return np.take_along_axis(cells, pair, axis=-1).reshape(size, 2 * size)
 
 
@@ -154,11 +127,3 @@ def _draw_row(
         axes.set_xticks([0, size - 1])
         axes.set_yticks([0, size - 1])
     return image
-
-
-def _ticks(image: AxesImage) -> list[float]:
-    """Round numbers, with one more near zero, where the square root has most of its colours."""
-    low, high = image.get_clim()
-    ticks = np.asarray(MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(low, high))
-    ticks = np.union1d(ticks, ticks[ticks > 0][:1] / 5)
-    return ticks[(ticks >= low) & (ticks <= high)].tolist()

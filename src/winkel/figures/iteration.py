@@ -7,15 +7,7 @@ from matplotlib.figure import Figure
 from winkel import bounds, operators
 from winkel.figures import common, style
 from winkel.files import Arrays
-from winkel.mdps import (
-    FiniteMDP,
-    Policy,
-    deep_sea,
-    deep_sea_cell,
-    oscillator,
-    reward_cycle,
-    uniform_policy,
-)
+from winkel.mdps import FiniteMDP, Policy, deep_sea, oscillator, reward_cycle, uniform_policy
 from winkel.projections import Categorical, Projection, Quantile
 from winkel.types import Atoms
 
@@ -111,9 +103,7 @@ def _partial_estimate(
 def _as_grid(values: np.ndarray, size: int) -> np.ndarray:
     """Arrange the larger value of both actions as [size, size], NaN above the diagonal."""
     grid = np.full((size, size), np.nan)
-    for row in range(size):
-        for column in range(row + 1):
-            grid[row, column] = values[deep_sea_cell(row, column)].max()
+    grid[np.tril_indices(size)] = values[:-1].max(axis=1)  # the last state is the end
     return grid
 
 

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -50,25 +49,12 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     return {
         "experiments": np.array(experiments),
         "hard": common.hard_exploration(experiments),
-        **collect_panels(
-            selection,
-            experiments,
-            lambda record: record.experiment,
-            clock="episodes",
-            budget=_planned_episodes,
-            describe=common.describe_budget,
-        ),
+        **collect_panels(selection, experiments, lambda r: r.experiment, clock="episodes"),
     }
 
 
 def collect_panels(
-    selection: Selection,
-    names: Sequence[str],
-    name_of: Callable[[RunRecord], str],
-    *,
-    clock: str,
-    budget: Callable[[RunRecord], Any],
-    describe: Callable[[Any], str],
+    selection: Selection, names: Sequence[str], name_of: Callable[[RunRecord], str], *, clock: str
 ) -> dict[str, np.ndarray]:
     """Curves of all agents in a panel for each name, padded with NaN to `POINTS`, and notes.
 
@@ -82,7 +68,7 @@ def collect_panels(
     kept: list[RunRecord] = []
     for panel, name in enumerate(names):
         part = Selection(name, [record for record in selection.records if name_of(record) == name])
-        part.keep_most(budget, describe)
+        part.keep_most(_planned, lambda budget: "of {:,} {}".format(*budget))
         curves, greedy[panel] = _returns(part, clock)
         ends = [steps[-1] for steps, _ in curves]
         if max(ends) > _UNEQUAL * min(ends):
@@ -108,11 +94,13 @@ def collect_panels(
     }
 
 
-def _planned_episodes(record: RunRecord) -> int:
-    """Episodes of the whole run, also of one that has not ended, if its plan says so."""
+def _planned(record: RunRecord) -> tuple[int, str]:
+    """The length of a whole run, also of one that has not ended: steps if planned, or episodes."""
     horizon = record.config.get("horizon") or {}
-    planned = record.config.get("until") or horizon.get("episodes")
-    return num_episodes(record) if record.finished or not planned else int(planned)
+    if horizon.get("steps"):
+        return horizon["steps"], "steps"
+    episodes = record.config.get("until") or horizon.get("episodes") or num_episodes(record)
+    return episodes, "episodes"
 
 
 def _returns(part: Selection, clock: str) -> tuple[list[Curve], bool]:
@@ -120,8 +108,14 @@ def _returns(part: Selection, clock: str) -> tuple[list[Curve], bool]:
 
     All or none are: evaluations of some runs cannot be compared with training returns of others.
     """
-    records = part.records
-    evaluated = [_evaluations(record, clock, part.notes) for record in records]
+    records, evaluated = part.records, []
+    for record in records:
+        try:
+            found = record.evaluations
+        except InputError as error:
+            part.notes.append(str(error))
+            found = {}
+        evaluated.append(found if len(found.get("returns", ())) else {})
     without = {agent_of(r) for r, e in zip(records, evaluated, strict=True) if not e}
     if without and any(evaluated):
         part.notes.append(f"training returns, for {', '.join(sorted(without))} lacks evaluations")
@@ -134,24 +128,8 @@ def _returns(part: Selection, clock: str) -> tuple[list[Curve], bool]:
         else:
             y = np.asarray(evaluation["returns"], float).mean(axis=-1)
             x = np.asarray(evaluation[clock], float)
-        curves.append((x, y / _reward_scale(record)))
+        curves.append((x, y / record.config.get("setting", {}).get("reward_scale", 1.0)))
     return curves, not without
-
-
-def _evaluations(record: RunRecord, clock: str, notes: list[str]) -> Arrays:
-    try:
-        found = record.evaluations
-    except InputError as error:
-        notes.append(str(error))
-        return {}
-    return found if clock in found and len(found.get("returns", ())) else {}
-
-
-def _reward_scale(record: RunRecord) -> float:
-    """The factor of rewards in '_scale' experiments."""
-    if not record.experiment.endswith("_scale"):
-        return 1.0
-    return float(record.config.get("setting", {}).get("reward_scale", 1.0))
 
 
 def _average_settings(

@@ -22,8 +22,6 @@ SHAPES = {
     "notes": "notes",
 }
 
-_BESIDE = 0.3, 0.04  # of a step between sizes and of their range, over which agents are set apart
-
 
 def collect(results: Results) -> dict[str, np.ndarray]:
     """Median number of episodes without treasure and its quartiles, [agents, sizes].
@@ -89,11 +87,10 @@ def _draw_panel(axes: Axes, results: Arrays, shown: dict[str, int]) -> None:
     sizes, budget = results["sizes"], float(results["budget"])
     axes.axhline(budget, color=style.FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
     gap = float(np.diff(sizes).min()) if len(sizes) > 1 else 1.0
-    apart = min(_BESIDE[0] * gap, _BESIDE[1] * max(float(sizes[-1] - sizes[0]), gap))
     for place, (name, agent) in enumerate(shown.items()):
         spread = style.spread_at(results, agent)
         have = ~np.isnan(spread[0])
-        x = sizes[have] + apart * (place / max(len(shown) - 1, 1) - 0.5)
+        x = sizes[have] + 0.15 * gap * (place / max(len(shown) - 1, 1) - 0.5)
         at_most = [np.minimum(values[have], budget) for values in spread]
         style.draw_band(axes, x, at_most, name, len(shown))
         style.draw_markers(axes, x, spread[0][have], budget, name, size=3.5)

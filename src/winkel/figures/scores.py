@@ -78,39 +78,33 @@ def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndar
 
 def _note_incomplete(runs: Sequence[RunRecord]) -> list[str]:
     """Experiments with fewer settings or episodes than bsuite's, which scores assume."""
-    have, lack = defaultdict(set), defaultdict(set)
-    for run in runs:
-        have[OFFICIAL_IDS[run.config["env"]]].add(run.config["agent"])
+    experiments: dict[str, set[str]] = defaultdict(set)
+    agents: dict[str, set[str]] = defaultdict(set)
     for (agent, _), found in shortfalls(runs).items():
-        for experiment, missing in found.items():
-            lack[missing, experiment].add(agent)
-    names: dict[str, list[str]] = defaultdict(list)
-    for (missing, experiment), agents in lack.items():
-        everyone = agents == have[experiment]
-        names[missing].append(experiment + ("" if everyone else f" ({', '.join(sorted(agents))})"))
-    lines = [
-        f"{missing} in {', '.join(found) if len(found) < 4 else f'{len(found)} experiments'}"
-        for missing, found in names.items()
-    ]
+        for name, missing in found.items():
+            experiments[missing].add(name)
+            agents[missing].add(agent)
+    lines = []
+    for missing, found_in in experiments.items():
+        where = ", ".join(sorted(found_in)) if len(found_in) < 4 else f"{len(found_in)} experiments"
+        lines.append(f"{missing} in {where} ({', '.join(sorted(agents[missing]))})")
     return [f"incomplete: {'; '.join(lines)}"] if lines else []
 
 
 def _note_unscored(scored: Scores) -> list[str]:
-    """Experiments without a score, for all agents or for some."""
+    """Experiments without a score, for agents that lack the same ones."""
     have: dict[str, set[str]] = defaultdict(lambda: set(EXPERIMENTS))
     for (agent, _), scores in scored.items():
         have[agent] &= {name for name, score in scores.items() if not np.isnan(score)}
-    nowhere = [name for name in EXPERIMENTS if not any(name in found for found in have.values())]
-    lines = []
-    if nowhere:
-        few = len(EXPERIMENTS) - len(nowhere)
-        named = f": none of {', '.join(nowhere)}" if len(nowhere) <= few else ""
-        lines.append(f"{few} of {len(EXPERIMENTS)} experiments{named}")
+    agents: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for agent, found in have.items():
-        missing = [name for name in EXPERIMENTS if name not in found and name not in nowhere]
-        if missing:
-            lines.append(f"{agent} lacks, for a seed or more: {', '.join(missing)}")
-    return lines
+        agents[tuple(name for name in EXPERIMENTS if name not in found)].append(agent)
+    return [
+        f"{len(EXPERIMENTS) - len(missing)} of {len(EXPERIMENTS)} experiments by all seeds of "
+        f"{', '.join(names)}: without {', '.join(missing)}"
+        for missing, names in agents.items()
+        if missing
+    ]
 
 
 def draw(results: Arrays) -> Figure:

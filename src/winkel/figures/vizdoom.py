@@ -34,33 +34,13 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     settings = [name for name in _SPARSITY if name in names] + sorted(names - set(_SPARSITY))
     return {
         "settings": np.array(settings),
-        **collect_panels(
-            selection,
-            settings,
-            setting_of,
-            clock="env_steps",
-            budget=_planned,
-            describe=_describe_plan,
-        ),
+        **collect_panels(selection, settings, setting_of, clock="env_steps"),
     }
 
 
 def setting_of(record: RunRecord) -> str:
     """Such as 'very-sparse' of 'doom:my-way-home/very-sparse', with options where it has some."""
     return str(record.config["env"]).rpartition("/")[2]
-
-
-def _planned(record: RunRecord) -> tuple[int, int]:
-    """Planned steps and episodes; zero where the run does not say."""
-    horizon = record.config.get("horizon") or {}
-    return horizon.get("steps") or 0, horizon.get("episodes") or 0
-
-
-def _describe_plan(plan: tuple[int, int]) -> str:
-    steps, episodes = plan
-    if not steps and not episodes:
-        return "of no stated budget"
-    return f"of {steps:,} steps" if steps else f"of {episodes:,} episodes"
 
 
 def draw(results: Arrays) -> Figure:

@@ -268,13 +268,16 @@ class Recorder:
 def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
     """Whether a folder holds this run, ended; raises if it holds another run.
 
-    Unless `write` is false, this writes the records of a run that was killed just before that.
+    Unless `write` is false, this writes the records of a run that was killed between its last
+    checkpoint and its records.
     """
     if not (folder / CONFIG).is_file():
         if not write or not has_checkpoint(folder / CHECKPOINTS):
             return False
-        outcome = load_checkpoint(folder / CHECKPOINTS, only="episodes/").meta.get("outcome")
-        if outcome is None:
+        if load_checkpoint(folder / CHECKPOINTS, only="episodes/").meta.get("outcome") is None:
+            return False
+        outcome = load_checkpoint(folder / CHECKPOINTS).meta.get("outcome")
+        if outcome is None:  # the newest checkpoint is damaged, and the one before is used
             return False
         recorder = Recorder(spec, folder)
         recorder.resume()

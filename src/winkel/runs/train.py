@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import signal
 import threading
 import time
@@ -329,16 +330,32 @@ def train(
     done = _load_ended(specs, root, resume)
     todo = [spec for spec in specs if spec.seed not in done]
     num_lanes = min(lanes or MAX_LANES, len(specs))
-    size = len(specs) if task.compiled else num_lanes  # simulators of a session start together
+    batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
 
     def keep(record: RunRecord) -> None:
         done[record.config["seed"]] = record
 
-    for first in range(0, len(todo), size):
-        batch = todo[first : first + size]
+    for batch in filter(None, batches):
         with _watch(task, batch, root, notice) as watch:
             Session(batch, root, num_lanes, keep, progress, notice, mirrors, watch).run()
     return Training(runs=tuple(done[spec.seed] for spec in specs))
+
+
+def _simulator_batches(
+    specs: Sequence[RunSpec], root: Path | None, size: int
+) -> Iterator[list[RunSpec]]:
+    """Group runs in simulators, which begin together, after equally many steps."""
+
+    def steps_made(spec: RunSpec) -> int:
+        folder = None if root is None else spec.folder(root) / CHECKPOINTS
+        if folder is None or not has_checkpoint(folder):
+            return 0
+        name = "state/clock.env_steps"
+        return int(load_checkpoint(folder, only=name).arrays[name])
+
+    for _, group in itertools.groupby(sorted(specs, key=steps_made), steps_made):
+        while batch := list(itertools.islice(group, size)):
+            yield batch
 
 
 def _watch(

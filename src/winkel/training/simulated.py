@@ -21,6 +21,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from winkel.agents.base import Agent
+from winkel.errors import InputError
 from winkel.simulators import Pool, StepBatch
 from winkel.training import steps
 from winkel.training.programs import (
@@ -125,7 +126,7 @@ class SimulatorWorld(World):
     """Simulators outside of the accelerator, `num_envs` for each lane.
 
     All runs begin together and keep their simulators. A run that has ended stays until the last one
-    has ended; what its simulators do then is not recorded. All runs make as many steps and updates.
+    has ended; what its simulators do then is not recorded. All runs make equally many steps.
 
     Attributes:
         make_pool: makes a pool with an environment for each of some seeds.
@@ -146,9 +147,14 @@ class SimulatorWorld(World):
     def begin(
         self, row: Row, plans: Sequence[Plan], new: Sequence[int]
     ) -> tuple[RunState, Arrays | None]:
-        """Start all simulators; runs that continue do so in new episodes. Burn-in comes later."""
+        """Start all simulators; runs continue in new episodes with other seeds. No burn-in yet."""
         agent, jobs = row.agent, row.jobs
-        seeds = [seed for plan in plans for seed in make_seeds(plan.seed, self.num_envs)]
+        made = {0 if plan.saved is None else int(plan.saved.clock.env_steps) for plan in plans}
+        if len(made) > 1:
+            raise InputError(f"need runs that have made equally many steps, got {sorted(made)}")
+        (self._steps,) = made
+        use = (2, self._steps) if self._steps else ()
+        seeds = [seed for plan in plans for seed in make_seeds(plan.seed, self.num_envs, use)]
         self.pool = self._resources.enter_context(self.make_pool(seeds))
         self._sender = self._resources.enter_context(ThreadPoolExecutor(1, "sending"))
         self._plans, self._metrics = plans, dict[str, Array]()
@@ -163,7 +169,7 @@ class SimulatorWorld(World):
         runs = runs._replace(obs=obs, first=first)
         if saved:
             runs = cut_episodes(agent, (), jobs, runs)
-        self._steps, self._updates = (int(x[0]) for x in (runs.clock.env_steps, runs.clock.updates))
+        self._updates = int(runs.clock.updates[0])
         self._decided = self.programs.call(decide, agent, (), jobs, runs._replace(replay=()))
         return runs, None
 
@@ -386,10 +392,7 @@ cut_episodes = per_lane(_cut_episodes, donate_argnums=3)
 
 @functools.cache
 def step_programs() -> tuple[Any, Any]:
-    """`learn` and `observe_and_decide`, compiled as CUDA graphs if XLA supports them.
-
-    Runs and metrics are donated.
-    """
+    """`learn` and `observe_and_decide`, as CUDA graphs if XLA supports them; runs are donated."""
     options = cuda_graphs()
     return (
         per_lane(_learn, donate_argnums=(3, 4), compiler_options=options),
