@@ -35,18 +35,10 @@ _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
 
 
 class Worker:
-    """A worker process with some of a pool's environments.
+    """A worker process with those of a pool's `num` environments that have these `numbers`.
 
-    Args:
-        index: number of the worker.
-        numbers: its environments in the pool.
-        maker: makes one environment.
-        num: number of environments in the pool.
-        descriptors: of the shared memory, and of the read end of a pipe that closes when the pool's
-            process ends, however it ends.
-
-    Attributes:
-        restarts: how often its process was replaced.
+    The `descriptors` are those of the shared memory and of the read end of a pipe that closes when
+    the pool's process ends, however it ends. `restarts` counts how often the process was replaced.
     """
 
     def __init__(
@@ -70,7 +62,7 @@ class Worker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start a process in a folder and a process group of its own; it answers with a `Spec`."""
+        """Start a process in a folder and a process group of its own; it answers with `Spec`s."""
         self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
         self._connection, theirs = Pipe()
         self._readable = select.poll()
@@ -157,7 +149,7 @@ class LocalWorker:
     def start(self) -> None:
         """Make the environments."""
         self._copies = copies = Copies(*self._arguments)
-        self._answer: Callable[[], Any] = lambda: copies.spec
+        self._answer: Callable[[], Any] = lambda: copies.specs
 
     def send(self, seeds: Any = None) -> None:
         """Keep a request until `receive`."""
