@@ -6,11 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from winkel.agents import AGENTS, Spec
+from winkel.agents import AGENTS, PRESETS, Spec
 from winkel.agents.pe_dqn import PEDQN, Config, Hyper
-from winkel.agents.presets import PRESETS, preset
 from winkel.errors import InputError
-from winkel.runs.presets import preset_fields
+from winkel.runs.presets import named_preset, preset_fields
 from winkel.types import Image
 
 KEY = jax.random.key(0)
@@ -32,7 +31,7 @@ def test_presets_name_fields_of_every_agent(name):
         assert set(config) | set(hyper) == set(fields)
         AGENTS[agent].config(**config)
         assert AGENTS[agent].hyper(**hyper).gamma == fields.get("gamma", 0.99)
-        assert preset(name, agent) == fields
+        assert named_preset(name, agent) == fields
 
 
 def test_bsuite_is_the_default():
@@ -104,10 +103,10 @@ def test_the_slope_of_hes_bound_reaches_body_heads_and_priors(monkeypatch):
 
 def test_vizdoom_has_settings_of_its_own_by_default():
     own = preset_fields("doom:my-way-home/dense", "pe_dqn", None)
-    assert own == preset("vizdoom-official", "pe_dqn") != preset("vizdoom", "pe_dqn")
+    assert own == PRESETS["vizdoom-official"]["pe_dqn"] != PRESETS["vizdoom"]["pe_dqn"]
     assert preset_fields("gym:CartPole-v1", "pe_dqn", None) == {}
 
 
 def test_unknown_agents_are_refused():
     with pytest.raises(InputError, match="got 'ppo'"):
-        preset("vizdoom", "ppo")
+        named_preset("vizdoom", "ppo")

@@ -1,6 +1,7 @@
 """Playing: the agent's own actions in the run's own environment."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -241,6 +242,12 @@ def test_worlds_of_jax_begin_differently_each_time():
     assert len({str(obs) for obs in course(0)}) > 1
 
 
+def task_of(observation, **fields):
+    """A task of which only what is shown matters."""
+    known = {"env": SimpleNamespace(observation=observation), "pack": None, "setting": {}}
+    return SimpleNamespace(**known | fields)
+
+
 @pytest.mark.parametrize(
     ("observation", "obs", "name", "shape"),
     [
@@ -255,14 +262,16 @@ def test_worlds_of_jax_begin_differently_each_time():
     ],
 )
 def test_any_observation_can_be_shown(observation, obs, name, shape):
-    arrays = to_arrays(observation, [newest_frame(observation, obs)] * 2)
+    arrays = to_arrays(task_of(observation), [newest_frame(observation, obs)] * 2)
     assert arrays[name].shape == (2, *shape)
     assert ("cells" in arrays) == (name == "pictures" and not isinstance(observation, Image))
 
 
 def test_padding_is_not_shown():
-    grid = to_arrays(OneHot((6, 6)), [np.array(13)], side=4)["pictures"]  # row 2, column 1
+    small = task_of(OneHot((6, 6)), setting={"size": 4})
+    grid = to_arrays(small, [np.array(13)])["pictures"]  # row 2, column 1
     assert np.argwhere(grid[0] == 0).tolist() == [[2, 1]]
     assert grid.shape == (1, 4, 4)
-    numbers = to_arrays(Dense((30,)), [np.arange(30, dtype=np.float32)], inputs=4)["numbers"]
+    packed = task_of(Dense((30,)), pack="some", inputs=4)
+    numbers = to_arrays(packed, [np.arange(30, dtype=np.float32)])["numbers"]
     assert numbers.tolist() == [[0, 1, 2, 3]]

@@ -2,13 +2,13 @@
 
 import itertools
 import stat
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from winkel.errors import InputError
-from winkel.play import film
 from winkel.play.film import HOLD, WIDTH, Film, check_film, find_ffmpeg, write_film
 
 
@@ -172,7 +172,7 @@ def test_an_interruption_leaves_nothing(tmp_path, rng, monkeypatch):
 def test_the_ffmpeg_of_a_package_will_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with monkeypatch.context() as patch:
-        patch.setattr(film.importlib.util, "find_spec", lambda name: None)
+        patch.setitem(sys.modules, "imageio_ffmpeg", None)
         with pytest.raises(InputError, match=r"need ffmpeg for an \.mp4.* write a \.gif"):
             check_film(tmp_path / "a.mp4", 35)
     (tmp_path / "imageio_ffmpeg.py").write_text("def get_ffmpeg_exe():\n    return '/its/own'\n")

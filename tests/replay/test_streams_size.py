@@ -8,7 +8,6 @@ import pytest
 
 from winkel.errors import InputError
 from winkel.replay import Streams
-from winkel.replay.base import Replay
 from winkel.types import Transition
 
 
@@ -69,7 +68,3 @@ def test_transitions_of_another_shape_are_refused():
         jax.eval_shape(replay.init, frames())
     with pytest.raises(InputError, match=r"leading axis of 32 environments, got \(31,"):
         jax.eval_shape(replay.init, frames(31))
-
-
-def test_streams_are_a_replay():
-    assert isinstance(Streams(capacity=7, num_envs=2), Replay)

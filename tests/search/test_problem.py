@@ -117,11 +117,16 @@ def test_ranges(tmp_path):
         (FILE + "num_atoms = { low = 5, high = 7.5 }\n", "whole numbers for .*num_atoms"),
         (FILE + "backup = { low = 1, high = 2 }\n", "need a list of values for .*backup"),
         (FILE.replace("episodes = 10", "episodes = 3"), "need episodes of .* >= 5"),
-        (FILE.replace("episodes = 10", ""), "need episodes or steps for deep_sea:size=5"),
+        (
+            FILE.replace("episodes = 10", ""),
+            "need id, and episodes or steps, of an environment, got",
+        ),
         (FILE.replace("pe_dqn", "bdqn"), "has spaces for bdqn, not for pe_dqn"),
         (FILE + "[other]\n", "unknown 'other'; need environments, spaces, prune, preset"),
         ("prune = ", "is not TOML"),
-        ("", "need a table for .*spaces"),
+        ("", "has spaces for no agent, not for pe_dqn"),
+        ("spaces = 1", "need a table for spaces, got 1"),
+        (FILE + "beta = { low = '1', high = 2 }", "need a number for low"),
     ],
 )
 def test_what_is_wrong_with_a_file(tmp_path, text, shown):
@@ -180,7 +185,9 @@ def test_scores_by_hand(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     assert score_episodes("own_scores:longest", episodes) == 9
-    with pytest.raises(InputError, match="need a number from the score own_scores:bad, got 'x'"):
+    with pytest.raises(
+        InputError, match="need a finite number from the score own_scores:bad, got 'x'"
+    ):
         score_episodes("own_scores:bad", episodes)
     with pytest.raises(InputError, match="'own_scores' has no function 'shortest'"):
         find_score("own_scores:shortest")

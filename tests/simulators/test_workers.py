@@ -208,7 +208,7 @@ from functools import partial
 from winkel.simulators.names import call_function
 from winkel.simulators.pool import Pool
 settings = {"stuck": sys.argv[1], "last_will": sys.argv[2]}
-pool = Pool(partial(call_function, "simulators.worlds:Engine", settings), range(3), 2)
+pool = Pool(partial(call_function, "simulators.worlds:Engine", settings, 4), range(3), 2)
 pool.reset()
 pool.step(np.ones(3, int))
 print(*pool.pids, flush=True)

@@ -1,9 +1,12 @@
 """Agents: one file each. `AGENTS` is the table that command line, sweeps and contract tests read.
 
 CONTRIBUTING.md says how to add one. `VARIANTS` are agents with other
-settings that have a name of their own: the paper's ablations.
+settings that have a name of their own: the paper's ablations. `PRESETS` are the paper's settings
+by benchmark.
 """
 
+import tomllib
+from importlib import resources
 from typing import Any
 
 from winkel.agents import bdqn, c51, dltv, dqn, ids, pe_dqn, qr_dqn, statistic
@@ -41,4 +44,26 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """An agent's name, and the fields of its `Config` or `Hyper` that differ."""
 
-__all__ = ["AGENTS", "VARIANTS", "Agent", "Kind", "Spec"]
+
+def _vizdoom(**more: Any) -> dict[str, dict[str, Any]]:
+    """Every agent's fields in `vizdoom.toml`, and more."""
+    table = tomllib.loads((resources.files("winkel.agents") / "vizdoom.toml").read_text("utf-8"))
+    made = {name: {**table["all"], **fields, **more} for name, fields in table["agents"].items()}
+    return {
+        name: {field: tuple(x) if isinstance(x, list) else x for field, x in fields.items()}
+        for name, fields in made.items()
+    }
+
+
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "bsuite": {name: {} for name in AGENTS},
+    "vizdoom": _vizdoom(),
+    "vizdoom-official": _vizdoom(he_slope=5.0**0.5),
+}
+"""Fields of an agent's `Config` or `Hyper` that differ, by the preset's name and the agent's.
+
+The last is nearer to the authors' program: PE-DQN learns at ten times the table's rate, and weights
+start smaller, so that a fresh head gives about a hundredth of what it gives by He et al."""
+PRESETS["vizdoom-official"]["pe_dqn"]["learning_rate"] = 6.25e-4
+
+__all__ = ["AGENTS", "PRESETS", "VARIANTS", "Agent", "Kind", "Spec"]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from winkel.analysis.scores import OFFICIAL_IDS, Log, log_of
+from winkel.analysis.scores import OFFICIAL_IDS, Log, group_runs, log_of
 from winkel.errors import InputError
 from winkel.files import write_text
-from winkel.runs.record import find_runs, load_run
+from winkel.runs.record import RunRecord, find_runs, load_run
 
 
 def export_bsuite(
@@ -22,29 +22,23 @@ def export_bsuite(
         The files written, and the folders of runs that were skipped: environments outside bsuite's
         468 ids, and runs in which no episode ended.
     """
+    ended: list[RunRecord] = []
+    skipped: list[RunRecord] = []
+    for run in map(load_run, find_runs(runs_root)):
+        official = run.config["env"] in OFFICIAL_IDS and len(run.episodes["return"])
+        (ended if official else skipped).append(run)
     logs: dict[Path, dict[str, np.ndarray]] = {}
-    skipped = []
-    for folder in find_runs(runs_root):
-        run = load_run(folder)
-        config, episodes = run.config, run.episodes
-        env_id = config["env"]
-        log = log_of(OFFICIAL_IDS[env_id], episodes) if env_id in OFFICIAL_IDS else {}
-        if not log or not log["episode"].size:
-            skipped.append(folder)
-            continue
-        name = f"bsuite_id_-_{env_id.replace('/', '-')}.csv"
-        path = out / config["agent"] / f"seed-{config['seed']}" / name
-        if path in logs:
-            raise InputError(
-                f"need one run of {env_id} by {config['agent']} with seed {config['seed']}, "
-                f"got another in {folder}"
-            )
+    for (agent, seed), experiments in group_runs(ended).items():
+        for name, ids in experiments.items():
+            for env_id, run in ids.items():
+                file = f"bsuite_id_-_{env_id.replace('/', '-')}.csv"
+                logs[out / agent / f"seed-{seed}" / file] = log_of(name, run.episodes)
+    for path in logs:
         if path.exists() and not overwrite:
             raise InputError(f"{path} exists; export to another folder, or overwrite it")
-        logs[path] = log
     for path, log in logs.items():
         write_text(path, _csv(log))
-    return list(logs), skipped
+    return list(logs), [run.folder for run in skipped]
 
 
 def _csv(log: Log) -> str:

@@ -16,6 +16,9 @@ from winkel.runs.record import RunRecord
 Log = Mapping[str, np.ndarray]
 """Columns over logged episodes."""
 
+Groups = dict[tuple[str, int], dict[str, dict[str, RunRecord]]]
+"""Runs by agent and seed, by experiment, and by id."""
+
 OFFICIAL_IDS: Mapping[str, str] = MappingProxyType(
     {env_id: name for name, experiment in EXPERIMENTS.items() for env_id in experiment.ids}
 )
@@ -92,14 +95,14 @@ def score_runs(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, flo
             name: score_experiment(name, {i: log_of(name, run.episodes) for i, run in ids.items()})
             for name, ids in found.items()
         }
-        for key, found in sorted(_group(runs).items())
+        for key, found in sorted(group_runs(runs).items())
     }
 
 
 def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str]]:
     """Name missing settings and episodes behind scores, by agent and seed, then by experiment."""
     lacking: dict[tuple[str, int], dict[str, str]] = {}
-    for key, found in _group(runs).items():
+    for key, found in group_runs(runs).items():
         for name, ids in found.items():
             whole, fewest = EXPERIMENTS[name], min(len(r.episodes["return"]) for r in ids.values())
             parts = []
@@ -112,15 +115,18 @@ def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str
     return lacking
 
 
-def _group(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, dict[str, RunRecord]]]:
+def group_runs(runs: Iterable[RunRecord]) -> Groups:
     """Group official runs by agent and seed, then by experiment in bsuite's order, then by id."""
-    groups: dict[tuple[str, int], dict[str, dict[str, RunRecord]]] = {}
+    groups: Groups = {}
     for run in runs:
         env_id, agent, seed = (run.config[key] for key in ("env", "agent", "seed"))
         if env_id in OFFICIAL_IDS:
             found = groups.setdefault((agent, seed), {}).setdefault(OFFICIAL_IDS[env_id], {})
             if env_id in found:
-                raise InputError(f"need one run of {env_id} by {agent} with seed {seed}, got two")
+                raise InputError(
+                    f"need one run of {env_id} by {agent} with seed {seed}, got two: "
+                    f"{found[env_id].path}, {run.path}"
+                )
             found[env_id] = run
     return {
         key: {name: found[name] for name in EXPERIMENTS if name in found}

@@ -5,6 +5,7 @@ import importlib
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,8 @@ def run_on_ray(
     retries: int = 10,
     show: Callable[[set[int], dict[int, list[Status]]], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
-) -> tuple[int, int, int]:
-    """Run all shards of the results folder's manifest; count runs finished, failed and skipped.
+) -> Counter[str]:
+    """Run all shards of a manifest; count the runs that finished, failed, or had ended before.
 
     A shard that cannot run does not stop the others; raise at the end. On Ctrl-C cancel all tasks:
     Ray raises KeyboardInterrupt in them, and they write checkpoints.
@@ -91,7 +92,7 @@ def run_on_ray(
         task.options(name=f"shard {number}").remote(str(out), manifest.id, number): number
         for number in range(len(manifest.shards))
     }
-    counts: dict[int, tuple[int, int, int]] = {}
+    counts: dict[int, dict[str, int]] = {}
     problems: dict[int, str] = {}
     statuses: dict[int, list[Status]] = {}
     try:
@@ -121,12 +122,11 @@ def run_on_ray(
             f"{len(problems)} of {len(manifest.shards)} shards did not end; "
             f"shard {number}: {reason}"
         )
-    finished, failed, found = (sum(column) for column in zip(*counts.values(), strict=True))
-    return finished, failed, found
+    return sum(map(Counter, counts.values()), Counter[str]())
 
 
-def _run(out: str, manifest_id: str, number: int) -> tuple[int, int, int]:
-    """Run one shard in a worker."""
+def _run(out: str, manifest_id: str, number: int) -> dict[str, int]:
+    """Run one shard in a worker; count its runs."""
     path = Path(out) / MANIFEST
     deadline = time.monotonic() + VISIBLE_SECONDS
     while not path.exists() or read_manifest(path).id != manifest_id:
@@ -136,9 +136,7 @@ def _run(out: str, manifest_id: str, number: int) -> tuple[int, int, int]:
                 "need a folder that all nodes share"
             )
         time.sleep(0.2)
-    outcome = run_shard(read_manifest(path), number, Path(out), wait=LOCK_SECONDS)
-    finished, failed, found = outcome["runs"].values()
-    return finished, failed, found
+    return run_shard(read_manifest(path), number, Path(out), wait=LOCK_SECONDS)["runs"]
 
 
 def _environment(manifest: Manifest, gpus: float) -> dict[str, str]:

@@ -73,7 +73,7 @@ class Manifest:
     options: Options
     shards: tuple[Shard, ...]
     deterministic: bool = False
-    mnist_dir: str | None = None
+    mnist_dir: Path | None = None
 
     @property
     def id(self) -> str:
@@ -97,7 +97,7 @@ class Manifest:
         return json.dumps(head | self._content(), indent=1) + "\n"
 
     def _content(self) -> dict[str, Any]:
-        return json.loads(json.dumps(dataclasses.asdict(self), default=dict))
+        return json.loads(json.dumps(dataclasses.asdict(self), default=str))
 
 
 def plan_manifest(
@@ -137,7 +137,7 @@ def plan_manifest(
         options=options,
         shards=tuple(shards),
         deterministic=deterministic,
-        mnist_dir=None if mnist_dir is None else str(mnist_dir.absolute()),
+        mnist_dir=mnist_dir and mnist_dir.absolute(),
     )
 
 
@@ -159,16 +159,14 @@ def read_manifest(path: Path) -> Manifest:
         )
     if fingerprint(data) != written_id:
         raise InputError(f"{path} was changed after it was written; plan again")
-    return Manifest(
-        sweep=Sweep(**_tuples(data["sweep"])),
-        options=Options(**data["options"]),
-        shards=tuple(
-            Shard(**(shard | {"runs": tuple(tuple(run) for run in shard["runs"])}))
-            for shard in data["shards"]
-        ),
-        deterministic=data["deterministic"],
-        mnist_dir=data["mnist_dir"],
-    )
+    data = _tuples(data)
+    made = {
+        "sweep": Sweep(**data["sweep"]),
+        "options": Options(**data["options"]),
+        "shards": tuple(Shard(**shard) for shard in data["shards"]),
+        "mnist_dir": data["mnist_dir"] and Path(data["mnist_dir"]),
+    }
+    return Manifest(**data | made)
 
 
 def run_shard(
@@ -190,8 +188,7 @@ def run_shard(
         wait: seconds to wait for another process that holds the shard's lock.
     """
     shard = manifest.shard(number)
-    sweep, options = manifest.sweep, manifest.options
-    mnist_dir = None if manifest.mnist_dir is None else Path(manifest.mnist_dir)
+    sweep, options, mnist_dir = manifest.sweep, manifest.options, manifest.mnist_dir
     ensure_folder(out)
     with hold_lock(lock_path(out, shard), f"shard {number}", wait):
         _check_free(out / SWEEP_LOCK)
@@ -211,7 +208,7 @@ def run_shard(
             if ended or time.monotonic() - written >= PROGRESS_SECONDS:
                 written = time.monotonic()
                 rows = json.dumps([status._asdict() for status in statuses])
-                write_text(_progress_path(out, shard), rows + "\n")
+                write_text(lock_path(out, shard).with_suffix(".json"), rows + "\n")
             progress(statuses)
 
         def log(outcome: dict[str, Any], status: str) -> None:
@@ -227,9 +224,10 @@ def run_shard(
 def read_progress(out: Path, shard: Shard) -> list[Status]:
     """Read the last written status of a shard's runs; empty before the first."""
     try:
-        return [Status(**row) for row in json.loads(_progress_path(out, shard).read_bytes())]
+        rows = json.loads(lock_path(out, shard).with_suffix(".json").read_bytes())
     except FileNotFoundError:
         return []
+    return [Status(**row) for row in rows]
 
 
 def lock_path(out: Path, shard: Shard) -> Path:
@@ -286,10 +284,6 @@ def _check_free(path: Path) -> None:
     if path.with_suffix(".holder").exists():
         with _acquire(path, wait=1.0):  # others may check it at the same time
             pass
-
-
-def _progress_path(out: Path, shard: Shard) -> Path:
-    return out / SHARDS / f"{shard.id}.json"
 
 
 def _shard_id(runs: Sequence[RunSpec], lanes: int) -> str:

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 import tyro
 
-from winkel.agents import AGENTS, VARIANTS
-from winkel.agents.presets import PRESETS
+from winkel.agents import AGENTS, PRESETS, VARIANTS
 from winkel.commands.terminal import say
 from winkel.envs.registry import EXPERIMENTS, FAMILIES, parse
 from winkel.figures import FIGURES

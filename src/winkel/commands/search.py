@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.table import Table
 
-from winkel.commands.terminal import console, progress_bar, say
+from winkel.commands.terminal import console, make_table, progress_bar, say
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import check_fields
@@ -187,19 +186,15 @@ Action = (
 def print_summary(summary: "Summary") -> None:
     """Print the best trials with their scores by environment."""
     problem = summary.study.problem
-    table = Table(title=f"Search for {problem.agent}", title_justify="left")
     environments = [f"{entry.id}\n{entry.score}" for entry in problem.environments]
-    for header in ("trial", "score", *environments, *problem.parameters):
-        table.add_column(header, justify="right")
+    rows = []
     for i, trial in enumerate(summary.complete[:MAX_ROWS]):
         scores = zip(summary.calibrated[i], summary.raw[i], strict=True)
-        table.add_row(
-            str(trial.number),
-            f"{summary.totals[i]:.3f}",
-            *(f"{calibrated:.2f} ({raw:,.6g})" for calibrated, raw in scores),
-            *(str(trial.params[name]) for name in problem.parameters),
-        )
-    console.print(table)
+        cells = [f"{calibrated:.2f} ({raw:,.6g})" for calibrated, raw in scores]
+        params = [str(trial.params[name]) for name in problem.parameters]
+        rows.append([str(trial.number), f"{summary.totals[i]:.3f}", *cells, *params])
+    columns = ["trial", "score", *environments, *problem.parameters]
+    console.print(make_table(columns, rows, title=f"Search for {problem.agent}"))
     say(
         f"{summary.num_trials} trials: {len(summary.complete)} complete, {len(summary.pruned)} "
         f"pruned, {len(summary.failed)} failed, {summary.unfinished} unfinished; "

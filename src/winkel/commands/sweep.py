@@ -1,5 +1,6 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,15 +9,23 @@ from typing import Any, Literal
 
 import jax
 import tyro
-from rich.table import Table
 
 from winkel.agents import VARIANTS
-from winkel.cluster.shards import MANIFEST, Manifest, lock_folder, plan_manifest
+from winkel.cluster.ray import connect, run_on_ray
+from winkel.cluster.shards import (
+    MANIFEST,
+    SHARDS,
+    Manifest,
+    hold_lock,
+    lock_folder,
+    plan_manifest,
+)
 from winkel.cluster.slurm import write_script
-from winkel.commands.shard import run_with_ray, write_manifest
-from winkel.commands.terminal import console, say
+from winkel.commands.shard import say_counts
+from winkel.commands.terminal import console, make_table, say
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
+from winkel.files import write_text
 from winkel.runs.deterministic import make_deterministic
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, check_fields
@@ -54,18 +63,6 @@ CHUNK_ON_ACCELERATOR = 200
 """Steps between two reports to the host, during which the accelerator waits."""
 CHUNKS_LOGGED = 5
 """On an accelerator, chunks of a run between two lines of its metrics."""
-COSTS = {
-    "runs": "runs",
-    "lanes": "lanes",
-    "updates": "updates",
-    "seconds": "seconds",
-    "updates_per_second": "updates/s",
-    "programs": "compiled",
-    "compiling": "s compiling",
-    "device": "s on device",
-    "saving": "s saving",
-}
-"""Titles of what a group of runs took."""
 
 Choice = tyro.conf.DisallowNone[bool | None]
 """A pair of flags, --x and --no-x; None if neither is given."""
@@ -144,16 +141,12 @@ class SweepCommand:
         """Run here or on a cluster, or plan it."""
         self._check_options()
         if self.cluster == "ray":
-            run_with_ray(
-                *(self._plan, self.out, self.resume, self.address),
-                *(self.cpus_per_shard, self.gpus_per_shard, self.retries),
-            )
+            self._run_on_ray()
         elif self.cluster == "slurm" or self.plan_only:
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
-            manifest = self._plan(gpus)
-            write_manifest(manifest, self.out, self.resume)
+            manifest = self._write_manifest(gpus)
             if self.script is not None:
                 path = self.out / MANIFEST
                 write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
@@ -163,21 +156,24 @@ class SweepCommand:
 
     def _check_options(self) -> None:
         """Raise if options exclude each other."""
-        here = self.cluster is None and not self.plan_only
-        if (self.cluster == "slurm") != (self.script is not None):
-            raise InputError("need --cluster slurm and --script FILE together, got one of them")
-        for name, value, right in (
-            ("--address", self.address, self.cluster == "ray"),
-            ("--shard-runs", self.shard_runs, not here),
-            ("--gpus-per-shard", self.gpus_per_shard, not here),
-        ):
-            if value is not None and not right:
-                other = "--cluster ray" if name == "--address" else "--cluster or --plan-only"
-                raise InputError(f"need {name} with {other}, got it without")
-        if self.dry_run and not here:
-            raise InputError("need --dry-run without --cluster and --plan-only, got both")
-        if self.plan_only and self.cluster == "ray":
-            raise InputError("need --plan-only without --cluster ray, got both")
+        ray, here = self.cluster == "ray", self.cluster is None and not self.plan_only
+        cpus, gpus, retries = self.cpus_per_shard, self.gpus_per_shard, self.retries
+        script, slurm = self.script is not None, self.cluster == "slurm"
+        broken = {
+            "--cluster slurm and --script FILE together": script != slurm,
+            "--address with --cluster ray": self.address is not None and not ray,
+            "--shard-runs with --cluster or --plan-only": self.shard_runs is not None and here,
+            "--gpus-per-shard with --cluster or --plan-only": gpus is not None and here,
+            "--dry-run without --cluster and --plan-only": self.dry_run and not here,
+            "--plan-only without --cluster ray": self.plan_only and ray,
+            f"CPUs, GPUs and retries of a shard >= 0, got {cpus}, {gpus} and {retries}": (
+                min(cpus, gpus or 0, retries) < 0
+            ),
+            f"a part of one GPU or whole ones, got {gpus}": gpus and gpus > 1 and gpus % 1,
+        }
+        for rule, is_broken in broken.items():
+            if is_broken:
+                raise InputError(f"need {rule}")
         if self.lanes is not None:
             require_integer("lanes", self.lanes, at_least=1)
 
@@ -244,15 +240,67 @@ class SweepCommand:
             max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
         )
 
+    def _write_manifest(self, gpus: float) -> Manifest:
+        """Write the manifest into the results folder, and print what it holds."""
+        manifest = self._plan(gpus)
+        path, text = self.out / MANIFEST, manifest.to_json()
+        is_new = not path.exists() or path.read_text() != text
+        if is_new and path.exists() and not self.resume:
+            raise InputError(
+                f"{path} is of another sweep; replace it with --resume, or choose another --out"
+            )
+        _, ended = remaining_groups(
+            manifest.sweep, self.out, manifest.options, self.mnist_dir, self.resume, write=False
+        )
+        if is_new:
+            with lock_folder(self.out):
+                write_text(path, text)
+        sizes = [len(shard.runs) for shard in manifest.shards]
+        lanes = sorted({shard.lanes for shard in manifest.shards})
+        say(
+            f"{manifest.num_runs} runs in {len(sizes)} shards of {min(sizes)} to {max(sizes)}, "
+            f"in {' or '.join(map(str, lanes))} lanes"
+        )
+        say(f"{ended['finished']} finished before, {ended['failed']} failed before")
+        say(f"manifest: {path}")
+        return manifest
+
+    def _run_on_ray(self) -> None:
+        """Run all shards on a Ray cluster with a display."""
+        with connect(self.address) as ray:
+            gpus, cpus = self.gpus_per_shard, self.cpus_per_shard
+            if gpus is None:
+                gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
+            _check_fits(ray, cpus, gpus)
+            jax.config.update("jax_platforms", "cpu")  # GPUs are for the workers
+            manifest = self._write_manifest(gpus)
+            begin = time.perf_counter()
+            with (
+                hold_lock(self.out / SHARDS / "driver.lock", "winkel sweep --cluster ray"),
+                Display(f"{manifest.num_runs} runs") as display,
+            ):
+
+                def show(ended: set[int], by_shard: dict[int, list[Status]]) -> None:
+                    done = float(sum(len(manifest.shards[number].runs) for number in ended))
+                    for number in by_shard.keys() - ended:
+                        done += sum(status.progress for status in by_shard[number])
+                    statuses = [status for found in by_shard.values() for status in found]
+                    statuses.sort(key=lambda status: status.state != "running")
+                    title = f"{len(ended)}/{len(manifest.shards)} shards"
+                    display.show(title, min(done / manifest.num_runs, 1.0), statuses)
+
+                runs = run_on_ray(
+                    ray, manifest, self.out, cpus, gpus, self.retries, show, display.say
+                )
+        say_counts(runs, time.perf_counter() - begin)
+        say(f"runs: {self.out}")
+
     def _sweep(self, packed: bool) -> Sweep:
         preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
-        wanted = preset.get("seeds", 1) if self.seeds is None else self.seeds
-        seeds = require_integer("seeds", wanted, at_least=1)
-        first = require_integer("first_seed", self.first_seed, at_least=0)
-        if self.episodes is not None:
-            require_integer("episodes", self.episodes, at_least=1)
+        seeds = preset.get("seeds", 1) if self.seeds is None else self.seeds
+        require_integer("seeds", seeds, at_least=1)
         if self.kind == "bsuite":
             if self.sizes:
                 raise InputError("need --experiments for bsuite, got --sizes; deep-sea takes those")
@@ -264,8 +312,8 @@ class SweepCommand:
         return Sweep(
             envs=envs,
             agents=agents,
-            seeds=tuple(range(first, first + seeds)),
-            episodes=self.episodes or preset.get("episodes"),
+            seeds=tuple(range(self.first_seed, self.first_seed + seeds)),
+            episodes=preset.get("episodes") if self.episodes is None else self.episodes,
             until=self.until,
             padded=self.kind == "bsuite",
             packed=packed,
@@ -284,20 +332,23 @@ def _show(display: Display, groups: list[Group], number: int, statuses: list[Sta
 
 def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("group")
-    for title in COSTS.values():
-        table.add_column(title, justify="right")
-    for group in outcome["groups"]:
-        table.add_row(group["group"], *(f"{group[name]:,.0f}" for name in COSTS))
-    console.print(table)
+    groups = outcome["groups"]
+    rows = [[f"{v:,.0f}" if k != "group" else v for k, v in group.items()] for group in groups]
+    console.print(make_table([name.replace("_per_", "/") for name in groups[0]], rows))
     say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
     say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
-    runs = outcome["runs"]
-    say(
-        f"finished {runs['finished']}, failed {runs['failed']}, found finished {runs['before']}; "
-        f"{outcome['seconds']:,.0f} s"
-    )
+    say_counts(outcome["runs"], outcome["seconds"])
+
+
+def _check_fits(ray: Any, cpus: float, gpus: float) -> None:
+    """Raise if no node has the resources of a shard: Ray would wait for ever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    sizes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
+    if not any(most_cpus >= cpus and most_gpus >= gpus for most_cpus, most_gpus in sizes):
+        raise InputError(
+            f"need a node with {cpus:g} CPUs and {gpus:g} GPUs for a shard; "
+            "the largest has {:g} and {:g}".format(*max(sizes))
+        )
 
 
 def _print_estimate(groups: list[Group], lanes: int | None) -> None:

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from winkel.commands.terminal import console, say
-from winkel.errors import InputError, require_integer
+from winkel.commands.terminal import console, make_table, say
+from winkel.errors import require_integer
 from winkel.runs.deterministic import make_deterministic
 from winkel.runs.mirrors import Mirror, tensorboard, wandb
 from winkel.runs.record import Training
@@ -41,10 +41,8 @@ class Train:
     """The lowest seed."""
     episodes: int | None = None
     """Horizon in episodes; bsuite's own if neither this nor --steps is given."""
-    steps: int | None = None
+    steps: Annotated[int | None, tyro.conf.arg(aliases=["--frames"])] = None
     """Horizon in steps."""
-    frames: int | None = None
-    """Same as --steps."""
     num_envs: int | None = None
     """Environments of each run, for simulators; 1 by default, 32 in VizDoom."""
     workers: int | None = None
@@ -84,9 +82,6 @@ class Train:
     def run(self) -> None:
         """Train, show progress, print a summary."""
         require_integer("--seeds", self.seeds, at_least=1)
-        require_integer("--first-seed", self.first_seed, at_least=0)
-        if self.steps is not None and self.frames is not None:
-            raise InputError(f"need --steps or --frames, got {self.steps} and {self.frames}")
         if self.deterministic:
             make_deterministic()
         with Display(f"{self.agent} in {self.env}") as display:
@@ -95,7 +90,7 @@ class Train:
                 self.agent,
                 seeds=range(self.first_seed, self.first_seed + self.seeds),
                 episodes=self.episodes,
-                steps=self.steps if self.frames is None else self.frames,
+                steps=self.steps,
                 num_envs=self.num_envs,
                 workers=self.workers,
                 preset=self.preset,
@@ -178,42 +173,37 @@ class Display:
 
 
 def _status_table(statuses: list[Status]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
     columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
     countable = any(status.visited is not None for status in statuses)
     if countable:
         columns += ["state-actions visited", "goal first reached"]
-    for name in columns:
-        table.add_column(name, justify="right")
-    table.add_column("")
+    rows = []
     for status in statuses[:MAX_ROWS]:
         counts = (str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}")
-        cells = [*counts, f"{status.recent_return:.3f}"]
+        row = [*counts, f"{status.recent_return:.3f}"]
         if countable:
-            cells.append("" if status.visited is None else f"{status.visited:.0%}")
-            cells.append("" if status.goal_episode is None else f"episode {status.goal_episode}")
-        table.add_row(*cells, "" if status.state == "running" else status.state)
+            row.append("" if status.visited is None else f"{status.visited:.0%}")
+            row.append("" if status.goal_episode is None else f"episode {status.goal_episode}")
+        rows.append([*row, "" if status.state == "running" else status.state])
     if len(statuses) > MAX_ROWS:
-        table.add_row(f"and {len(statuses) - MAX_ROWS} more")
-    return table
+        rows.append([f"and {len(statuses) - MAX_ROWS} more"])
+    return make_table([*columns, ""], rows)
 
 
 def print_summary(training: Training) -> None:
     """Print a table of the runs' results."""
-    table = Table(title="Summary", title_justify="left")
     columns = ["seed", "episodes", "steps", "mean return", f"return (last {RECENT})"]
     countable = "treasure" in training.runs[0].episodes
-    for name in columns + ["goal first reached", "bad episodes"] * countable:
-        table.add_column(name, justify="right")
-    table.add_column("status")
+    columns += ["goal first reached", "bad episodes"] * countable
+    rows = []
     for run in training.runs:
         returns = run.episodes.get("return", np.zeros(0))
         means = [f"{part.mean():.3f}" if len(part) else "" for part in (returns, returns[-RECENT:])]
         steps = int(np.sum(run.episodes.get("length", 0)))
-        cells = [str(run.config["seed"]), f"{len(returns):,}", f"{steps:,}", *means]
+        row = [str(run.config["seed"]), f"{len(returns):,}", f"{steps:,}", *means]
         if countable:
             goals = np.flatnonzero(run.episodes["treasure"])
-            cells.append(f"episode {goals[0] + 1}" if len(goals) else "never")
-            cells.append(f"{int(run.episodes['bad'].sum()):,}")
-        table.add_row(*cells, run.config.get("status", "unfinished"))
-    console.print(table)
+            row.append(f"episode {goals[0] + 1}" if len(goals) else "never")
+            row.append(f"{int(run.episodes['bad'].sum()):,}")
+        rows.append([*row, run.config.get("status", "unfinished")])
+    console.print(make_table([*columns, "status"], rows, title="Summary"))

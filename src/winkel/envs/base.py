@@ -150,15 +150,10 @@ class Environment(eqx.Module):
 
 def check_action(action: Any, num_actions: int) -> None:
     """Raise if a concrete action is not one of 0 … num_actions − 1."""
-    if isinstance(action, jax.core.Tracer):
-        return
-    value = np.asarray(action)
-    if (
-        not np.issubdtype(value.dtype, np.integer)
-        or (value < 0).any()
-        or (value >= num_actions).any()
-    ):
-        raise InputError(f"need an action in 0 … {num_actions - 1}, got {action}")
+    if not isinstance(action, jax.core.Tracer):
+        value = np.asarray(action)
+        if value.dtype.kind not in "iu" or ((value < 0) | (value >= num_actions)).any():
+            raise InputError(f"need an action in 0 … {num_actions - 1}, got {action}")
 
 
 @dataclass(frozen=True)
@@ -181,7 +176,7 @@ class Experiment:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids of its environments, 'catch_noise/0' and so on."""
+        """Ids of its environments: 'catch_noise/0' and so on."""
         return tuple(f"{self.name}/{index}" for index in range(len(self.settings)))
 
     def copy_of(self, task_id: str) -> int:
@@ -270,8 +265,7 @@ class Task:
         copy: number of equal settings before it in bsuite: 3 for cartpole/3. With the same seed,
             copies must be different runs.
         num_episodes: how many episodes bsuite runs, or None.
-        longest_episode: upper bound on the steps of an episode, or None if unknown.
-        num_pairs: number of state-action pairs that episodes can visit, or None if unknown.
+        longest_episode, num_pairs: as in `Family`, or None if unknown.
         probes: names of numbers that a simulator reports at every step.
         compiled: whether it runs inside the compiled program.
     """

@@ -5,6 +5,7 @@ on networks with one hidden layer, see `kernels_support` there. All other config
 plain JAX; `tests/kernels/test_pe_dqn.py` compares the two.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,7 +185,7 @@ class _Lane:
         """Rows of the first layer's table, or the numbers of each observation."""
         if not self.spec.one_hot:
             return obs.reshape(*obs.shape[: obs.ndim - len(self.spec.observation.shape)], -1)
-        return row_of(obs, self.spec.inputs, self.spec.triangle)
+        return row_of(obs, math.isqrt(self.spec.inputs) if self.spec.triangle else None)
 
     def products(self, weights: mlp.Weights, obs: Array) -> Float[Array, "M B O"]:
         return mlp.products(mlp.hidden(weights, obs, interpret=self.interpret).values, weights)

@@ -65,7 +65,9 @@ class Forward(NamedTuple):
 def forward(ensemble: Ensemble, obs: Array) -> Forward:
     """Run all members on a batch, or at all rows of their tables if those are fewer."""
     first, *rest = ensemble.members.layers
-    rows = _rows_of(first, obs) if isinstance(first, Lookup) else None
+    rows = row_of(obs, first.side) if isinstance(first, Lookup) else None
+    if isinstance(first, Lookup) and first.side is not None:
+        rows = jax.lax.optimization_barrier(rows)  # else XLA divides for every number looked up
     hidden: list[Array] = []
     x = _first_layer(first, obs, rows)
     for layer in rest:
@@ -101,7 +103,13 @@ def backward(
     for layer, x in zip(reversed(rest), reversed(computed.hidden), strict=True):
         leaves = [_weight_gradient(x, gradient), jnp.sum(gradient, axis=1), *leaves]
         gradient = jnp.where(x > 0, gradient @ jnp.swapaxes(layer.weight, 1, 2), 0.0)
-    in_first = _first_gradient(first, computed.rows, obs, gradient)
+    in_first: Array | RowGradient
+    if computed.rows is None:
+        in_first = jnp.einsum("bi,mbh->mih", obs.reshape(len(obs), -1), gradient)
+    elif _runs_at_all_rows(first, computed.rows):
+        in_first = gradient[:, :-1]
+    else:
+        in_first = RowGradient(computed.rows, gradient, height=first.weight.shape[1])
     leaves = [in_first, jnp.sum(gradient, axis=1), *leaves]
     return jax.tree.unflatten(jax.tree.structure(ensemble), leaves)
 
@@ -109,14 +117,6 @@ def backward(
 def _runs_at_all_rows(first: Linear | Lookup, rows: Int[Array, " B"]) -> bool:
     """Whether networks run at all rows of their tables, and at no row, instead of on the batch."""
     return first.weight.shape[1] + 1 <= len(rows)
-
-
-def _rows_of(first: Lookup, obs: Int[Array, " B"]) -> Int[Array, " B"]:
-    """Rows of observations, computed once: XLA would divide for every number that is looked up."""
-    side = first.side
-    if side is None:
-        return obs
-    return jax.lax.optimization_barrier(row_of(obs, side**2, triangle=True))
 
 
 def _first_layer(
@@ -129,20 +129,6 @@ def _first_layer(
         return jnp.pad(first.weight, ((0, 0), (0, 1), (0, 0))) + bias
     found = _look_up(first.weight, jnp.minimum(rows, first.weight.shape[1] - 1))
     return jnp.where((rows < first.weight.shape[1])[None, :, None], found, 0.0) + bias
-
-
-def _first_gradient(
-    first: Linear | Lookup,
-    rows: Int[Array, " B"] | None,
-    obs: Array,
-    gradient: Float[Array, "M N H"],
-) -> Array | RowGradient:
-    """The gradient of the first layer's weights."""
-    if rows is None:
-        return jnp.einsum("bi,mbh->mih", obs.reshape(len(obs), -1), gradient)
-    if _runs_at_all_rows(first, rows):
-        return gradient[:, :-1]
-    return RowGradient(rows, gradient, height=first.weight.shape[1])
 
 
 def _look_up(table: Float[Array, "M R H"], rows: Int[Array, " N"]) -> Float[Array, "M N H"]:

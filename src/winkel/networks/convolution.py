@@ -38,10 +38,6 @@ class Conv(eqx.Module):
         """Convolve a batch of pictures, without adding the bias."""
         return convolve(x, self.weight.astype(x.dtype))
 
-    def at(self, number: int) -> "Conv":
-        """Select one of several convolutions that are stacked along a first axis."""
-        return Conv(weight=self.weight[number], bias=self.bias[number])
-
 
 @jax.custom_vjp
 def convolve(x: Float[Array, "B H W I"], weight: Float[Array, "O 3 3 I"]) -> Array:

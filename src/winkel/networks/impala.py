@@ -57,7 +57,8 @@ class Block(eqx.Module):
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w C"]:
         """A batch."""
         x = add_bias(pooling.halve(self.conv.without_bias(x)), self.conv.bias)
-        convs = [self.units.at(number) for number in range(2 * UNITS)]
+        units = self.units
+        convs = [Conv(units.weight[i], units.bias[i]) for i in range(2 * UNITS)]
         for first, second in zip(convs[::2], convs[1::2], strict=True):
             x = x + second(jax.nn.relu(first(jax.nn.relu(x))))
         return x

@@ -60,10 +60,7 @@ class Lookup(eqx.Module):
 
     def __call__(self, index: Int[Array, ""]) -> Float[Array, " outputs"]:
         """One example; the index `inputs` stands for the all-zero observation."""
-        side = self.side
-        if side is None:
-            return self.of_row(index)
-        return self.of_row(row_of(index, side**2, triangle=True))
+        return self.of_row(row_of(index, self.side))
 
     def of_row(self, row: Int[Array, ""]) -> Float[Array, " outputs"]:
         """Output for a row of the table; the number of rows stands for no row."""
@@ -71,13 +68,12 @@ class Lookup(eqx.Module):
         return jnp.where(row < self.weight.shape[0], found, 0.0) + self.bias
 
 
-def row_of(index: Int[Array, "*batch"], cells: int, triangle: bool) -> Int[Array, "*batch"]:
-    """The table's row for an index; the number of rows for an index without one."""
-    if not triangle:
+def row_of(index: Int[Array, "*batch"], side: int | None) -> Int[Array, "*batch"]:
+    """Row of an index in a table of this `side`; the number of rows for an index without one."""
+    if side is None:
         return index
-    side = math.isqrt(cells)
     down, right = index // side, index % side
-    kept = (index < cells) & (right <= down)
+    kept = (index < side**2) & (right <= down)
     return jnp.where(kept, down * (down + 1) // 2 + right, side * (side + 1) // 2)
 
 

@@ -136,7 +136,7 @@ def play(
         env: an environment of its task.
         episodes: number of episodes.
         clock: explore as the agent does at this time of training; act greedily without one.
-        seed: of the random numbers of exploration.
+        seed: of exploration.
         every: keep a picture of every so many moments of an episode, and of its last.
         max_steps: of an episode, which is cut then.
         progress: called with the number of steps so far.
@@ -182,10 +182,7 @@ def play(
             obs = env.reset()
     arrays = {name: np.asarray([moment[name] for moment in moments]) for name in moments[0]}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
-    inputs = None if task.pack is None else task.inputs
-    kept = list(shown.values())
-    pictures = to_arrays(task.env.observation, kept, task.setting.get("size"), inputs)
-    return arrays | {"shown": np.asarray([*shown])} | pictures
+    return arrays | {"shown": np.asarray([*shown])} | to_arrays(task, [*shown.values()])
 
 
 def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
@@ -220,26 +217,15 @@ def newest_frame(observation: Observation, obs: np.ndarray) -> np.ndarray:
 
 
 def to_arrays(
-    observation: Observation,
-    kept: Sequence[np.ndarray],
-    side: int | None = None,
-    inputs: int | None = None,
-    max_numbers: int = MAX_NUMBERS,
+    task: Any, kept: Sequence[np.ndarray], max_numbers: int = MAX_NUMBERS
 ) -> dict[str, np.ndarray]:
-    """Convert observations to what a film shows.
+    """Convert a task's observations, by `newest_frame`, to what a film shows.
 
-    Args:
-        observation: their form.
-        kept: the observations, by `newest_frame`.
-        side: of a square grid that is padded to a larger one.
-        inputs: how many numbers count, the first ones, if numbers are padded.
-        max_numbers: up to so many numbers are returned as numbers.
-
-    Returns:
-        `pictures`, uint8 [observations, rows, columns] or with a last axis of red, green and blue,
-        and `cells` if they are grids and not frames; or `numbers` [observations, numbers].
+    Returns `pictures`, uint8 [observations, rows, columns] or with a last axis of red, green and
+    blue, and `cells` if they are grids and not frames; or, up to `max_numbers` of them, `numbers`
+    [observations, numbers]. What pads a setting to the largest of a sweep is left out.
     """
-    stacked = np.stack(kept)
+    observation, stacked = task.env.observation, np.stack(kept)
     if isinstance(observation, Image):
         if stacked.ndim == 4 and stacked.shape[-1] != 3:  # channels that are not colours
             stacked = np.round(stacked.mean(axis=-1)).astype(np.uint8)
@@ -248,11 +234,11 @@ def to_arrays(
         ones = np.arange(observation.size) == stacked[:, None]
         stacked = ones.reshape(-1, *observation.shape).astype(np.uint8)
     else:
-        if inputs is not None:
-            stacked = stacked.reshape(len(stacked), -1)[:, :inputs]
+        if task.pack is not None:
+            stacked = stacked.reshape(len(stacked), -1)[:, : task.inputs]
         if stacked[0].size <= max_numbers:
             return {"numbers": stacked.reshape(len(stacked), -1).astype(np.float64)}
-    grids = _to_grids(stacked, side)
+    grids = _to_grids(stacked, task.setting.get("size"))
     low, high = float(grids.min()), float(grids.max())
     dark = (grids - low) / (high - low or 1.0)
     return {"pictures": np.round(255 * (1.0 - dark)).astype(np.uint8), "cells": np.asarray(True)}

@@ -1,6 +1,5 @@
 """Films of a trained agent: what it observes, value and bonus of each action, both over time."""
 
-import importlib.util
 import logging
 import os
 import shutil
@@ -42,7 +41,6 @@ _COLOURS = {"value": style.QUANTILE, "bonus": style.CATEGORICAL}
 _ENDINGS = {ENDED: "the episode has ended", CUT: "cut here"}
 
 Track = Callable[[Iterable[int]], Iterable[int]]
-ShowBars = Callable[..., None]
 
 
 def check_film(path: Path, fps: int) -> None:
@@ -63,16 +61,15 @@ def check_film(path: Path, fps: int) -> None:
 
 def find_ffmpeg() -> str:
     """Return the program: on the path, or the one that comes with imageio-ffmpeg."""
-    found = shutil.which("ffmpeg")
-    if found is None and importlib.util.find_spec("imageio_ffmpeg") is not None:
+    if found := shutil.which("ffmpeg"):
+        return found
+    try:
         import imageio_ffmpeg
-
-        found = imageio_ffmpeg.get_ffmpeg_exe()
-    if found is None:
+    except ImportError as error:
         raise InputError(
             "need ffmpeg for an .mp4, found none: write a .gif, or pip install imageio-ffmpeg"
-        )
-    return found
+        ) from error
+    return imageio_ffmpeg.get_ffmpeg_exe()
 
 
 def write_film(
@@ -241,7 +238,7 @@ class Film:
 
 def _add_bars(
     axes: Axes, heading: str, colour: str, names: list[str], limits: tuple[float, float]
-) -> ShowBars:
+) -> Callable[..., None]:
     """Add bars from 0, with names on their left and numbers on their right.
 
     Return a function that sets their lengths and numbers; all but the chosen one, if one is, are
@@ -275,9 +272,8 @@ def _add_bars(
 
 def _lines(played: Arrays) -> dict[str, tuple[str, np.ndarray]]:
     """Return heading and numbers over time of the value, and of the bonus if there is one."""
-    moments, action = np.arange(len(played["action"])), played["action"]
     found = {"value": ("highest value", played["value"].max(axis=1))}
-    bonus = played["bonus"][moments, action]
+    bonus = np.take_along_axis(played["bonus"], played["action"][:, None], axis=1)[:, 0]
     if np.isfinite(bonus).any():
         found["bonus"] = ("bonus of the selected action", bonus)
     return found

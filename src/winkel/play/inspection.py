@@ -40,9 +40,7 @@ def find_observation(task: Task, at: str) -> np.ndarray:
 def inspection_arrays(run: RunRecord, obs: np.ndarray) -> Arrays:
     """Return the agent's estimates at an observation, as `draw` needs them."""
     task, estimates = run.task, run.estimates(obs)
-    form = task.env.observation
-    inputs = None if task.pack is None else task.inputs
-    shown = to_arrays(form, [newest_frame(form, obs)], task.setting.get("size"), inputs, 0)
+    shown = to_arrays(task, [newest_frame(task.env.observation, obs)], max_numbers=0)
     arrays = {
         "locations": np.asarray(estimates.members.locations),
         "probs": np.asarray(estimates.members.probs),

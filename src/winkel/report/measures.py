@@ -5,8 +5,9 @@ A measure reads only runs of the agents that it compares. It raises `InputError`
 budget.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from winkel.analysis.statistics import Interval, bootstrap, wilson_interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.figures import common, ensemble_size, radar, regret, vizdoom
 from winkel.figures.common import agent_of, num_episodes
-from winkel.runs.results import Arrays, Results
+from winkel.runs.results import Results, RunRecord
 
 REPETITIONS = 10_000
 """Resamples of a bootstrap; its generator is seeded with 0."""
@@ -25,6 +26,10 @@ _DIGITS = 9  # equal means of equal scores must not differ by the order of their
 
 Samples = Sequence[np.ndarray]
 """For each task one value for each seed, seeds on the last axis."""
+Statistic = Callable[[Samples, Samples], Any]
+"""Compares two agents, over leading axes of their samples."""
+DeepSea = tuple[dict[tuple[str, int], np.ndarray], int, np.ndarray]
+"""One value for each seed, by agent and size; the number of episodes; notes."""
 
 
 class Comparison(NamedTuple):
@@ -63,9 +68,7 @@ def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str)
     """Difference of mean scores of a capability; each agent needs all of its experiments."""
     wanted = {name for name, experiment in EXPERIMENTS.items() if tag in experiment.tags}
     official = [
-        r
-        for r in _only(results, {agent, *others}).records
-        if r.experiment in wanted and r.config["env"] in OFFICIAL_IDS
+        r for r in results.records if r.experiment in wanted and r.config["env"] in OFFICIAL_IDS
     ]
     lacking = {
         name: sorted(wanted - {r.experiment for r in official if agent_of(r) == name})
@@ -75,61 +78,60 @@ def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str)
     complete = [name for name in others if not lacking[name]]
     if lacking[agent] or not complete:
         return Measured(missing=missing)
-    chosen = _only(Results(tuple(official), ()), {agent, *complete})
+    chosen = _only(official, {agent, *complete})
     arrays = radar.collect(chosen)
-    column, agents = arrays["tags"].tolist().index(tag), arrays["agents"].tolist()
-    scores = {
-        name: _known(arrays["seed_scores"][agents.index(name), column])
-        for name in (agent, *complete)
-    }
+    column = arrays["tags"].tolist().index(tag)
+    rows = map(_known, arrays["seed_scores"][:, column])
+    scores = dict(zip(arrays["agents"].tolist(), rows, strict=True))
     comparisons = tuple(
-        _compare(other, [scores[agent]], [scores[other]], mean_gap) for other in complete
+        compare(name, [scores[agent]], [scores[name]], mean_gap) for name in complete
     )
     # Settings run for bsuite's number of episodes, by the agent and seed with fewest.
     in_full: Counter[tuple[str, int]] = Counter()
     for r in chosen.records:
-        in_full[agent_of(r), r.config["seed"]] += (
-            num_episodes(r) >= EXPERIMENTS[r.experiment].num_episodes
-        )
+        whole = num_episodes(r) >= EXPERIMENTS[r.experiment].num_episodes
+        in_full[agent_of(r), r.config["seed"]] += whole
+    scale = {"seeds": min(map(len, scores.values())), "settings in full": min(in_full.values())}
     # Missing experiments of other capabilities do not matter here.
-    notes = tuple(note for note in _notes(arrays) if "of 23 experiments" not in note)
-    scale = {
-        "seeds": min(map(len, scores.values())),
-        "settings in full": min(in_full.values()),
-    }
+    notes = tuple(note for note in arrays["notes"].tolist() if "of 23 experiments" not in note)
     return Measured(comparisons, missing, scale, notes)
 
 
 def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Measured:
     """Ratio of median regrets over all common sizes, and as details at each size."""
-    missing = _missing(results, [agent, *others])
-    present = [name for name in others if not _missing(results, [name])]
-    if _missing(results, [agent]) or not present:
-        return Measured(missing=missing)
-    arrays = regret.collect(_only(results, {agent, *present}))
-    regrets = np.minimum(arrays["seed_regrets"], arrays["budget"])  # [agents, sizes, seeds]
-    by_agent = dict(zip(arrays["agents"].tolist(), regrets, strict=True))
-    none = np.full(regrets.shape[1:], np.nan)
-    sizes = arrays["sizes"].tolist()
-    comparisons: list[Comparison] = []
-    scale = {"episodes": int(arrays["budget"])}
-    for other in present:
-        xs, ys = ([_known(row) for row in by_agent.get(who, none)] for who in (agent, other))
-        both = [i for i in range(len(sizes)) if len(xs[i]) and len(ys[i])]
-        if not both:
-            missing += (f"deep_sea of one size and budget by both {agent} and {other}",)
-            continue
-        xs, ys = [xs[i] for i in both], [ys[i] for i in both]
-        comparisons.append(_compare(other, xs, ys, median_ratio))
-        if len(both) > 1:
-            comparisons += [
-                _compare(f"{other}, size {sizes[i]}", [x], [y], median_ratio, decisive=False)
-                for i, x, y in zip(both, xs, ys, strict=True)
-            ]
-        fewest, largest = min(map(len, (*xs, *ys))), sizes[both[-1]]
-        scale["seeds"] = min(scale.get("seeds", fewest), fewest)
-        scale["size"] = min(scale.get("size", largest), largest)
-    return Measured(tuple(comparisons), missing, scale, _notes(arrays))
+
+    def collect(chosen: Results) -> DeepSea:
+        arrays = regret.collect(chosen)
+        places = itertools.product(arrays["agents"].tolist(), arrays["sizes"].tolist())
+        regrets = np.minimum(arrays["seed_regrets"], arrays["budget"])  # [agents, sizes, seeds]
+        samples = zip(places, map(_known, np.concatenate(regrets)), strict=True)
+        found = {place: values for place, values in samples if values.size}
+        return found, int(arrays["budget"]), arrays["notes"]
+
+    pairs = {other: (agent, other) for other in others}
+    return _compare_pairs(results, pairs, collect, median_ratio)
+
+
+def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: str) -> Measured:
+    """Difference of the median shares of state-actions visited, first minus second agent of a pair.
+
+    `pairs` are two agents by label; `when` is 'end', or 'mean' for the average over episodes.
+    """
+
+    def collect(chosen: Results) -> DeepSea:
+        selection = common.deep_sea_runs(chosen, having=("visited",))
+        size, budget = common.keep_one_size(selection)
+        shares = defaultdict(list)
+        for record in selection.records:
+            visited = common.visited_shares(record)
+            shares[agent_of(record), size].append(visited[-1] if when == "end" else visited.mean())
+        return (
+            {key: np.array(found) for key, found in shares.items()},
+            budget,
+            selection.all_notes(),
+        )
+
+    return _compare_pairs(results, pairs, collect, median_gap)
 
 
 def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
@@ -139,53 +141,24 @@ def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
     """
     if missing := _missing(results, ["pe_dqn"]):
         return Measured(missing=missing)
-    bdqn = {agent_of(r) for r in results.records if r.config.get("algorithm") == "bdqn"}
-    arrays = ensemble_size.collect(_only(results, {"pe_dqn", *bdqn}))
+    bdqn = {agent_of(r) for r in results.of(algorithm="bdqn")}
+    arrays = ensemble_size.collect(_only(results.records, {"pe_dqn", *bdqn}))
     budget, size = int(arrays["budget"]), int(arrays["size"])
     regrets = arrays["seed_values"][arrays["quantities"].tolist().index("regret")]
     theirs = {
         n: _known(np.minimum(values, budget))
         for n, values in zip(arrays["members"].tolist(), regrets, strict=True)
     }
-    ours = theirs.pop(0, np.zeros(0))
+    ours = theirs.pop(0, None)
     missing = tuple(f"deep_sea by bdqn with {n} members" for n in members if n not in theirs)
-    if not len(ours):
+    if ours is None:
         return Measured(missing=(f"deep_sea of size {size} by pe_dqn", *missing))
     comparisons = tuple(
-        _compare(f"{n} members", [ours], [values], median_ratio) for n, values in theirs.items()
+        compare(f"{n} members", [ours], [values], median_ratio) for n, values in theirs.items()
     )
     scale = {"episodes": budget, "seeds": min(map(len, [ours, *theirs.values()]))}
-    return Measured(comparisons, missing, scale, (f"deep sea of size {size}", *_notes(arrays)))
-
-
-def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: str) -> Measured:
-    """Difference of the median shares of state-actions visited, first minus second agent of a pair.
-
-    `pairs` are two agents by label; `when` is 'end', or 'mean' for the average over episodes.
-    """
-    names = [name for pair in pairs.values() for name in pair]
-    missing = _missing(results, names)
-    if len(missing) == len(names):
-        return Measured(missing=missing)
-    selection = common.deep_sea_runs(_only(results, names), having=("visited",))
-    size, budget = common.keep_one_size(selection)
-    shares: dict[str, list[float]] = {name: [] for name in names}
-    for record in selection.records:
-        visited = common.visited_shares(record)
-        shares[agent_of(record)].append(visited[-1] if when == "end" else visited.mean())
-    comparisons: list[Comparison] = []
-    seeds: list[int] = []
-    for label, (agent, other) in pairs.items():
-        if shares[agent] and shares[other]:
-            x, y = [np.array(shares[agent])], [np.array(shares[other])]
-            comparisons.append(_compare(label, x, y, median_gap))
-            seeds += [len(x[0]), len(y[0])]
-        elif not _missing(results, [agent, other]):
-            missing += (f"deep_sea of one size and budget by both {agent} and {other}",)
-    if not comparisons:
-        return Measured(missing=missing)
-    scale = {"seeds": min(seeds), "episodes": budget, "size": size}
-    return Measured(tuple(comparisons), missing, scale, tuple(selection.all_notes().tolist()))
+    notes = (f"deep sea of size {size}", *arrays["notes"].tolist())
+    return Measured(comparisons, missing, scale, notes)
 
 
 def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[str]) -> Measured:
@@ -222,7 +195,9 @@ MEASURES: dict[str, Callable[..., Measured]] = {
 }
 
 
-def compare(xs: Samples, ys: Samples, statistic: Callable[[Samples, Samples], Any]) -> Interval:
+def compare(
+    label: str, xs: Samples, ys: Samples, statistic: Statistic, *, decisive: bool = True
+) -> Comparison:
     """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds.
 
     Seeds of each agent are resampled independently in each task. With a single seed the ends of the
@@ -232,7 +207,10 @@ def compare(xs: Samples, ys: Samples, statistic: Callable[[Samples, Samples], An
     def rounded(*samples: np.ndarray) -> Any:
         return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), _DIGITS)
 
-    return Interval(*map(float, bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)))
+    interval = Interval(*map(float, bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)))
+    seeds = [sorted({min(map(len, side)), max(map(len, side))}) for side in (xs, ys)]
+    sides = " and ".join("–".join(map(str, ends)) for ends in seeds)
+    return Comparison(label, interval, sides, decisive)
 
 
 def median_ratio(xs: Samples, ys: Samples) -> Any:
@@ -253,24 +231,42 @@ def mean_gap(xs: Samples, ys: Samples) -> Any:
     return np.mean(xs[0], axis=-1) - np.mean(ys[0], axis=-1)
 
 
-def _compare(
-    label: str,
-    xs: Samples,
-    ys: Samples,
-    statistic: Callable[[Samples, Samples], Any],
-    *,
-    decisive: bool = True,
-) -> Comparison:
-    sides = []
-    for samples in (xs, ys):
-        least, most = min(map(len, samples)), max(map(len, samples))
-        sides.append(f"{least}" if least == most else f"{least}–{most}")
-    return Comparison(label, compare(xs, ys, statistic), " and ".join(sides), decisive)
+def _compare_pairs(
+    results: Results,
+    pairs: Mapping[str, Sequence[str]],
+    collect: Callable[[Results], DeepSea],
+    statistic: Statistic,
+) -> Measured:
+    """Compare the agents of each pair over the sizes of deep sea that both have, and at each."""
+    names = list(dict.fromkeys(itertools.chain(*pairs.values())))
+    missing = _missing(results, names)
+    present = {label: pair for label, pair in pairs.items() if not _missing(results, pair)}
+    if not present:
+        return Measured(missing=missing)
+    samples, budget, notes = collect(_only(results.records, names))
+    comparisons: list[Comparison] = []
+    largest, fewest = [], []
+    for label, (agent, other) in present.items():
+        sizes = [n for who, n in samples if who == agent and (other, n) in samples]
+        if not sizes:
+            missing += (f"deep_sea of one size and budget by both {agent} and {other}",)
+            continue
+        xs, ys = ([samples[who, n] for n in sizes] for who in (agent, other))
+        comparisons.append(compare(label, xs, ys, statistic))
+        for size, x, y in zip(sizes, xs, ys, strict=True) if len(sizes) > 1 else ():
+            detail = compare(f"{label}, size {size}", [x], [y], statistic, decisive=False)
+            comparisons.append(detail)
+        largest.append(max(sizes))
+        fewest.append(min(map(len, (*xs, *ys))))
+    if not comparisons:
+        return Measured(missing=missing)
+    scale = {"seeds": min(fewest), "episodes": budget, "size": min(largest)}
+    return Measured(tuple(comparisons), missing, scale, tuple(notes.tolist()))
 
 
-def _only(results: Results, agents: Collection[str]) -> Results:
+def _only(records: Iterable[RunRecord], agents: Collection[str]) -> Results:
     """Runs of these agents; problems are elsewhere on the page."""
-    return Results(tuple(r for r in results.records if agent_of(r) in agents), ())
+    return Results(tuple(r for r in records if agent_of(r) in agents), ())
 
 
 def _known(values: np.ndarray) -> np.ndarray:
@@ -278,10 +274,6 @@ def _known(values: np.ndarray) -> np.ndarray:
     return values[~np.isnan(values)]
 
 
-def _missing(results: Results, agents: Collection[str]) -> tuple[str, ...]:
+def _missing(results: Results, agents: Iterable[str]) -> tuple[str, ...]:
     have = {agent_of(r) for r in results.records if r.experiment == "deep_sea"}
     return tuple(f"deep_sea by {name}" for name in agents if name not in have)
-
-
-def _notes(arrays: Arrays) -> tuple[str, ...]:
-    return tuple(map(str, arrays["notes"]))

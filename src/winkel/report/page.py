@@ -1,6 +1,7 @@
 """Reports as one HTML file with style, script and figures in it, which requests nothing else."""
 
 import io
+import itertools
 import math
 import re
 import shlex
@@ -52,6 +53,7 @@ def write_report(runs: Path, out: Path, path: Path = claims.CLAIMS) -> tuple[Pat
     assessments = [(claim, *claims.assess(claim, results)) for claim in claims.load_claims(path)]
     counts = Counter(str(verdict) for _, _, verdict, _ in assessments)
     figures, absent = _draw_figures(results)
+    by_agent = itertools.groupby(results.records, lambda r: (r.config["env"], r.config["agent"]))
     try:
         scores, no_scores = tables.score_tables(results), ""
     except InputError as error:
@@ -70,7 +72,7 @@ def write_report(runs: Path, out: Path, path: Path = claims.CLAIMS) -> tuple[Pat
         out=shlex.quote(str(out)),
         settings=tables.settings_rows(results),
         provenance=tables.provenance(results),
-        records=tables.group_records(results.records),
+        records=[list(group) for _, group in by_agent],
         link=partial(tables.link, out=out),
     )
     write_text(out / PAGE, text)

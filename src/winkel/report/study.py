@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,13 +25,7 @@ _JITTER = 0.18
 
 
 def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
-    """Write `index.html` into a folder.
-
-    Args:
-        summary: the study.
-        folder: for the page; an older page there is replaced.
-        study: the study's own folder, for the command that the page shows.
-    """
+    """Write `index.html` into a folder; the page shows a command with the study's own folder."""
     ensure_folder(folder)
     page = folder / PAGE
     environments = summary.study.problem.environments
@@ -62,18 +56,14 @@ def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
 
 def _draw_figures(summary: Summary) -> dict[str, Markup]:
     """Draw the figures for which there are enough trials."""
-    importance = summary.importance()
-    figures = {}
-    if importance:
-        draw = partial(_draw_importance, importance)
-        figures["importance"] = svg_of(draw, "importance", "Importance of the parameters")
+    drawn: dict[str, tuple[str, Callable[[], Figure]]] = {}
+    if importance := summary.importance():
+        drawn["importance"] = "Importance of the parameters", partial(_draw_importance, importance)
     if summary.complete:
-        draw = partial(_draw_slices, summary)
-        figures["slices"] = svg_of(draw, "slices", "Final score by parameter")
+        drawn["slices"] = "Final score by parameter", partial(_draw_slices, summary)
     if summary.complete or summary.pruned:
-        draw = partial(_draw_milestones, summary)
-        figures["milestones"] = svg_of(draw, "milestones", "Scores at milestones")
-    return figures
+        drawn["milestones"] = "Scores at milestones", partial(_draw_milestones, summary)
+    return {name: svg_of(draw, name, title) for name, (title, draw) in drawn.items()}
 
 
 def _draw_importance(importance: dict[str, float]) -> Figure:

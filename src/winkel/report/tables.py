@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,20 +81,18 @@ def _aggregates(arrays: Arrays) -> Table:
         for name, i in in_order(names).items()
         if whole.any() and full[i][whole].all()
     }
-    rows = []
-    for name, matrix in matrices.items():
-        better = None
-        if OURS in matrices and name != OURS:
-            better = probability_of_improvement(matrices[OURS], matrix)
-        rows.append(
-            {
-                "agent": name,
-                "iqm": stratified_bootstrap(matrix, iqm),
-                "gap": stratified_bootstrap(matrix, optimality_gap),
-                "better": better,
-                "seeds": len(matrix),
-            }
-        )
+    rows = [
+        {
+            "agent": name,
+            "iqm": stratified_bootstrap(matrix, iqm),
+            "gap": stratified_bootstrap(matrix, optimality_gap),
+            "better": probability_of_improvement(matrices[OURS], matrix)
+            if OURS in matrices and name != OURS
+            else None,
+            "seeds": len(matrix),
+        }
+        for name, matrix in matrices.items()
+    ]
     others = [agent_style(name).label for name in names if name not in matrices]
     return {"rows": rows, "num_experiments": int(whole.sum()), "others": others}
 
@@ -103,10 +101,10 @@ def deep_sea_rows(results: Results) -> list[Table]:
     """Deep sea by size and agent: seeds that found the treasure, first goal, regret."""
     groups: dict[tuple[str, int, str, int], list[RunRecord]] = defaultdict(list)
     for r in results.records:
-        stochastic = r.experiment == "deep_sea_stochastic"
-        if (r.experiment == "deep_sea" or stochastic) and "bad" in r.episodes and num_episodes(r):
+        known = "bad" in r.episodes and num_episodes(r)
+        if r.experiment in ("deep_sea", "deep_sea_stochastic") and known:
             sweep = "bsuite" if r.config["env"] in OFFICIAL_IDS else "extension"
-            kind = f"{sweep} stochastic" if stochastic else sweep
+            kind = sweep + r.experiment.removeprefix("deep_sea").replace("_", " ")
             groups[kind, size_of(r), agent_of(r), num_episodes(r)].append(r)
     agents = list(in_order({agent for _, _, agent, _ in groups}))
     rows = []
@@ -210,14 +208,6 @@ def provenance(results: Results) -> dict[str, str]:
         "runs that failed": f"{failed:,}, listed under problems; their episodes are in no table",
         "hash of all settings": fingerprint(fingerprints),
     }
-
-
-def group_records(records: Sequence[RunRecord]) -> dict[tuple[str, str], list[RunRecord]]:
-    """Group records by environment and agent."""
-    groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
-    for record in records:
-        groups[record.config["env"], agent_of(record)].append(record)
-    return groups
 
 
 def link(path: Path, out: Path) -> str:

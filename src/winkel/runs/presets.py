@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from winkel.agents import VARIANTS, presets
+from winkel.agents import AGENTS, PRESETS, VARIANTS
+from winkel.agents.base import check_names
 from winkel.errors import InputError
 from winkel.files import write_text
 from winkel.runs.spec import field_name
@@ -30,12 +31,13 @@ def presets_folder() -> Path:
 def named_preset(name: str, agent: str) -> dict[str, Any]:
     """Settings of an agent or variant: a preset of the paper, or a file by its name or path."""
     base, variant = VARIANTS.get(agent, (agent, {}))
-    if name in presets.PRESETS:
-        return {**presets.preset(name, base), **variant}
+    if name in PRESETS:
+        check_names("agent", (base,), AGENTS)
+        return {**PRESETS[name][base], **variant}
     path = Path(name) if name.endswith(".toml") else presets_folder() / f"{name}.toml"
     if not path.is_file():
         own = sorted(file.stem for file in presets_folder().glob("*.toml"))
-        listed = ", ".join([*presets.PRESETS, *own])
+        listed = ", ".join([*PRESETS, *own])
         raise InputError(f"need a preset from {listed}, or a file such as mine.toml, got {name!r}")
     return read_preset(path, agent)
 
@@ -61,9 +63,9 @@ def read_preset(path: Path, agent: str) -> dict[str, Any]:
 
 def write_preset(name: str, agent: str, fields: Mapping[str, Any], origin: list[str]) -> Path:
     """Write a preset's file; refuses the names of the paper's presets and to overwrite."""
-    if name in presets.PRESETS or not name.replace("-", "").replace("_", "").isalnum():
+    if name in PRESETS or not name.replace("-", "").replace("_", "").isalnum():
         raise InputError(
-            f"need a name of letters, digits, - and _, other than {', '.join(presets.PRESETS)}, "
+            f"need a name of letters, digits, - and _, other than {', '.join(PRESETS)}, "
             f"got {name!r}"
         )
     path = presets_folder() / f"{name}.toml"

@@ -35,6 +35,8 @@ both tuned on and reported."""
 MILESTONES = 5
 """Points at which a trial is scored in each environment: after T/5, 2T/5, … T."""
 PAPER_SPACES = ("bsuite", "vizdoom")
+DESCRIBED = ("agent", "prune", "preset", "seeds", "fields")
+"""Attributes of `Problem` that JSON stores as they are."""
 
 Parameter = CategoricalDistribution | IntDistribution | FloatDistribution
 Episodes = Mapping[str, np.ndarray]
@@ -48,9 +50,9 @@ class SearchEnvironment(NamedTuple):
     """
 
     id: str
-    episodes: int | None
-    steps: int | None
-    score: str
+    episodes: int | None = None
+    steps: int | None = None
+    score: str = "visited"
 
     def milestones(self) -> list[int]:
         """Return the episodes (or steps) after which a trial is scored."""
@@ -98,8 +100,7 @@ class Problem:
 
     def check(self) -> None:
         """Raise if an environment, a score or a value is impossible."""
-        if require_integer("seeds", self.seeds, at_least=1) > FIRST_SEED:
-            raise InputError(f"need seeds <= {FIRST_SEED}, got {self.seeds}")
+        require_integer("seeds", self.seeds, at_least=1)
         for task, environment in zip(self.tasks, self.environments, strict=True):
             find_score(environment.score)
             if environment.score == "visited" and not isinstance(task.env.observation, OneHot):
@@ -107,10 +108,9 @@ class Problem:
                     f"need a score for {environment.id}, whose observations are not counted"
                 )
         for name, part in self.parameters.items():
-            if isinstance(part, CategoricalDistribution):
-                values: Sequence[Any] = part.choices
-            else:
-                values = part.low, part.high
+            values = (
+                part.choices if isinstance(part, CategoricalDistribution) else (part.low, part.high)
+            )
             for value in values:
                 self.runs(0, {name: value})
 
@@ -133,32 +133,21 @@ class Problem:
 
     def describe(self) -> dict[str, Any]:
         """Return as JSON all that makes two searches the same."""
-        described = {
-            "agent": self.agent,
-            "parameters": {
-                name: json.loads(distribution_to_json(part))
-                for name, part in self.parameters.items()
-            },
+        parts = {n: json.loads(distribution_to_json(p)) for n, p in self.parameters.items()}
+        described = {name: getattr(self, name) for name in DESCRIBED} | {
+            "parameters": parts,
             "environments": [environment._asdict() for environment in self.environments],
-            "prune": self.prune,
-            "preset": self.preset,
-            "seeds": self.seeds,
-            "fields": self.fields,
         }
         return json.loads(json.dumps(described))
 
     @classmethod
     def from_description(cls, described: Mapping[str, Any]) -> "Problem":
         """Invert `describe`; ignore other entries."""
-        parameters: dict[str, Any] = {
-            name: json_to_distribution(json.dumps(part))
-            for name, part in described["parameters"].items()
-        }
+        parts: dict[str, Any] = described["parameters"]
         return cls(
-            agent=described["agent"],
-            parameters=parameters,
+            parameters={n: json_to_distribution(json.dumps(p)) for n, p in parts.items()},  # type: ignore[misc]
             environments=[SearchEnvironment(**entry) for entry in described["environments"]],
-            **{name: described[name] for name in ("prune", "preset", "seeds", "fields")},
+            **{name: described[name] for name in DESCRIBED},
         )
 
 
@@ -218,10 +207,8 @@ def score_episodes(name: str, episodes: Episodes) -> float:
     if not len(episodes.get("return", ())):
         return -math.inf
     value = find_score(name)(episodes)
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise InputError(f"need a number from the score {name}, got {value!r:.60}")
-    if not math.isfinite(value):
-        raise InputError(f"need a finite number from the score {name}, got {value}")
+    if not isinstance(value, int | float | np.number) or not math.isfinite(value):
+        raise InputError(f"need a finite number from the score {name}, got {value!r:.60}")
     return float(value)
 
 
@@ -249,31 +236,23 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
         raise InputError(f"{source} is not TOML ({error})") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {source}: {error}") from error
-    _check_keys(table, ("environments", "spaces", "prune", "preset"), source)
-    spaces = _require(dict, table.get("spaces"), f"{source}: [spaces.AGENT]")
+    kinds = {"environments": list, "spaces": dict, "prune": bool, "preset": str}
+    spaces = _check_table(table, kinds, source).get("spaces", {})
+    _check_table(spaces, dict.fromkeys(spaces, dict), f"{source}: spaces")
     name = agent if agent in spaces else _base(agent)
     if name not in spaces:
         if name not in AGENTS:
             raise InputError(f"unknown agent {agent!r}; see `winkel list agents`")
         known_agents = ", ".join(spaces) or "no agent"
         raise InputError(f"{source} has spaces for {known_agents}, not for {agent}")
-    parameters = {}
-    for written, entry in _require(dict, spaces[name], f"{source}: spaces.{name}").items():
-        try:
-            field = field_name(agent, written)
-        except InputError as error:
-            raise InputError(f"{source}: {error}") from error
-        parameters[field] = parse_parameter(agent, field, entry, f"{source}: {field}")
-    environments = [
-        _parse_environment(_require(dict, entry, f"{source}: environments"), source)
-        for entry in _require(list, table.get("environments"), f"{source}: [[environments]]")
-    ]
+    entries = {field_name(agent, written): entry for written, entry in spaces[name].items()}
+    environments = [_parse_environment(entry, source) for entry in table.get("environments", ())]
     return Problem(
         agent=agent,
-        parameters=parameters,
+        parameters={f: parse_parameter(agent, f, e, f"{source}: {f}") for f, e in entries.items()},
         environments=[parse_environment(text) for text in envs] or environments,
-        prune=_require(bool, table.get("prune", True), f"{source}: prune"),
-        preset=_require(str, table["preset"], f"{source}: preset") if "preset" in table else None,
+        prune=table.get("prune", True),
+        preset=table.get("preset"),
         **options,
     )
 
@@ -296,48 +275,46 @@ def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
         return CategoricalDistribution(choices)
     if not isinstance(entry, dict) or not {"low", "high"} <= entry.keys():
         raise InputError(f"need a list, or low and high, for {what}, got {entry!r}")
-    _check_keys(entry, ("low", "high", "log", "step"), what)
-    log = _require(bool, entry.get("log", False), f"{what}.log")
+    number = int | float
+    _check_table(entry, {"low": number, "high": number, "log": bool, "step": number}, what)
     kind = typing.get_type_hints(AGENTS[_base(agent)].config).get(field, float)
     if kind not in (int, float):
         raise InputError(f"need a list of values for {what}, which is no number, got {entry}")
-    numbers = {key: number for key, number in entry.items() if key != "log"}
-    for number in numbers.values():
-        real = isinstance(number, int | float) and not isinstance(number, bool)
-        if not real or not math.isfinite(number) or number != kind(number):
-            right = "whole" if kind is int else "finite"
-            raise InputError(f"need {right} numbers for {what}, got {entry}")
+    numbers = {key: value for key, value in entry.items() if key != "log"}
+    if not all(math.isfinite(value) and value == kind(value) for value in numbers.values()):
+        right = "whole" if kind is int else "finite"
+        raise InputError(f"need {right} numbers for {what}, got {entry}")
     distribution = IntDistribution if kind is int else FloatDistribution
+    numbers = {key: kind(value) for key, value in numbers.items()}
     try:
-        return distribution(**{key: kind(number) for key, number in numbers.items()}, log=log)
+        return distribution(**numbers, log=entry.get("log", False))
     except ValueError as error:
         raise InputError(f"{what}: {error}") from error
 
 
-def _parse_environment(entry: dict[str, Any], where: str) -> SearchEnvironment:
-    _check_keys(entry, ("id", "episodes", "steps", "score"), f"{where}: environments")
-    name = _require(str, entry.get("id"), f"{where}: id of an environment")
-    limits = {key: entry[key] for key in ("episodes", "steps") if key in entry}
-    if len(limits) != 1:
-        raise InputError(f"{where}: need episodes or steps for {name}, got {limits or 'neither'}")
-    for key, value in limits.items():
-        require_integer(f"{key} of {name}", value, at_least=MILESTONES)
-    score = _require(str, entry.get("score", "visited"), f"{where}: score of {name}")
-    return SearchEnvironment(name, limits.get("episodes"), limits.get("steps"), score)
+def _parse_environment(entry: Any, where: str) -> SearchEnvironment:
+    kinds = {"id": str, "episodes": int, "steps": int, "score": str}
+    _check_table(entry, kinds, f"{where}: environments")
+    limits = [key for key in ("episodes", "steps") if key in entry]
+    if "id" not in entry or len(limits) != 1:
+        raise InputError(f"{where}: need id, and episodes or steps, of an environment, got {entry}")
+    require_integer(f"{limits[0]} of {entry['id']}", entry[limits[0]], at_least=MILESTONES)
+    return SearchEnvironment(**entry)
 
 
 def _base(agent: str) -> str:
     return VARIANTS[agent][0] if agent in VARIANTS else agent
 
 
-def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    unknown = [key for key in table if key not in known]
-    if unknown:
-        raise InputError(f"{where}: unknown {unknown[0]!r}; need {', '.join(known)}")
-
-
-def _require(kind: type, value: Any, what: str) -> Any:
-    names = {dict: "a table", list: "a list", bool: "true or false", str: "a text"}
-    if not isinstance(value, kind):
-        raise InputError(f"need {names[kind]} for {what}, got {value!r:.60}")
-    return value
+def _check_table(table: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return a table of a file; raise if it has other keys than these, or values of other types."""
+    if not isinstance(table, dict):
+        raise InputError(f"need a table for {where}, got {table!r:.60}")
+    for key, value in table.items():
+        if key not in kinds:
+            raise InputError(f"{where}: unknown {key!r}; need {', '.join(kinds)}")
+        if not isinstance(value, kinds[key]):
+            names = {dict: "table", list: "array", bool: "boolean", str: "string", int: "integer"}
+            right = names.get(kinds[key], "number")
+            raise InputError(f"{where}: need a {right} for {key}, got {value!r:.60}")
+    return table

@@ -108,11 +108,9 @@ def wrap_error(error: Exception, where: str) -> InputError:
     """Describe an exception of other code in one line; the traceback becomes a note."""
     if isinstance(error, InputError):
         return InputError(f"{where}: {error}")
-    frames = traceback.extract_tb(error.__traceback__)
-    place = (
-        f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
-    )
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
     text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
-    wrapped = InputError(f"{where} raised {text}{place}")
+    wrapped = InputError(f"{where} raised {text} ({place})")
     wrapped.add_note("".join(traceback.format_exception(error)))
     return wrapped

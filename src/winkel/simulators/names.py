@@ -71,9 +71,7 @@ def parse(text: str) -> tuple[str, Maker]:
     return canonical, partial(call_function, target, settings, stack)
 
 
-def make_gymnasium(
-    env_id: str, settings: dict[str, Any], stack: int = DEFAULT_STACK
-) -> GymSimulator:
+def make_gymnasium(env_id: str, settings: dict[str, Any], stack: int) -> GymSimulator:
     """Make a registered environment: 'CartPole-v1', or 'my_module:MyEnv-v0' to import first."""
     gymnasium = import_gymnasium()
     _search_current_folder()
@@ -102,7 +100,7 @@ def make_bsuite(env_id: str) -> DmSimulator:
     return DmSimulator(make(), make if _takes_seed(load) else None)
 
 
-def call_function(target: str, settings: dict[str, Any], stack: int = DEFAULT_STACK) -> Simulator:
+def call_function(target: str, settings: dict[str, Any], stack: int) -> Simulator:
     """Call 'module:function', which returns an environment of any library or a `Simulator`."""
     function = load_function(target)
     make = partial(function, **settings)

@@ -3,6 +3,7 @@
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
 from winkel.simulators.base import Maker, SimulatorDied, Spec
-from winkel.simulators.worker import check_equal, map_rows
+from winkel.simulators.worker import map_rows
 from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
 
 START_TIMEOUT = 120.0
@@ -39,7 +40,7 @@ class StepBatch(NamedTuple):
     lost: Bool[np.ndarray, "E"]
 
 
-class Pool:
+class Pool(AbstractContextManager["Pool"]):
     """One environment for each seed, stepped together.
 
     Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
@@ -91,8 +92,12 @@ class Pool:
             descriptors = memory, lifeline[0]
             for i, ends in enumerate(pairwise(bounds)):
                 self._workers.append(Worker(i, range(*ends), maker, len(self), descriptors))
-            specs: list[Spec] = [worker.receive(self._start_timeout) for worker in self._workers]
-            check_equal(specs)
+            specs: list[Spec] = []
+            for worker in self._workers:
+                specs += worker.receive(self._start_timeout)
+            kinds = [f"{s.num_actions} actions with {s.layout}" for s in dict.fromkeys(specs)]
+            if len(kinds) > 1:
+                raise InputError(f"need environments of one kind, got {' and '.join(kinds)}")
         except SimulatorDied as lost:
             self.close()
             raise InputError(f"a worker {lost} while it made its environments") from None
@@ -167,9 +172,6 @@ class Pool:
         """End all workers and what they started. Closing again does nothing."""
         self._finalizer()
         self._rows = np.zeros(0)  # releases the memory
-
-    def __enter__(self) -> "Pool":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

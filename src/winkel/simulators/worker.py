@@ -10,6 +10,7 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -30,7 +31,8 @@ def main(folder: str, *passed: str) -> None:
     descriptors = connection_end, memory, lifeline = [int(text) for text in passed]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # else engines would keep them open
-    _start_guard(lifeline, folder)
+    words, silent = ["sh", "-c", _GUARD, "winkel-guard", folder], subprocess.DEVNULL
+    _guard = subprocess.Popen(words, stdin=lifeline, stdout=silent, stderr=silent)
     os.close(lifeline)
     connection = Connection(connection_end)
     copies: Copies | None = None
@@ -42,7 +44,7 @@ def main(folder: str, *passed: str) -> None:
                 if copies is None:
                     maker, numbers, num, sys.path[:] = pickle.loads(message)
                     copies = Copies(_load(maker), numbers, memory, num)
-                    answer = copies.spec
+                    answer = copies.specs
                 else:
                     copies.answer(pickle.loads(message) if message else None)
             except (InputError, SimulatorDied) as error:
@@ -53,16 +55,6 @@ def main(folder: str, *passed: str) -> None:
             copies.close()
         shutil.rmtree(folder, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)
-
-
-def _start_guard(lifeline: int, folder: str) -> None:
-    silent = [(os.POSIX_SPAWN_OPEN, out, os.devnull, os.O_WRONLY, 0) for out in (1, 2)]
-    os.posix_spawn(
-        "/bin/sh",
-        ["sh", "-c", _GUARD, "winkel-guard", folder],
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_DUP2, lifeline, 0), *silent],
-    )
 
 
 def _load(maker: bytes) -> Maker:
@@ -113,15 +105,14 @@ class Copies:
         try:
             for _ in numbers:
                 self._simulators.append(maker())
-            specs = [Spec.of(simulator) for simulator in self._simulators]
-            check_equal(specs)
+            self.specs = [Spec.of(simulator) for simulator in self._simulators]
         except Exception as error:
             self.close()
             if isinstance(error, InputError):
                 raise
             raise wrap_error(error, "making the environment") from error
-        self.spec = specs[0]
-        rows = map_rows(memory, self.spec, num)
+        self._spec = self.specs[0]  # the pool requires that all are equal
+        rows = map_rows(memory, self._spec, num)
         self._rows = {name: rows[name] for name in rows.dtype.names or ()}
 
     def answer(self, seeds: Sequence[int | None] | None) -> None:
@@ -143,7 +134,7 @@ class Copies:
                 raise wrap_error(error, where) from error
 
     def _step(self, i: int, number: int) -> None:
-        spec, rows = self.spec, self._rows
+        spec, rows = self._spec, self._rows
         step = self._simulators[i].step(int(rows["action"][number]))
         next_obs = check_observation(step.obs, spec.layout)
         rows["next_obs"][number] = next_obs
@@ -162,7 +153,7 @@ class Copies:
     def _reset(self, i: int, seed: int | None) -> np.ndarray:
         self._steps[i] = 0
         self._episodes[i] += 1
-        return check_observation(self._simulators[i].reset(seed), self.spec.layout)
+        return check_observation(self._simulators[i].reset(seed), self._spec.layout)
 
     def close(self) -> None:
         """Close every simulator, also if one of them raises."""
@@ -171,17 +162,6 @@ class Copies:
                 self._simulators.pop().close()
             except Exception:
                 traceback.print_exc()
-
-
-def check_equal(specs: Sequence[Spec]) -> None:
-    """Raise unless all copies are of one kind."""
-    for other in specs[1:]:
-        if other != specs[0]:
-            kinds = [
-                f"{spec.num_actions} actions with observations of {spec.layout}"
-                for spec in (specs[0], other)
-            ]
-            raise InputError(f"need environments of one kind, got {' and '.join(kinds)}")
 
 
 def check_observation(value: Any, layout: Layout) -> np.ndarray:

@@ -70,7 +70,7 @@ class Worker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start a process in a folder and a process group of its own; it answers with a `Spec`."""
+        """Start a process in a folder and a process group of its own; it answers with `Spec`s."""
         self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
         self._connection, theirs = Pipe()
         self._readable = select.poll()
@@ -157,7 +157,7 @@ class LocalWorker:
     def start(self) -> None:
         """Make the environments."""
         self._copies = copies = Copies(*self._arguments)
-        self._answer: Callable[[], Any] = lambda: copies.spec
+        self._answer: Callable[[], Any] = lambda: copies.specs
 
     def send(self, seeds: Any = None) -> None:
         """Keep a request until `receive`."""

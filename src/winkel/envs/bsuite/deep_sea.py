@@ -56,6 +56,9 @@ class DeepSea(Environment):
 
     max_size: int = eqx.field(static=True)
 
+    num_actions = 2
+    """Left and right, in an order that differs between cells."""
+
     @property
     def observation(self) -> OneHot:
         """The cell row · max_size + column, or no cell at the end of an episode.
@@ -63,11 +66,6 @@ class DeepSea(Environment):
         Only cells with column ≤ row can be visited.
         """
         return OneHot((self.max_size, self.max_size), triangle=True)
-
-    @property
-    def num_actions(self) -> int:
-        """Left and right, in an order that differs between cells."""
-        return 2
 
     def start(self, draws: None, episode: Int[Array, ""], params: DeepSeaParams) -> DeepSeaState:
         """Start in the upper left corner."""

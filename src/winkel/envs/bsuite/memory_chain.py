@@ -58,15 +58,13 @@ class MemoryChain(Environment):
     max_length: int = eqx.field(static=True)
     max_bits: int = eqx.field(static=True)
 
+    num_actions = 2
+    """The values of a bit."""
+
     @property
     def observation(self) -> Dense:
         """Time left, the question on the last step but one, the bits as ±1 at first."""
         return Dense((1, self.max_bits + 2))
-
-    @property
-    def num_actions(self) -> int:
-        """The values of a bit."""
-        return 2
 
     def start(self, draws: None, episode: Int[Array, ""], params: MemoryParams) -> MemoryState:
         """Look up the episode's bits and question."""

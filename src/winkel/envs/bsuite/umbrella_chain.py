@@ -71,15 +71,13 @@ class UmbrellaChain(Environment):
     max_distractors: int = eqx.field(static=True)
     stream: UInt8[AnyArray, "bytes"] | None = None
 
+    num_actions = 2
+    """Leave the umbrella or take it."""
+
     @property
     def observation(self) -> Dense:
         """Need, possession, time left, distractors."""
         return Dense((1, 3 + self.max_distractors))
-
-    @property
-    def num_actions(self) -> int:
-        """Leave the umbrella or take it."""
-        return 2
 
     def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> UmbrellaStartDraws | None:
         """Draw coins, unless they come from the stream."""
