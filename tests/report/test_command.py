@@ -31,7 +31,7 @@ def test_the_command_line():
 def test_changed_fields(tmp_path):
     config = {"projections": ["quantile", "quantile"], "num_atoms": 101, "double": 3}
     deep_sea(tmp_path, "mine", 5, [1, 2], algorithm="pe_dqn_qr_qr", config=config)
-    found = changes(read_results(tmp_path).records)
+    found = changes("pe_dqn", read_results(tmp_path).records)
     assert found["projections"] == ["quantile,quantile"]
     assert ("num_atoms" in found) == (AGENTS["pe_dqn"].config().num_atoms != 101)
 

@@ -45,7 +45,7 @@ def score_tables(results: Results) -> Table:
     tags, experiments = radar.collect(results), scores.collect(results)
     mean, low, high = over_seeds(tags["seed_scores"], partial(student_interval, confidence=0.95))
     by_tag = Interval(mean, np.clip(low, 0, 1), np.clip(high, 0, 1))
-    by_experiment = Interval(experiments["estimate"], experiments["low"], experiments["high"])
+    by_experiment = Interval(*(experiments[name] for name in Interval._fields))
     return {
         "notes": experiments["notes"].tolist(),
         "capabilities": _score_table(tags, tags["tags"], by_tag),
@@ -131,70 +131,57 @@ def deep_sea_rows(results: Results) -> list[Table]:
 
 def settings_rows(results: Results) -> list[Table]:
     """Budgets of each agent, and which of its fields differ from their defaults."""
-    by_agent: dict[str, list[RunRecord]] = defaultdict(list)
-    for record in results.records:
-        by_agent[agent_of(record)].append(record)
-    return [
-        {
-            "agent": name,
-            "base": _base(runs[0]),
-            "runs": len(runs),
-            "episodes": [num_episodes(r) for r in runs],
-            "steps": [int(r.episodes["length"].sum()) for r in runs],
-            "changes": changes(runs),
-        }
-        for name in in_order(by_agent)
-        for runs in [by_agent[name]]
-    ]
+    rows = []
+    for name in in_order(results.agents()):
+        runs = results.of(agent=name)
+        algorithm = str(runs[0].config.get("algorithm", name))
+        base = VARIANTS[algorithm][0] if algorithm in VARIANTS else algorithm
+        rows.append(
+            {
+                "agent": name,
+                "base": base,
+                "runs": len(runs),
+                "episodes": [num_episodes(r) for r in runs],
+                "steps": [int(r.episodes["length"].sum()) for r in runs],
+                "changes": changes(base, runs),
+            }
+        )
+    return rows
 
 
-def _base(record: RunRecord) -> str:
-    """The agent that a variant is made of."""
-    name = str(record.config.get("algorithm", record.config["agent"]))
-    return VARIANTS[name][0] if name in VARIANTS else name
-
-
-def changes(runs: Iterable[RunRecord]) -> dict[str, list[str]]:
-    """Fields that are not always at their default, each with all its values.
+def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
+    """Fields that are not always at the agent's default, each with all its values.
 
     A support that follows the environment by default is left out where it does.
     """
+    known: dict[str, Any] = {}
+    if kind := AGENTS.get(agent):
+        known = {f.name: f.default for f in dataclasses.fields(kind.config)}
+        known |= kind.hyper._field_defaults
     values: dict[str, set[str]] = defaultdict(set)
-    defaults: dict[str, str] = {}
     for r in runs:
-        kind = AGENTS.get(_base(r))
-        known: dict[str, Any] = {}
-        if kind is not None:
-            known = {f.name: f.default for f in dataclasses.fields(kind.config)}
-            known |= kind.hyper._field_defaults
         for field, value in {**r.config.get("config", {}), **r.config.get("hyper", {})}.items():
             values[field].add(_write(value))
-            defaults[field] = _write(known.get(field))
     return {
         field: sorted(found)
         for field, found in sorted(values.items())
-        if found != {defaults[field]} and defaults[field] != "nan"
+        if (default := _write(known.get(field))) != "nan" and found != {default}
     }
 
 
 def _write(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(_write, value)) or "none"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return json.dumps(value) if not isinstance(value, str) else value
-    return f"{float(value):g}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{float(value):g}"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def provenance(results: Results) -> dict[str, str]:
     """Versions, hardware, failed runs, and the hash of all settings."""
     records = results.records
     failed = sum(": failed, " in line for line in results.problems)
-    hardware = {
-        json.dumps(r.config[key], sort_keys=True).strip('"')
-        for r in records
-        for key in ("hardware", "platform", "device")
-        if key in r.config
-    }
+    hardware = {str(r.config["hardware"]) for r in records if "hardware" in r.config}
     versions = Counter(
         ", ".join(f"{k} {v}" for k, v in sorted(r.config.get("versions", {}).items()))
         for r in records
