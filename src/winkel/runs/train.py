@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +20,7 @@ from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
-from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended
+from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
 from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
@@ -121,7 +119,7 @@ class Session:
 
     def _advance(self) -> list[Report]:
         """Advance the lanes by a chunk and record it. Ctrl-C waits until both are done."""
-        with _defer_interrupt():
+        with defer_interrupt():
             self.consistent = False
             reports = self.lanes.advance()
             for report in reports:
@@ -188,29 +186,6 @@ class Session:
             for number in self.lanes.running:
                 self.recorders[number].checkpoint(pack(self.lanes.state(number)))
         self.saving += time.perf_counter() - begin
-
-
-@contextlib.contextmanager
-def _defer_interrupt() -> Iterator[None]:
-    """Raise Ctrl-C's KeyboardInterrupt at the end of the block; at once if it is pressed twice."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    pressed: list[bool] = []
-
-    def hold(*_: object) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(True)
-
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
 
 
 def make_world(
