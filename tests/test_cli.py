@@ -161,7 +161,7 @@ def test_bad_environments_and_runs_are_one_line(arguments, shown, capsys):
 def test_deterministic_reaches_xla_before_it_starts(flags):
     program = (
         "import os\n"
-        "from winkel.runs.deterministic import make_deterministic\n"
+        "from winkel.training.programs import make_deterministic\n"
         "import winkel.cli\n"
         "make_deterministic()\nmake_deterministic()\n"
         "print(os.environ['XLA_FLAGS'])\n"

@@ -73,8 +73,8 @@ def slow_resized(x, side):
 
 
 def slow_torso(torso, frames):
-    def conv(layer, x):
-        return slow_convolution(x, np.asarray(layer.weight), np.asarray(layer.bias))
+    def conv(layer, x, at=...):
+        return slow_convolution(x, np.asarray(layer.weight)[at], np.asarray(layer.bias)[at])
 
     def relu(x):
         return np.maximum(x, 0.0)
@@ -85,8 +85,8 @@ def slow_torso(torso, frames):
     for block in torso.blocks:
         x = slow_halved(conv(block.conv, x))
         for first, second in ((0, 1), (2, 3)):
-            inner = conv(block.units.at(first), relu(x))
-            x = x + conv(block.units.at(second), relu(inner))
+            inner = conv(block.units, relu(x), first)
+            x = x + conv(block.units, relu(inner), second)
     return slow_resized(relu(x), 8).reshape(len(x), -1)
 
 

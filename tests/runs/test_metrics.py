@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from winkel.errors import InputError
-from winkel.runs.mirrors import Mirror, tensorboard, wandb
-from winkel.runs.recorder import MetricsLog
+from winkel.runs.recorder import MetricsLog, Mirror, tensorboard, wandb
 from winkel.runs.results import read_metrics
 
 values = st.floats() | st.integers()

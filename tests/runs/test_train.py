@@ -21,7 +21,7 @@ from runs.tiny import (
     stop_after,
 )
 from winkel.errors import InputError
-from winkel.runs.mirrors import Mirror
+from winkel.runs.recorder import Mirror
 from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options
 

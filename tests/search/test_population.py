@@ -44,13 +44,14 @@ def updates(found):
 def test_a_trial_below_the_median_stops_at_the_first_milestone(tmp_path, scripted):
     """One lane: the third is below the median 2.5 of the two before it, the fifth below 3."""
     rates = [RATES[i] for i in (2, 1, 0, 3, 4)]
-    found = queue(tmp_path, rates, lanes=1)
-    progress = found.run()
+    shown = []
+    found = queue(tmp_path, rates, lanes=1, progress=lambda *now: shown.append(now))
+    found.run()
     assert states(found) == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE", "COMPLETE"]
     assert updates(found) == [WHOLE, WHOLE, SHORT, WHOLE, WHOLE]
-    assert progress.updates == 4 * WHOLE + SHORT
-    assert (progress.trials["complete"], progress.trials["pruned"]) == (4, 1)
-    assert progress.share == 1.0
+    assert found.updates == 4 * WHOLE + SHORT
+    none = dict.fromkeys(("failed", "running", "elsewhere"), 0)
+    assert shown[-1] == ({"complete": 4, "pruned": 1} | none, 1.0)
 
 
 def test_the_next_trial_takes_the_lane_of_a_pruned_one(tmp_path, scripted, monkeypatch):
@@ -121,17 +122,18 @@ def test_each_shape_has_a_program_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr("winkel.search.population.make_lanes", watched)
     of = problem(hidden=((8,), (4,)), learning_rate=RATES[:3])
     found = population(tmp_path, wanted=6, of=of)
-    progress = found.run()
+    found.run()
     assert len(agents) == 2
-    assert progress.trials["complete"] + progress.trials["pruned"] == 6
+    assert set(states(found)) <= {"COMPLETE", "PRUNED"}
+    assert len(states(found)) == 6
 
 
 def test_a_trial_whose_loss_is_not_finite_fails_and_stops_nothing(tmp_path):
     of = problem(learning_rate=(1e-3, 1e38))
     notes = []
     found = population(tmp_path, wanted=2, of=of, notice=notes.append)
-    trials = found.run().trials
-    assert (trials["complete"], trials["failed"]) == (1, 1)
+    found.run()
+    assert sorted(states(found)) == ["COMPLETE", "FAIL"]
     failed = next(t for t in found.study.trials() if t.state == TrialState.FAIL)
     assert "the loss was" in failed.user_attrs["reason"]
     assert any("failed: the loss was" in note for note in notes)
@@ -156,8 +158,8 @@ def test_in_a_simulator_trials_run_one_after_the_other(tmp_path):
     )
     found = population(tmp_path, wanted=2, of=of)
     assert found.size == 1
-    trials = found.run().trials
-    assert (trials["complete"], trials["failed"]) == (2, 0)
+    found.run()
+    assert states(found) == ["COMPLETE"] * 2
     for trial in found.study.trials():
         scores = [trial.intermediate_values[step] for step in range(1, 6)]
         known = [score for score in scores if score > -math.inf]  # −∞ before the first episode ends

@@ -143,8 +143,8 @@ def test_a_folder_without_a_study(tmp_path):
 def test_an_interrupted_search_goes_on_at_once(tmp_path, stop):
     """The first trial is complete, the second in progress; the first is not run again."""
 
-    def interrupt(progress):
-        if progress.trials["complete"] and progress.trials["running"]:
+    def interrupt(trials, _):
+        if trials["complete"] and trials["running"]:
             raise stop
 
     found = population(tmp_path, wanted=4, lanes=1, progress=interrupt)
@@ -153,8 +153,7 @@ def test_an_interrupted_search_goes_on_at_once(tmp_path, stop):
     before = [t for t in found.study.trials() if t.state == TrialState.COMPLETE]
     assert len(before) == 1
     begin = time.monotonic()
-    progress = population(tmp_path, wanted=4, lanes=1, resume=True).run()
-    assert progress.trials["complete"] + progress.trials["pruned"] == 4
+    population(tmp_path, wanted=4, lanes=1, resume=True).run()
     trials = load_study(tmp_path).trials()
     ended = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     assert len({t.params["learning_rate"] for t in ended}) == len(ended) == 4
@@ -165,8 +164,8 @@ def test_an_interrupted_search_goes_on_at_once(tmp_path, stop):
 def test_a_trial_that_another_process_took_for_dead_is_dropped(tmp_path):
     notes = []
 
-    def take(progress):
-        if progress.trials["running"] and not notes:
+    def take(trials, _):
+        if trials["running"] and not notes:
             found.study.requeue(next(iter(found.in_progress.values())).trial)
 
     found = population(tmp_path, wanted=2, lanes=1, progress=take, notice=notes.append)

@@ -17,7 +17,6 @@ from training.chance import (
     make_lanes,
     plan,
 )
-from winkel.errors import InputError
 from winkel.training.steps import Horizon
 
 PROGRAMS = ("begin", "advance", "evaluate", "survey")
@@ -362,15 +361,6 @@ def test_an_evaluation_is_what_the_greedy_policy_earns(company):
             total += float(right and column == LENGTH - 1) - right * TASK.params.move_cost
             column = min(column + 1, LENGTH - 1) if right else max(column - 1, 0)
         np.testing.assert_allclose(found, total, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("plans", "num_lanes", "chunk_steps", "shown"),
-    [(0, 1, 1, "got none"), (1, 0, 1, "got 0 and 1"), (1, 1, 0, "got 1 and 0")],
-)
-def test_impossible_lanes_are_refused(plans, num_lanes, chunk_steps, shown):
-    with pytest.raises(InputError, match=shown):
-        make_lanes([plan()] * plans, num_lanes, chunk_steps=chunk_steps)
 
 
 def test_a_run_added_later_is_the_run_it_would_have_been():

@@ -4,16 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from winkel.agents import learning
 from winkel.agents.base import Number, Spec
-from winkel.agents.learning import (
-    Gradients,
-    Inputs,
-    Learner,
-    at_action,
-    features,
-    loss_and_gradient,
-    mass_outside,
-)
+from winkel.agents.learning import Gradients, Inputs, Learner
 from winkel.distributions import bootstrap, mean
 from winkel.networks import MLP
 from winkel.networks.mlp import add_prior, select_action
@@ -25,7 +18,7 @@ def predict(
     projection: Projection, learner: Learner, obs: Array, prior_scale: Number = 0.0
 ) -> Atoms:
     """The return distribution of every action by the online network, [A, K]."""
-    obs = features(learner.shared, obs)
+    obs = learning.features(learner.shared, obs)
     theta = add_prior(learner.params(obs), learner.prior, obs, prior_scale)
     return jax.vmap(projection.decode)(theta)
 
@@ -57,18 +50,18 @@ def projected_gradient(
         chooser = decode(outputs(learner.params, transition.next_obs)) if double else successor
         greedy = jnp.argmax(spec.mask_unavailable(jax.vmap(mean)(chooser)))
         discount = gamma * transition.discount
-        return bootstrap(transition.reward, discount, at_action(successor, greedy))
+        return bootstrap(transition.reward, discount, learning.at_action(successor, greedy))
 
     def loss(params: MLP, transition: Transition, target: Atoms) -> Float[Array, ""]:
         theta = select_action(outputs(params, transition.obs), transition.action)
         return projection.loss(theta, target)
 
     targets = jax.vmap(target)(inputs.transitions, inputs.target_next_obs)
-    gradients = loss_and_gradient(loss, learner.params, inputs, targets, weights)
+    gradients = learning.loss_and_gradient(loss, learner.params, inputs, targets, weights)
     metrics = {"loss": gradients.loss}
     if isinstance(projection, Categorical):
         z_min, z_max = projection.z_min, projection.z_max
-        clipped = jax.vmap(lambda target: mass_outside(target, z_min, z_max))(targets)
+        clipped = jax.vmap(lambda target: learning.mass_outside(target, z_min, z_max))(targets)
         metrics["clipped"] = jnp.mean(clipped)
     return gradients, metrics
 

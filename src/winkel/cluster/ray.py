@@ -12,8 +12,8 @@ from typing import Any
 
 from winkel.cluster.shards import MANIFEST, Manifest, read_manifest, read_progress, run_shard
 from winkel.errors import InputError
-from winkel.runs.deterministic import DETERMINISTIC
 from winkel.runs.recorder import Status
+from winkel.training.programs import DETERMINISTIC
 
 POLL_SECONDS, STOP_SECONDS = 0.5, 120.0
 """Time between two updates of the display, and that cancelled tasks have for their checkpoints."""

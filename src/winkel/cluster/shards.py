@@ -179,13 +179,8 @@ def run_shard(
 ) -> dict[str, Any]:
     """Run what is left of a shard: skip ended runs, continue begun ones from their checkpoints.
 
-    Args:
-        manifest: the shard's manifest.
-        number: which shard.
-        out: the results folder.
-        progress: called with the status of all runs after each chunk of steps.
-        notice: called with messages for the user.
-        wait: seconds to wait for another process that holds the shard's lock.
+    Call `progress` with the status of all runs after each chunk of steps. Wait so many seconds for
+    another process that holds the shard's lock. Return what `run_sweep` does.
     """
     shard = manifest.shard(number)
     sweep, options, mnist_dir = manifest.sweep, manifest.options, manifest.mnist_dir

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from winkel.commands.terminal import console, make_table, progress_bar, say
+from winkel.commands.terminal import console, progress_bar, say
+from winkel.commands.train import make_table
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import check_fields
 
 if TYPE_CHECKING:
-    from winkel.search.population import Progress
     from winkel.search.study import Summary
 
 MAX_ROWS = 10
@@ -84,11 +84,9 @@ class SearchCommand:
         with progress_bar() as bar:
             task = bar.add_task(f"search for {self.agent}", total=self.trials)
 
-            def show(progress: "Progress") -> None:
-                counts = ", ".join(f"{count} {state}" for state, count in progress.trials.items())
-                best = "" if progress.best is None else f", best score {progress.best:.3f}"
-                done = progress.share * self.trials
-                bar.update(task, completed=done, description=counts + best)
+            def show(trials: dict[str, int], share: float) -> None:
+                counts = ", ".join(f"{count} {state}" for state, count in trials.items())
+                bar.update(task, completed=share * self.trials, description=counts)
 
             population = Population(
                 study=study,
@@ -99,10 +97,10 @@ class SearchCommand:
                 progress=show,
                 notice=lambda text: bar.console.print(text, highlight=False, markup=False),
             )
-            progress = population.run()
+            population.run()
         summary = Summary(study)
         print_summary(summary)
-        say(f"updates: {progress.updates:,} here, {summary.updates:,} in all")
+        say(f"updates: {population.updates:,} here, {summary.updates:,} in all")
         if summary.unfinished:
             say(f"{summary.unfinished} trials are not finished; continue with --resume")
         _write_page(summary, folder, folder)

@@ -14,7 +14,7 @@ from winkel.cluster.shards import read_manifest, run_shard
 from winkel.cluster.slurm import STOPPED
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
-from winkel.runs.deterministic import make_deterministic
+from winkel.training.programs import make_deterministic
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,15 +22,13 @@ from winkel.cluster.shards import (
 )
 from winkel.cluster.slurm import write_script
 from winkel.commands.shard import say_counts
-from winkel.commands.terminal import console, make_table, say
-from winkel.commands.train import Display
+from winkel.commands.terminal import console, say
+from winkel.commands.train import Display, make_table
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
-from winkel.runs.deterministic import make_deterministic
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, check_fields
 from winkel.runs.sweep import (
-    MAX_LANES,
     Group,
     Sweep,
     bsuite_envs,
@@ -41,7 +39,8 @@ from winkel.runs.sweep import (
     run_sweep,
     write_log,
 )
-from winkel.training.programs import make_mesh
+from winkel.runs.train import MAX_LANES
+from winkel.training.programs import make_deterministic, make_mesh
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
@@ -184,11 +183,11 @@ class SweepCommand:
         make_mesh(devices)  # raises if there are fewer
         sweep, options = self._choose(jax.default_backend() != "cpu", devices)
         if self.dry_run:
-            groups, _ = self._remaining(sweep, options)
+            groups, _ = self._remaining(sweep, options, write=False)
             _print_estimate(groups, self.lanes)
             return
         with lock_folder(self.out):
-            groups, ended = self._remaining(sweep, options)
+            groups, ended = self._remaining(sweep, options, write=True)
             if groups:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
                     show, log = partial(_show, display, groups), partial(write_log, self.out, sweep)
@@ -196,10 +195,12 @@ class SweepCommand:
                 _print_costs(outcome)
         say(f"runs: {self.out}")
 
-    def _remaining(self, sweep: Sweep, options: Options) -> tuple[list[Group], Counter[str]]:
-        groups, ended = remaining_groups(
-            sweep, self.out, options, self.mnist_dir, self.resume, write=not self.dry_run
-        )
+    def _remaining(
+        self, sweep: Sweep, options: Options, write: bool
+    ) -> tuple[list[Group], Counter[str]]:
+        """Find the runs that have not ended, and print how many there are."""
+        out, mnist_dir = self.out, self.mnist_dir
+        groups, ended = remaining_groups(sweep, out, options, mnist_dir, self.resume, write)
         count = sum(len(group.runs) for group in groups) + ended.total()
         say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
@@ -249,9 +250,7 @@ class SweepCommand:
             raise InputError(
                 f"{path} is of another sweep; replace it with --resume, or choose another --out"
             )
-        _, ended = remaining_groups(
-            manifest.sweep, self.out, manifest.options, self.mnist_dir, self.resume, write=False
-        )
+        self._remaining(manifest.sweep, manifest.options, write=False)
         if is_new:
             with lock_folder(self.out):
                 write_text(path, text)
@@ -261,7 +260,6 @@ class SweepCommand:
             f"{manifest.num_runs} runs in {len(sizes)} shards of {min(sizes)} to {max(sizes)}, "
             f"in {' or '.join(map(str, lanes))} lanes"
         )
-        say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         say(f"manifest: {path}")
         return manifest
 

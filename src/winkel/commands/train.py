@@ -1,6 +1,7 @@
 """`winkel train`: train an agent and show its progress."""
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,14 +13,13 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from winkel.commands.terminal import console, make_table, say
+from winkel.commands.terminal import console, say
 from winkel.errors import require_integer
-from winkel.runs.deterministic import make_deterministic
-from winkel.runs.mirrors import Mirror, tensorboard, wandb
 from winkel.runs.record import Training
-from winkel.runs.recorder import RECENT, Status
+from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
 from winkel.runs.spec import Options, check_fields
 from winkel.runs.train import train
+from winkel.training.programs import make_deterministic
 
 MAX_ROWS = 12
 REFRESH = 0.25
@@ -170,6 +170,20 @@ class Display:
         speed = f"{(updates - before) / (now - begin):,.0f} updates/s" if now - begin > 1 else ""
         self._bar.update(self._task, completed=share, description=title, speed=speed)
         self._live.update(Group(self._bar, _status_table(statuses)))
+
+
+def make_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None
+) -> Table:
+    """Make a table of numbers; without a title it has no lines."""
+    table = Table(title=title, title_justify="left")
+    if title is None:
+        table.box, table.padding = None, (0, 2, 0, 0)
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _status_table(statuses: list[Status]) -> Table:

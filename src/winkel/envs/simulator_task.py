@@ -127,13 +127,8 @@ def estimate_range(
 ) -> tuple[float, float]:
     """Return the range of returns as if rewards within an episode were paid at every step.
 
-    Args:
-        running: lowest and highest reward within episodes.
-        final: lowest and highest reward on the last transition of an episode.
-        gamma: discount factor.
-
-    Returns:
-        Its ends, with a margin except at 0; `UNKNOWN` if all rewards are 0.
+    `running` and `final` are the lowest and the highest reward within episodes and on their last
+    transitions. The range has a margin except at 0; it is `UNKNOWN` if all rewards are 0.
     """
     if gamma >= 1.0:
         raise InputError("need gamma < 1 to estimate the range of returns, got 1")

@@ -78,6 +78,10 @@ class Selection:
             self.notes.append(f"left out: {extra} further runs of the same {what}")
         self.records = list(first.values())
 
+    def keep_budget(self) -> int:
+        """Keep runs with the commonest number of episodes."""
+        return self.keep_most(num_episodes, lambda episodes: f"of {episodes:,} episodes")
+
     def agents(self) -> list[str]:
         """Names, sorted."""
         return sorted(set(map(agent_of, self.records)))
@@ -181,14 +185,9 @@ def deep_sea_runs(
 def keep_one_size(selection: Selection) -> tuple[int, int]:
     """Keep runs of one size and one budget, and one run of each agent and seed."""
     size = selection.keep_most(size_of, lambda n: f"of size {n}")
-    budget = selection.keep_most(num_episodes, describe_budget)
+    budget = selection.keep_budget()
     selection.keep_first(lambda r: (agent_of(r), r.config["seed"]), "agent and seed")
     return size, budget
-
-
-def describe_budget(episodes: int) -> str:
-    """For notes."""
-    return f"of {episodes:,} episodes"
 
 
 def size_of(record: RunRecord) -> int:

@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 
 from winkel.analysis.statistics import median_iqr
 from winkel.figures import common, style
+from winkel.figures.common import agent_of, visited_shares
 from winkel.files import Arrays
 from winkel.runs.results import Results
 
@@ -32,10 +33,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     agents = selection.agents()
     episodes = np.unique(np.linspace(1, budget, min(budget, POINTS)).round().astype(int))
     shares = common.seed_table(
-        selection.records,
-        agents,
-        common.agent_of,
-        lambda r: common.visited_shares(r)[episodes - 1],
+        selection.records, agents, agent_of, lambda r: visited_shares(r)[episodes - 1]
     )  # [agents, seeds, episodes]
     return {
         "agents": np.array(agents),

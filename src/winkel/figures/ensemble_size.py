@@ -7,13 +7,12 @@ from matplotlib.figure import Figure
 from winkel.analysis.statistics import median_iqr
 from winkel.errors import InputError
 from winkel.figures import common, style
-from winkel.figures.common import num_episodes, size_of
+from winkel.figures.common import size_of
 from winkel.files import Arrays
 from winkel.runs.results import Results, RunRecord
 
 TITLE = "Deep sea: members of the ensemble (compare Fig. 7a)"
-QUANTITIES = ("first", "regret")
-"""The first episode with treasure, and the number of episodes without it."""
+QUANTITIES = {"first": "first episode with treasure", "regret": "episodes without treasure"}
 SHAPES = {
     "quantities": "quantities",
     "members": "columns",
@@ -24,7 +23,6 @@ SHAPES = {
 }
 
 _LOGARITHMIC = 50  # a logarithmic axis if the budget exceeds the least value so many times
-_TITLES = {"first": "first episode with treasure", "regret": "episodes without treasure"}
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
@@ -45,7 +43,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     size = max(found, key=lambda n: (len(found[n] - {0}), n))
     others = ", ".join(str(n) for n in sorted(found) if n != size)
     selection.keep(lambda r: size_of(r) == size, f"of size {size}", f"of size {others}")
-    budget = selection.keep_most(num_episodes, common.describe_budget)
+    budget = selection.keep_budget()
     selection.keep_first(lambda r: (_members(r), r.config["seed"]), "number of members and seed")
     columns = sorted(set(map(_members, selection.records)))
     values = common.seed_table(
@@ -58,7 +56,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     names = [f"bdqn with {n} members" if n else "pe_dqn" for n in columns]
     selection.notes += common.note_unsolved(names, values[1])
     return {
-        "quantities": np.array(QUANTITIES),
+        "quantities": np.array(list(QUANTITIES)),
         "members": np.array(columns),
         "seed_values": values,
         **common.over_seeds(values, median_iqr)._asdict(),
@@ -87,7 +85,7 @@ def draw(results: Arrays) -> Figure:
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for index, (axes, name) in enumerate(zip(panels, names, strict=True)):
         _draw_panel(axes, results, index)
-        style.label_panel(axes, "abcdef"[index], _TITLES.get(name, name))
+        style.label_panel(axes, "abcdef"[index], QUANTITIES.get(name, name))
         axes.set_xlabel("members of BDQN+P")
     panels[0].set_ylabel("episodes")
     shown = ["bdqn", "pe_dqn"] if 0 in results["members"] else ["bdqn"]
@@ -118,8 +116,7 @@ def _draw_panel(axes: Axes, results: Arrays, index: int) -> None:
         axes.vlines(x[pe_dqn], low, high, color=colour, linewidth=5, alpha=0.2)
     for agent, columns in (("bdqn", bdqn), ("pe_dqn", pe_dqn)):
         beside = x[columns, None] + np.linspace(0.14, 0.34, seeds.shape[1])
-        small = 1.8 if seeds.shape[1] <= 10 else 1.2
-        style.draw_markers(axes, beside, seeds[columns], budget, agent, size=small)
+        style.draw_markers(axes, beside, seeds[columns], budget, agent, size=1.5)
         style.draw_markers(axes, x[columns], spread[0][columns], budget, agent, size=4.2)
     order = np.argsort(x)
     axes.set_xticks(x[order], [str(n) if n else "PE-DQN" for n in members[order].tolist()])

@@ -84,7 +84,7 @@ def draw(results: Arrays) -> Figure:
         image = _draw_row(line, pictures, size, grid=split)
         bar = figure.colorbar(
             image, ax=list(line), aspect=14, pad=0.02, format="%g", label=label,
-            ticks=MaxNLocator(5, steps=[1, 2, 5, 10]),
+            ticks=MaxNLocator(3, steps=[1, 2, 5, 10]),
         )  # fmt: skip
         bar.outline.set_linewidth(0.6)
     for axes, index in zip(panels[0], shown, strict=True):

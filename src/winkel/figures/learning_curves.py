@@ -176,9 +176,7 @@ def draw(results: Arrays) -> Figure:
     common.check(results, SHAPES)
     names = results["experiments"]
     figure = draw_panels(results, names, "episodes", bold=names[results["hard"] == 1])
-    scaled = any(name.endswith("_scale") for name in names.tolist())
-    more = "; returns of scale experiments are divided by the scale" if scaled else ""
-    write_caption(figure, results, "settings, then over ", more)
+    write_caption(figure, results, "settings, then over ")
     return figure
 
 
@@ -227,7 +225,7 @@ def draw_panels(
     return figure
 
 
-def write_caption(figure: Figure, results: Arrays, over: str = "", more: str = "") -> None:
+def write_caption(figure: Figure, results: Arrays, over: str = "") -> None:
     """Write beneath a figure of curves what they are means `over`, and whether they are greedy."""
     bands = ", with 90 % Student t bands" if results["num_seeds"].max() > 1 else ""
     caption = f"Means over {over}{style.seeds_text(results['num_seeds'])}{bands}"
@@ -236,4 +234,6 @@ def write_caption(figure: Figure, results: Arrays, over: str = "", more: str = "
     if not results["greedy"].all():
         points = int(np.isfinite(results["x"]).sum(axis=-1).max())
         caption += f"; training returns are averaged over 1/{points} of the time"
-    style.write_below(figure, f"{caption}{more}.", results["notes"])
+    if any(name.endswith("_scale") for name in results.get("experiments", ())):
+        caption += "; returns of scale experiments are divided by the scale"
+    style.write_below(figure, f"{caption}.", results["notes"])

@@ -21,7 +21,6 @@ SHAPES = {
     "notes": "notes",
 }
 
-_MOST_FILLED = 4  # agents whose areas are filled; more would hide each other
 _LEVELS = (0.25, 0.5, 0.75, 1.0)
 _WIDE, _HIGH = 1.75, 1.17  # limits of the axes around a circle of radius 1, with room for names
 
@@ -61,8 +60,6 @@ def draw(results: Arrays) -> Figure:
         line = style.agent_style(name)
         corners = spokes * mean[agent]
         closed = np.append(corners, corners[:, :1], axis=1)
-        if len(agents) <= _MOST_FILLED and not np.isnan(closed).any():
-            axes.fill(*closed, color=line.colour, alpha=0.08, linewidth=0)
         axes.plot(
             *closed, color=line.colour, linestyle=line.dashes, linewidth=1.2, label=name,
             marker=line.marker, markersize=2.8, markeredgewidth=0,

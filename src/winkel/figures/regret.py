@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from winkel.analysis.statistics import median_iqr
 from winkel.figures import common, style
-from winkel.figures.common import agent_of, num_episodes, size_of
+from winkel.figures.common import agent_of, size_of
 from winkel.files import Arrays
 from winkel.runs.results import Results
 
@@ -30,7 +30,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     infinity, not of the budget, so that a median or quartile that depends on it is infinite too.
     """
     selection = common.deep_sea_runs(results, having=("bad",))
-    budget = selection.keep_most(num_episodes, common.describe_budget)
+    budget = selection.keep_budget()
     selection.keep_first(
         lambda r: (agent_of(r), size_of(r), r.config["seed"]), "agent, size and seed"
     )

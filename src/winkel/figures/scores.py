@@ -28,7 +28,7 @@ SHAPES = {
     "notes": "notes",
 }
 
-_FEW_SEEDS = 10  # agents with fewer seeds show a dot for each
+_FEW_SEEDS = 10  # with fewer there is a dot for each
 _BARS_OF_A_ROW = 84
 
 
@@ -128,7 +128,7 @@ def draw(results: Arrays) -> Figure:
     panels[0].set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
     style.legend_above(figure, agents, bars=True)
     seeds = (~np.isnan(results["seed_scores"])).sum(axis=-1)
-    dots = ", a dot for each seed" if _shows_dots(results["seed_scores"]).any() else ""
+    dots = ", a dot for each seed" if 1 < seeds.max() < _FEW_SEEDS else ""
     style.write_below(
         figure,
         f"bsuite's scores, means over {style.seeds_text(seeds)} with 95 % Student t intervals"
@@ -138,23 +138,16 @@ def draw(results: Arrays) -> Figure:
     return figure
 
 
-def _shows_dots(scores: np.ndarray) -> np.ndarray:
-    """Which agents have few seeds, but more than one."""
-    most = (~np.isnan(scores)).sum(axis=-1).max(axis=-1)
-    return (most > 1) & (most < _FEW_SEEDS)
-
-
 def _draw_row(axes: Axes, results: Arrays, agents: dict[str, int], shown: np.ndarray) -> None:
     width = min(0.82 / len(agents), 0.35)
-    dots = _shows_dots(results["seed_scores"])
     for place, (name, agent) in enumerate(agents.items()):
         line = style.agent_style(name)
         x = np.arange(len(shown)) + (place - (len(agents) - 1) / 2) * width
         mean, low, high = (values[shown] for values in style.spread_at(results, agent))
         axes.bar(x, mean, 0.88 * width, color=line.colour, alpha=0.75, label=name)
         axes.vlines(x, low, high, color=style.INK, linewidth=0.6)
-        if dots[agent]:
-            seeds = results["seed_scores"][agent, shown]  # [E, K]
+        seeds = results["seed_scores"][agent, shown]  # [E, K]
+        if 1 < seeds.shape[1] < _FEW_SEEDS:
             spread = np.linspace(-0.25, 0.25, seeds.shape[1]) * width
             axes.plot(
                 (x[:, None] + spread).ravel(), seeds.ravel(), "o", color=style.INK,

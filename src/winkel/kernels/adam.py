@@ -128,17 +128,10 @@ def _dense_kernel(length: int, epsilon: float, *refs: Any) -> None:
 
 
 def _step_dense(
-    matrices: list[Array],
-    gradient: Array,
-    scales: Array,
-    epsilon: float,
-    interpret: bool,
-    length: int = 2048,
-    warps: int = 4,
+    matrices: list[Array], gradient: Array, scales: Array, epsilon: float, interpret: bool
 ) -> list[Array]:
     """Adam's step on matrices whose gradient has been computed."""
-    members = gradient.shape[0]
-    shape = gradient.shape
+    members, length = gradient.shape[0], 2048
     flat = [x.reshape(members, -1) for x in (gradient, *matrices)]
     size = flat[0].shape[1]
     changed = pl.pallas_call(
@@ -148,11 +141,11 @@ def _step_dense(
         out_specs=[member(size)] * 4,
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in flat[1:]],
         input_output_aliases={2 + i: i for i in range(4)},
-        compiler_params=common.compiler_params(warps),
+        compiler_params=common.compiler_params(4),
         interpret=interpret,
         name="adam_dense",
     )(flat[0], scales, *flat[1:])
-    return [x.reshape(shape) for x in changed]
+    return [x.reshape(gradient.shape) for x in changed]
 
 
 def _first_kernel(
@@ -213,9 +206,6 @@ def _step_first(
     scales: Array,
     epsilon: float,
     interpret: bool,
-    rows: int = 32,
-    units: int = 64,
-    turns: int = 8,
 ) -> tuple[list[Array], Float[Array, "M H"]]:
     """Adam's step on the first layer, and the gradient in its bias.
 
@@ -224,9 +214,9 @@ def _step_first(
     members, num_inputs, num_units = matrices[0].shape
     batch = gradient.shape[2]
     matrix = member(num_inputs, num_units)
-    rows = min(rows, power_of_two(num_inputs, SMALLEST))
-    units = min(units, power_of_two(num_units, SMALLEST))
-    turns = min(turns, pl.cdiv(num_inputs, rows))
+    rows = min(32, power_of_two(num_inputs, SMALLEST))
+    units = min(64, power_of_two(num_units, SMALLEST))
+    turns = min(8, pl.cdiv(num_inputs, rows))
     turned = obs if obs.ndim == 1 else obs.T
     *changed, bias_gradient = pl.pallas_call(
         partial(_first_kernel, rows, turns, units, epsilon),

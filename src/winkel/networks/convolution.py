@@ -111,15 +111,10 @@ def _loop(function: Any, size: int, batched: list[bool], *arguments: Array) -> A
     return jax.tree.map(lambda *parts: jnp.stack(parts), *made)
 
 
-def _convolve_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _forward(x, weight), (x, weight)
-
-
-def _convolve_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    return _gradients(*kept, gradient)
-
-
-convolve.defvjp(_convolve_forward, _convolve_backward)
+convolve.defvjp(
+    lambda x, weight: (_forward(x, weight), (x, weight)),
+    lambda kept, gradient: _gradients(*kept, gradient),
+)
 
 
 @jax.custom_vjp
@@ -132,13 +127,9 @@ def add_bias(x: Float[Array, "B H W O"], bias: Float[Array, "O"]) -> Float[Array
     return x + bias.astype(x.dtype)[None, None, None]
 
 
-def _bias_forward(x: Array, bias: Array) -> tuple[Array, None]:
-    return add_bias(x, bias), None
-
-
 def _bias_backward(_: None, gradient: Array) -> tuple[Array, Array]:
     by_place = jax.lax.optimization_barrier(jnp.sum(gradient, axis=0, dtype=jnp.float32))
     return gradient, jnp.sum(by_place, axis=(0, 1))
 
 
-add_bias.defvjp(_bias_forward, _bias_backward)
+add_bias.defvjp(lambda x, bias: (add_bias(x, bias), None), _bias_backward)

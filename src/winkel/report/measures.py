@@ -144,7 +144,7 @@ def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
     bdqn = {agent_of(r) for r in results.of(algorithm="bdqn")}
     arrays = ensemble_size.collect(_only(results.records, {"pe_dqn", *bdqn}))
     budget, size = int(arrays["budget"]), int(arrays["size"])
-    regrets = arrays["seed_values"][ensemble_size.QUANTITIES.index("regret")]
+    regrets = arrays["seed_values"][arrays["quantities"].tolist().index("regret")]
     theirs = {
         n: _known(np.minimum(values, budget))
         for n, values in zip(arrays["members"].tolist(), regrets, strict=True)

@@ -1,10 +1,11 @@
-"""The records of one run while it goes on, in memory and on disk."""
+"""The records of one run while it goes on: in memory, on disk, in TensorBoard or W&B."""
 
 import contextlib
+import importlib
 import json
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ import numpy as np
 from winkel.errors import InputError
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
-from winkel.runs.mirrors import STEP, Mirror, Row
 from winkel.runs.record import (
     CHECKPOINTS,
     CONFIG,
@@ -30,6 +30,9 @@ from winkel.training.lanes import Report
 from winkel.training.steps import UNLIMITED
 from winkel.types import OneHot
 
+Row = Mapping[str, float | int]
+STEP = "env_steps"
+"""The entry of a row that mirrors use as time."""
 RECENT = 50
 """Episodes in the mean return of a `Status`."""
 MAX_PARTS = 256
@@ -40,13 +43,8 @@ class Status(NamedTuple):
     """State of one run, for a display.
 
     Attributes:
-        env: id of the environment.
-        agent: label of the agent.
-        seed: of the run.
+        agent: its label.
         progress: share of the run that is done.
-        env_steps: steps so far.
-        num_episodes: episodes so far.
-        updates: updates so far.
         recent_return: mean over the last episodes, NaN before the first.
         visited: share of the state-action pairs that were visited, None if they are not counted.
         goal_episode: first episode that reached the goal of deep sea, None before it.
@@ -64,6 +62,17 @@ class Status(NamedTuple):
     visited: float | None = None
     goal_episode: int | None = None
     state: str = "running"
+
+
+class Mirror(NamedTuple):
+    """Another place that rows are sent to."""
+
+    write: Callable[[int, Row], None]
+    close: Callable[[], None]
+
+
+MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
+"""Makes the mirrors of a run from its config and folder."""
 
 
 class MetricsLog:
@@ -122,6 +131,7 @@ class Recorder:
         folder: where to keep it; None to keep it in memory.
         mirrors: copies of the metrics' log.
         status: for a display.
+        updates_before: updates that a resumed run had made before.
         tables: `episodes`, `evaluations` and `snapshots`, each column a list of parts.
     """
 
@@ -129,6 +139,7 @@ class Recorder:
     folder: Path | None = None
     mirrors: tuple[Mirror, ...] = ()
     status: Status = field(init=False)
+    updates_before: int = field(init=False, default=0)
     tables: dict[str, dict[str, list[np.ndarray]]] = field(init=False)
     _recent: deque[float] = field(init=False)
     _log: MetricsLog | None = field(init=False, default=None)
@@ -284,3 +295,33 @@ def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
         recorder.finish(outcome)
     check_same_run(spec.config, load_run(folder).config, str(folder / CONFIG))
     return True
+
+
+def tensorboard(folder: Path) -> Mirror:
+    """Write rows as TensorBoard's scalars."""
+    writer = _package("tensorboardX", "tensorboard").SummaryWriter(str(folder))
+
+    def write(step: int, row: Row) -> None:
+        for name, value in row.items():
+            if name != STEP:
+                writer.add_scalar(name, value, step)
+
+    return Mirror(write, writer.close)
+
+
+def wandb(project: str, name: str, config: Mapping[str, Any]) -> Mirror:
+    """Send rows to a new run on Weights & Biases."""
+    package = _package("wandb", "wandb")
+    try:
+        run = package.init(project=project, name=name, config=dict(config))
+    except package.Error as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"cannot start a run on Weights & Biases: {reason}") from error
+    return Mirror(lambda step, row: run.log(dict(row), step=step), run.finish)
+
+
+def _package(name: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(f"{name} is missing: pip install winkel[{extra}]") from error

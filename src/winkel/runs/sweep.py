@@ -20,7 +20,7 @@ from winkel.files import ensure_folder, write_text
 from winkel.runs.record import RunRecord, load_run
 from winkel.runs.recorder import Status, is_ended
 from winkel.runs.spec import Options, RunSpec, check_seeds, fields_of, make_spec
-from winkel.runs.train import Session, make_lanes, state_shapes
+from winkel.runs.train import MAX_LANES, Session, make_lanes, state_shapes
 from winkel.training.lanes import Lanes
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
@@ -28,8 +28,8 @@ from winkel.training.steps import Horizon
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
           "umbrella_distract")  # fmt: skip
 """Experiments whose settings differ in shape; in a sweep of bsuite they are padded to one shape."""
-MAX_LANES, MAX_LANES_ON_CPU = 256, 8
-"""Runs side by side by default, if there is memory for them."""
+MAX_LANES_ON_CPU = 8
+"""Runs side by side by default on a CPU; `MAX_LANES` on others, if there is memory for them."""
 SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
 
@@ -219,8 +219,8 @@ def run_sweep(
 def _count_updates(session: Session) -> Counter[str]:
     """Updates that a session has made, by experiment: 'catch' for 'catch/3'."""
     made = Counter[str]()
-    for recorder, before in zip(session.recorders, session.updates_before, strict=True):
-        made[_experiment(recorder.status.env)] += recorder.status.updates - before
+    for recorder in session.recorders:
+        made[_experiment(recorder.status.env)] += recorder.status.updates - recorder.updates_before
     return made
 
 

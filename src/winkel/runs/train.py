@@ -20,10 +20,9 @@ from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
-from winkel.runs.mirrors import MirrorMaker
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
-from winkel.runs.recorder import Recorder, Status, is_ended
+from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
 from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
@@ -74,8 +73,6 @@ class Session:
     lanes: Lanes = field(init=False)
     saving: float = field(init=False, default=0.0)
     """Seconds of writing checkpoints and records."""
-    updates_before: list[int] = field(init=False, default_factory=list)
-    """Updates that resumed runs had made before."""
     consistent: bool = field(init=False, default=True)
     """Whether lanes and records belong to the same step, so that they can be saved."""
 
@@ -112,15 +109,14 @@ class Session:
         mirrors = self.mirrors(spec.config, folder) if self.mirrors and folder else ()
         recorder = Recorder(spec, folder, mirrors)
         self.recorders.append(recorder)
-        self.updates_before.append(0)
         if folder is None or not has_checkpoint(folder / CHECKPOINTS):
             return spec.plan()
         arrays, skipped = recorder.resume()
         for reason in skipped:
             self.notice(f"{folder}: {reason}; went back to the checkpoint before")
         state = unpack(arrays, state_shapes(spec))
-        self.updates_before[-1] = int(state.clock.updates)
-        recorder.status = recorder.status._replace(updates=self.updates_before[-1])
+        recorder.updates_before = int(state.clock.updates)
+        recorder.status = recorder.status._replace(updates=recorder.updates_before)
         return spec.plan()._replace(saved=state)
 
     def _advance(self) -> list[Report]:
@@ -409,12 +405,11 @@ def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dic
             raise InputError("need a folder `out` to resume from, got none")
         return {}
     ensure_folder(out)
-    folders = {spec: spec.folder(out) for spec in specs}
-    for folder in folders.values():
+    done = {}
+    for spec in specs:
+        folder = spec.folder(out)
         if not resume and folder.exists():
             raise InputError(f"{folder} exists; resume it, or choose another folder or label")
-    return {
-        spec.seed: add_learner(load_run(folder), spec)
-        for spec, folder in folders.items()
-        if is_ended(spec, folder)
-    }
+        if is_ended(spec, folder):
+            done[spec.seed] = add_learner(load_run(folder), spec)
+    return done

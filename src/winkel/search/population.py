@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +19,6 @@ from winkel.search.study import Study, storage_errors
 from winkel.search.trials import (
     REASON,
     calibrated_scores,
-    final_scores,
     is_below_median,
     is_counted,
     step_of,
@@ -33,23 +31,6 @@ SHOW_SECONDS = 0.25
 """Time between two updates of the display."""
 
 
-class Progress(NamedTuple):
-    """Progress of a search.
-
-    Attributes:
-        trials: number of trials by state: complete, pruned, failed, running (in this process) and
-            elsewhere (in other processes, or queued).
-        share: share of the work that is done.
-        updates: updates made in this process.
-        best: best final score so far.
-    """
-
-    trials: dict[str, int]
-    share: float
-    updates: int
-    best: float | None
-
-
 @dataclass
 class TrialInProgress:
     """A trial that trains in one environment after the other.
@@ -57,7 +38,7 @@ class TrialInProgress:
     Attributes:
         trial: Optuna's.
         lanes: those of its current environment.
-        reports: of its runs there, one for each seed, by their numbers in the lanes.
+        reports: of its runs there, by their numbers in the lanes.
         environment: number of the current environment.
         milestone: milestones passed in it.
         updates_before: updates in earlier environments.
@@ -119,11 +100,13 @@ class Population:
         lanes: runs side by side; None for the default.
         chunk_steps: steps between two checks of the lanes.
         seed: of the suggestions.
-        progress: called with the progress now and then.
+        progress: called now and then with the number of trials by state, and the share of the work
+            that is done. Trials of other processes, and queued ones, are 'elsewhere'.
         notice: called with messages for the user.
         in_progress: trials in progress here, by number.
         programs: lanes by environment, agent with its static settings, and for simulators, whose
             runs begin together, trial number.
+        updates: made here in trials that have ended.
     """
 
     study: Study
@@ -131,10 +114,11 @@ class Population:
     lanes: int | None = None
     chunk_steps: int = 100
     seed: int = 0
-    progress: Callable[[Progress], None] = lambda _: None
+    progress: Callable[[dict[str, int], float], None] = lambda *_: None
     notice: Callable[[str], None] = lambda _: None
     in_progress: dict[int, TrialInProgress] = field(init=False, default_factory=dict)
     programs: dict[tuple[int, Agent, int | None], Lanes] = field(init=False, default_factory=dict)
+    updates: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.problem = self.study.problem
@@ -150,9 +134,8 @@ class Population:
             )
         compiled = all(task.compiled for task in self.problem.tasks)
         self.size = max(self.max_lanes // self.problem.seeds, 1) if compiled else 1
-        self._updates = 0  # of ended trials
 
-    def run(self) -> Progress:
+    def run(self) -> None:
         """Run trials until there are as many as wanted, here and elsewhere."""
         shown = time.monotonic()
         with storage_errors(self.study.url), self.study.heartbeats(self.in_progress):
@@ -164,7 +147,7 @@ class Population:
                         if not any(trial.lanes is lanes for trial in self.in_progress.values()):
                             self.programs.pop(key).close()
                     if time.monotonic() - shown >= SHOW_SECONDS:
-                        self.progress(self.measure())
+                        self._show_progress()
                         shown = time.monotonic()
             except BaseException:
                 for trial in self.in_progress.values():
@@ -173,33 +156,24 @@ class Population:
             finally:
                 for lanes in self.programs.values():
                     lanes.close()
-            progress = self.measure()
-        self.progress(progress)
-        return progress
+            self._show_progress()
 
-    def measure(self) -> Progress:
-        """Measure the progress of the search."""
-        counted = list(filter(is_counted, self.study.trials()))
-        states = [trial.state for trial in counted]
+    def _show_progress(self) -> None:
+        states = [trial.state for trial in self.study.trials() if is_counted(trial)]
         ended = sum(state.is_finished() for state in states)
-        num_environments = len(self.problem.tasks)
         here = self.in_progress.values()
         done = float(ended)
         for trial in here:
             share = sum(report.progress for report in trial.last_reports) / len(trial.reports)
-            done += (trial.environment + share) / num_environments
-        return Progress(
-            trials={
-                "complete": states.count(TrialState.COMPLETE),
-                "pruned": states.count(TrialState.PRUNED),
-                "failed": states.count(TrialState.FAIL),
-                "running": len(here),
-                "elsewhere": len(states) - ended - len(here),
-            },
-            share=min(done / self.wanted, 1.0),
-            updates=self._updates + sum(trial.updates for trial in here),
-            best=max(final_scores(counted, num_environments).values(), default=None),
-        )
+            done += (trial.environment + share) / len(self.problem.tasks)
+        counts = {
+            "complete": states.count(TrialState.COMPLETE),
+            "pruned": states.count(TrialState.PRUNED),
+            "failed": states.count(TrialState.FAIL),
+            "running": len(here),
+            "elsewhere": len(states) - ended - len(here),
+        }
+        self.progress(counts, min(done / self.wanted, 1.0))
 
     def _fill(self) -> bool:
         """Begin as many trials as there is room for; return whether any is in progress."""
@@ -317,7 +291,7 @@ class Population:
             self._forget(trial)
 
     def _forget(self, trial: TrialInProgress) -> None:
-        self._updates += trial.updates
+        self.updates += trial.updates
         trial.release()
         del self.in_progress[trial.trial.number]
 

@@ -171,6 +171,7 @@ class Summary:
         totals: their final scores.
         pruned: trials stopped below the median.
         failed: trials that failed for a reason of their own.
+        num_trials: number of all these, and of unfinished ones.
         unfinished: number of trials that are running or queued.
         requeued: number of trials whose process ended, and which were queued again.
         updates: updates of all trials, pruned ones included.
@@ -184,7 +185,7 @@ class Summary:
         count = len(study.problem.environments)
         calibrated = calibrated_scores(complete, count)
         order = np.argsort(-calibrated.sum(axis=1), kind="stable")
-        self.study = study
+        self.study, self.num_trials = study, len(counted)
         self.complete = [complete[i] for i in order]
         self.raw = raw_scores(self.complete, count)
         self.calibrated = calibrated[order]
@@ -194,11 +195,6 @@ class Summary:
         self.unfinished = sum(not trial.state.is_finished() for trial in counted)
         self.requeued = sum(not is_counted(t) and DISCARDED not in t.user_attrs for t in trials)
         self.updates = sum(trial.user_attrs.get("updates", 0) for trial in trials)
-
-    @property
-    def num_trials(self) -> int:
-        """Number of trials in all."""
-        return len(self.complete) + len(self.pruned) + len(self.failed) + self.unfinished
 
     def budget(self) -> str:
         """Describe what every configuration was given."""
@@ -226,12 +222,7 @@ class Summary:
 def open_study(folder: Path, url: str | None, name: str, problem: Problem, resume: bool) -> Study:
     """Create a study, or with `resume` join an existing one if it is the same search.
 
-    Args:
-        folder: for the database, if there is no `url`, and for the study's page.
-        url: storage in Optuna's form.
-        name: of the study in its storage.
-        problem: what to search for.
-        resume: whether the study may exist.
+    Without the URL of a storage, its database is in the folder.
     """
     ensure_folder(folder)
     url = url or f"sqlite:///{(folder / DATABASE).resolve()}"
@@ -266,10 +257,8 @@ def load_study(folder: Path, url: str | None = None) -> Study:
     try:
         pointer = json.loads(path.read_text())
         name, saved = str(pointer["study"]), str(pointer["storage"])
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"{folder} holds no study: no {POINTER}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} does not name a study ({error})") from error
+        raise InputError(f"{folder} holds no study: no {POINTER} names it ({error})") from error
     if url is None and (folder / DATABASE).is_file():
         url = f"sqlite:///{(folder / DATABASE).resolve()}"  # the folder may have been moved
     if url is None and ":***@" in saved:

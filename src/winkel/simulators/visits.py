@@ -120,13 +120,9 @@ def watch_visits(
 ) -> Iterator[Callable[[StepBatch, int], None] | None]:
     """Return a function for `watch` of a session that leaves `visits.npz` with its runs.
 
-    None if the task has no probes x and y. Counts are saved at other times than checkpoints: a
-    killed run may count up to a minute's steps twice or not at all.
-
-    Args:
-        task: in which all runs train.
-        runs: folder, number of steps, number of episodes, and whether it is resumed, of each run.
-        notice: called with sentences for the user.
+    None if the task has no probes x and y. Each of the `runs` is its folder, number of steps,
+    number of episodes, and whether it is resumed. Counts are saved at other times than checkpoints:
+    a killed run may count up to a minute's steps twice or not at all.
     """
     if not {*PROBES} <= {*task.probes} or not runs:
         yield None

@@ -85,16 +85,11 @@ def map_rows(memory: int, spec: Spec, num: int) -> np.ndarray:
 
 
 class Copies:
-    """Copies of a simulator, some of a pool's environments, that write results into shared rows.
+    """Those of a pool's `num` environments that have these `numbers`.
 
-    At a boundary an environment is reset immediately: `next_obs` is the last observation of the
-    ended episode, `obs` the first one of the next episode.
-
-    Args:
-        maker: makes one.
-        numbers: of the environments in the pool.
-        memory: descriptor of the file with the rows of all environments.
-        num: number of environments in the pool.
+    They write results into the rows of the file with the descriptor `memory`. At a boundary an
+    environment is reset immediately: `next_obs` is the last observation of the ended episode,
+    `obs` the first one of the next episode.
     """
 
     def __init__(self, maker: Maker, numbers: Sequence[int], memory: int, num: int):

@@ -35,18 +35,10 @@ _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
 
 
 class Worker:
-    """A worker process with some of a pool's environments.
+    """A worker process with those of a pool's `num` environments that have these `numbers`.
 
-    Args:
-        index: number of the worker.
-        numbers: its environments in the pool.
-        maker: makes one environment.
-        num: number of environments in the pool.
-        descriptors: of the shared memory, and of the read end of a pipe that closes when the pool's
-            process ends, however it ends.
-
-    Attributes:
-        restarts: how often its process was replaced.
+    The `descriptors` are those of the shared memory and of the read end of a pipe that closes when
+    the pool's process ends, however it ends. `restarts` counts how often the process was replaced.
     """
 
     def __init__(

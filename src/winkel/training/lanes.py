@@ -48,9 +48,7 @@ class Report(NamedTuple):
         episodes: the episodes that ended, up to the end of the run: return, length, facts, and the
             step at which they ended.
         metrics: means over the chunk, empty without learning.
-        env_steps: steps made so far, at most those of the plan.
-        num_episodes: episodes ended so far, at most those of the plan.
-        updates: updates made so far.
+        env_steps: made so far, at most those of the plan; `num_episodes` likewise.
         progress: share of the run that is done.
         finished: whether its end is reached.
         failure: why the run had to stop, None if it did not.
@@ -105,13 +103,6 @@ class Lanes:
     rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not self.plans:
-            raise InputError("need at least one run, got none")
-        if self.num_lanes < 1 or self.chunk_steps < 1:
-            raise InputError(
-                f"need at least one lane and one step a chunk, got {self.num_lanes} and "
-                f"{self.chunk_steps}"
-            )
         if not self.world.refills:
             self.num_lanes, self.devices = len(self.plans), 1
         self.mesh = make_mesh(self.devices)

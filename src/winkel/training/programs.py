@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -44,6 +45,8 @@ CUDA_GRAPHS: dict[str, str] = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
 """What XLA records into CUDA graphs by default, and convolutions; branches run side by side."""
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+"""XLA's flag for the same bits each time on a GPU."""
 
 Arrays = dict[str, np.ndarray]
 Results = tuple[Clock, Arrays, Arrays]
@@ -76,10 +79,7 @@ class Programs:
     compiling: float = 0.0
     running: float = 0.0
     _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(
-            BACKGROUND_THREADS, thread_name_prefix="compiling"
-        ),
-        repr=False,
+        default_factory=partial(ThreadPoolExecutor, BACKGROUND_THREADS, "compiling"), repr=False
     )
 
     def compile_in_background(self, function: Any, *arguments: Any, **named: Any) -> Future[None]:
@@ -162,7 +162,6 @@ class World(Protocol):
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
         """Use these programs and devices from now on."""
-        ...
 
     def begin(
         self, row: Row, plans: Sequence[Plan], new: Sequence[int]
@@ -171,15 +170,12 @@ class World(Protocol):
 
         Returns the states of all lanes, and the episodes of burn-in if it is done at once.
         """
-        ...
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Any]:
         """Make a chunk of steps. Returns new states, and results for `read`."""
-        ...
 
     def read(self, runs: RunState, results: Any) -> Results:
         """Wait for what `advance` returned, and fetch it."""
-        ...
 
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
@@ -188,11 +184,9 @@ class World(Protocol):
 
         `index` is the number of the evaluation, on which their random numbers depend.
         """
-        ...
 
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
         """Shapes and types of the state of one run, without computing it."""
-        ...
 
     def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
         """Visits, value, disagreement and bonus of some lanes at every countable observation."""
@@ -321,6 +315,25 @@ def knows_cuda_graphs() -> bool:
     except jax.errors.JaxRuntimeError:
         return False
     return True
+
+
+def make_deterministic() -> None:
+    """Make a GPU compute the same bits each time; a CPU always does.
+
+    XLA reads its flags once, so this must come before JAX starts, else it raises.
+    """
+    devices = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    try:  # JAX refuses to change this setting once it has started
+        jax.config.update("jax_num_cpu_devices", devices + 1)
+    except RuntimeError as error:
+        raise InputError(
+            "need --deterministic before JAX has started, but it has; "
+            f"start anew with XLA_FLAGS={DETERMINISTIC}"
+        ) from error
+    jax.config.update("jax_num_cpu_devices", devices)
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    if DETERMINISTIC not in flags:
+        os.environ["XLA_FLAGS"] = " ".join([*flags, DETERMINISTIC])
 
 
 def lane_bytes(agent: Agent, shapes: RunState, params: Any) -> int:

@@ -52,8 +52,7 @@ class Rendering:
     """How a picture is drawn, converted to gray, and averaged over SIDE × SIDE equal areas.
 
     Args:
-        height: pixels that the engine draws, from top to bottom.
-        width: pixels from left to right.
+        height, width: pixels that the engine draws.
         luma: weights of red, green and blue, which are exact in float32 as the gray levels are.
         rounded: whether gray levels are rounded (halves up) before they are averaged.
     """
