@@ -147,7 +147,7 @@ def test_a_film_that_cannot_be_written_is_told_before_the_run_is_read(tmp_path, 
 
 def test_without_ffmpeg_one_is_told_what_to_do(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(film.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     message = refused(["play", runs / "rooms", "--out", tmp_path / "film.mp4"], capsys)
     assert "write a .gif" in message
 
