@@ -262,7 +262,7 @@ class Recorder:
             self._log.close()
 
     def _update_status(self, rows: Arrays, num_episodes: int) -> None:
-        """Update what the status says of episodes; the last of the rows is `num_episodes`."""
+        """Update what the status says of episodes; the last row is episode `num_episodes`."""
         count = len(rows.get("return", ()))
         if not count:
             return

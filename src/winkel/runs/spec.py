@@ -51,12 +51,12 @@ class Options:
     """Number of snapshots (visits, value, disagreement and bonus at every countable observation),
     from the first chunk to the end."""
     checkpoint_seconds: float = 60.0
-    """Least time between checkpoints; 0 for one after every chunk. It grows if writing would take
-    more than a twentieth of the time. There is always a checkpoint at the end."""
+    """Least time between checkpoints; 0 for one after every chunk. The pause grows so that
+    writing takes at most 5 % of the time. There is always a checkpoint at the end."""
     chunk_steps: int = 100
     """Steps between two reports to the host."""
     log_every: int = 1
-    """Chunks of a run between two lines of its metrics; the last chunk always has a line."""
+    """Chunks of a run between two lines of its metrics; the last chunk has a line."""
     compact_lanes: int | None = None
     """If no run waits and enough lanes are idle, continue in fewer lanes, a multiple of this
     number; None to keep all lanes. The number of lanes changes rounding."""

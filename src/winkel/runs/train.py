@@ -40,7 +40,7 @@ MAX_SAVING = 0.05
 """Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
 
 Watch = Callable[[StepBatch, int], None]
-"""Gets every step of simulators, and how many steps each run has made."""
+"""Called with every step of simulators, and how many steps each run has made."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Session:
     saving: float = field(init=False, default=0.0)
     """Seconds of writing checkpoints and records."""
     consistent: bool = field(init=False, default=True)
-    """Whether lanes and records belong to the same step, so that they can be saved."""
+    """False while a chunk is only partly recorded, so that nothing can be saved."""
 
     def run(self) -> None:
         """Make all runs, or continue them from their checkpoints. Ctrl-C saves them."""
@@ -169,7 +169,7 @@ class Session:
             where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
             self.notice(f"{where} stopped: {report.failure}")
             outcome = {"status": "failed", "reason": report.failure}
-        outside = self.lanes.left_support(report.plan)
+        outside = self.lanes.support_notice(report.plan)
         if outside is not None:
             self.notice(f"seed {spec.seed}: {outside}")
         begin = time.perf_counter()
@@ -191,7 +191,7 @@ class Session:
 def make_world(
     task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
 ) -> World:
-    """Make what steps the environments of a task: the one place that tells simulators from JAX."""
+    """Make what steps the environments of a task: simulators, or an environment in JAX."""
     if isinstance(task, SimulatorTask):
         return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
     return CompiledWorld(task.env)
@@ -265,8 +265,8 @@ def train(
         until: stop after so many episodes; schedules still use the full horizon.
         out: folder for the runs; nothing is written without one.
         resume: continue what is in `out`: finished runs are loaded, begun ones continued.
-        lanes: runs side by side; the others wait. By default all runs have a lane, finished ones
-            too, because results depend on the number of lanes through rounding.
+        lanes: runs side by side; the others wait. By default all runs have a lane, up to 256; also
+            those that had ended before, as results depend on the number of lanes by rounding.
         num_envs: environments per run, for simulators; 1 by default, 32 in VizDoom. There is one
             update for each step of all of them.
         workers: processes that simulators run in; by the number of CPUs by default, 0 for none.
@@ -332,7 +332,7 @@ def _simulator_batches(
 def _watch(
     task: Task, specs: Sequence[RunSpec], root: Path | None, notice: Callable[[str], None]
 ) -> contextlib.AbstractContextManager[Watch | None]:
-    """Count where simulators have been, if runs have folders for it."""
+    """Count visits to places in simulators, if runs have folders for it."""
     if task.compiled or root is None:
         return contextlib.nullcontext()
     runs = [
@@ -374,7 +374,7 @@ def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
 
 
 def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dict[int, RunRecord]:
-    """Runs that have ended, by seed; refuses to touch what is there unless it is to be resumed."""
+    """Runs that have ended, by seed; raises if a folder exists and `resume` is False."""
     if out is None:
         if resume:
             raise InputError("need a folder `out` to resume from, got none")

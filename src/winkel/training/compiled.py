@@ -31,8 +31,8 @@ from winkel.training.steps import Job, Plan
 from winkel.types import OneHot, RunState
 
 Trace = tuple[Array, dict[str, Array], dict[str, Array]]
-"""Of each step of a chunk: whether an episode ended with it, the sums over that episode so far (and
-the pairs of observation and action that the run has visited), and the metrics of its update."""
+"""For each step of a chunk: whether an episode ended with it; sums over that episode so far, and
+the number of state-actions that the run has visited; the metrics of the update."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class CompiledWorld(World):
     def begin(
         self, row: Row, plans: Sequence[Plan], new: Sequence[int]
     ) -> tuple[RunState, Arrays | None]:
-        """Start runs in some lanes, and make the burn-in of those that do not continue."""
+        """Start runs in some lanes; new runs make their burn-in, resumed runs have made it."""
         runs, burn_in = self._call(begin, row.agent, row.jobs), None
         saved = {lane: plans[lane].saved for lane in new if plans[lane].saved is not None}
         fresh = np.isin(np.arange(row.num_lanes), [lane for lane in new if lane not in saved])
@@ -157,6 +157,7 @@ class CompiledWorld(World):
 
 
 def _begin(agent: Agent, env: Any, job: Job) -> RunState:
+    """A run before its first step, in an environment that was reset."""
     agent = steps.fit_agent(agent, job)
     key = jax.random.fold_in(job.key, steps.KEY_RESET)
     env_state, obs = env.reset(key, job.params)
@@ -183,6 +184,7 @@ def _advance(
 def _step(
     agent: Agent, env: Any, job: Job, learning: bool, run: RunState
 ) -> tuple[RunState, Trace]:
+    """One step of the environment, and one update if `learning`."""
     agent, key = steps.fit_agent(agent, job), steps.step_key(run)
     decision, actor = steps.decide(agent, run, job.hyper, key)
     key_environment = jax.random.fold_in(key, steps.KEY_ENVIRONMENT)
@@ -194,8 +196,8 @@ def _step(
         visited = visited + (before == 0).astype(jnp.int32)
     metrics = {}
     if learning:
-        # Learn only once the action is selected. Otherwise XLA may select it later, from a copy of
-        # all parameters, which learning has changed by then.
+        # Learn after the action is selected. Otherwise XLA may select it later, and must copy all
+        # old parameters for that.
         learner, _ = jax.lax.optimization_barrier((run.learner, decision.action))
         run, update = steps.learn(agent, run._replace(learner=learner), job.hyper, key)
         metrics = dict(update.metrics)
@@ -257,6 +259,6 @@ def _survey(agent: Agent, env: Any, job: Job, run: RunState) -> dict[str, Array]
 
 begin = per_lane(_begin)
 advance = per_lane(_advance, static=("num_steps", "learning"))
-"""Arguments are not donated: a lane whose loss is not finite goes back to them."""
+"""States are not donated: a lane whose loss is not finite returns to its old state."""
 evaluate = per_lane(_evaluate, static=("num_episodes",))
 survey = per_lane(_survey)

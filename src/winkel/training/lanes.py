@@ -69,17 +69,16 @@ class Report(NamedTuple):
 class Lanes:
     """Runs of one agent in one world, `num_lanes` of them at a time.
 
-    Lanes without a run are idle, not left out: results depend on the number of lanes, though only
+    Lanes without a run are idle but still computed: results depend on the number of lanes only
     through rounding.
 
-    Chunks of a lane begin at its own step `burn_in`, whatever its neighbours do. So everything that
-    happens between chunks (evaluation, the end of a run) happens at the same step of a run, alone
-    or among others.
+    Chunks start at step `burn_in` of each run. So everything that happens between chunks
+    (evaluation, the end of a run) falls on the same steps of a run, whatever its neighbours do.
 
     Attributes:
         agent: the algorithm.
         world: steps the environments.
-        plans: the runs; they begin in this order, and are known by their number in it.
+        plans: the runs; they begin in this order, and are identified by their index in it.
         num_lanes: how many there are now, in all rows. Simulators need one for each run.
         chunk_steps: steps between two reports.
         rearrange: makes new rows of the runs under way when no run waits (`compaction`); None to
@@ -146,7 +145,7 @@ class Lanes:
         reports = []
         for row, (runs, results) in zip(self.rows, moved, strict=True):
             reports += self._report(row, burn_in, runs, self.world.read(runs, results))
-            burn_in = None  # runs begin in the first row
+            burn_in = None  # only the first row starts runs
         return sorted(reports, key=lambda report: report.plan)
 
     def prepare(self) -> list[Future[None]]:
@@ -190,9 +189,9 @@ class Lanes:
         """Visits, value, disagreement and bonus of some runs at every countable observation."""
         return self._each(lambda row, lanes: self.world.survey(self.agent, row, lanes), plans)
 
-    def left_support(self, plan: int) -> str | None:
+    def support_notice(self, plan: int) -> str | None:
         """A sentence on returns of a run outside of its support, None without any."""
-        return self.world.left_support(self._row(plan).running[plan])
+        return self.world.support_notice(self._row(plan).running[plan])
 
     def close(self) -> None:
         """End all simulators."""
@@ -222,8 +221,8 @@ class Lanes:
         for lane in new:
             row.plan_of[lane] = self._queue.popleft()
         row.agent = self.agent  # the bonus of a new run is not frozen
-        spare = next(plan for plan in row.plan_of if plan is not None)
-        plans = [self.plans[spare if plan is None else plan] for plan in row.plan_of]
+        filler = next(plan for plan in row.plan_of if plan is not None)
+        plans = [self.plans[filler if plan is None else plan] for plan in row.plan_of]
         row.jobs = self._make_jobs(plans)
         row.lanes, burn_in = self.world.begin(row, plans, new)
         row.clock = self.programs.fetch(row.lanes.clock)
@@ -282,7 +281,7 @@ class Lanes:
         return reports
 
     def _halve(self) -> None:
-        """Continue with half as many lanes; runs that had one wait on the host and come first."""
+        """Continue with half as many lanes; runs that had one wait on the host, first in the queue."""
         first = self.plans[0]
         need = lane_bytes(self.agent, self.world.shapes(self.agent, first), first.params) / 2**20
         if self.num_lanes == self.devices:
@@ -327,7 +326,7 @@ def split_by_lane(num_lanes: int, tables: list[Arrays]) -> list[Arrays]:
 
 
 def cut_at_end(table: Arrays, num_episodes: int, plan: Plan) -> Arrays:
-    """The episodes up to the end of a run, with its own facts; the last is `num_episodes`."""
+    """The episodes up to the end of a run, with its facts; the last row is `num_episodes`."""
     counted = [name for name in COUNTED if name in table]
     facts = [name for name in table if name not in COUNTED] if plan.facts is None else plan.facts
     table = {name: table[name] for name in (*counted, *facts)}

@@ -33,9 +33,9 @@ AXIS = "lanes"
 BACKGROUND_THREADS = 4
 """Programs compiled at a time in the background."""
 COPIES = 3
-"""Of the state of all lanes at once: before a chunk, after it, and one more while runs change."""
+"""Copies of the states that exist at once: before a chunk, after it, one more while runs change."""
 USABLE = 0.9
-"""Share of the memory that may be planned with; the rest is lost between blocks."""
+"""Share of the memory that may be planned with; the rest is lost to fragmentation."""
 COMPILED = "/jax/core/compile/backend_compile_duration"
 """The event that JAX records for every compilation, in the thread that compiles."""
 CUDA_GRAPHS: dict[str, str] = {
@@ -83,7 +83,7 @@ class Programs:
     )
 
     def compile_in_background(self, function: Any, *arguments: Any, **named: Any) -> Future[None]:
-        """Compile a program for arguments of which only shapes matter."""
+        """Compile a program for the shapes of these arguments."""
         shapes = jax.tree.map(_shape_of, arguments)
 
         def compile_it() -> None:
@@ -152,7 +152,7 @@ class Row:
 
 @runtime_checkable
 class World(Protocol):
-    """Who steps the environments of a row of lanes.
+    """What steps the environments of a row of lanes.
 
     Attributes:
         refills: whether a free lane can take another run, and whether lanes can move between rows.
@@ -192,7 +192,7 @@ class World(Protocol):
         """Visits, value, disagreement and bonus of some lanes at every countable observation."""
         return [{} for _ in lanes]
 
-    def left_support(self, lane: int) -> str | None:
+    def support_notice(self, lane: int) -> str | None:
         """A sentence on returns outside of the support, None without any."""
         return None
 
@@ -211,14 +211,14 @@ class World(Protocol):
 
 
 def per_lane(function: Callable[..., Any], static: Sequence[str] = (), **options: Any) -> Any:
-    """Compile a function of an agent, an environment and one lane's arrays for all lanes.
+    """Turn a function of one lane into a compiled program over all lanes.
 
     The program takes the agent, the environment and arrays of all lanes, and by name what is static
     and the mesh of the devices (None for one device).
 
     Args:
         function: for one lane.
-        static: names of further arguments, for each value of which there is a program.
+        static: names of static arguments; each value is compiled separately.
         options: of `jax.jit`.
     """
 
@@ -275,7 +275,7 @@ def replace_lane(tree: Any, lane: Int[Array, ""] | int, one: Any) -> Any:
 
 @jax.jit
 def where_lanes(which: Bool[Array, "S"], yes: Any, no: Any) -> Any:
-    """Lane by lane, one of two pytrees."""
+    """Take a lane from `yes` where `which` is true, else from `no`."""
 
     def choose(a: Array, b: Array) -> Array:
         return jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
@@ -339,10 +339,10 @@ def make_deterministic() -> None:
 def lane_bytes(agent: Agent, shapes: RunState, params: Any) -> int:
     """Memory that one lane needs while it learns.
 
-    Copies of its state, and the outputs of every layer of every network for a batch, there and
-    back. The learner's matrices are counted with those of targets and optimizer, which makes up for
-    the passes through targets and gradients. `Lanes` continues with fewer lanes where this is too
-    low.
+    Copies of its state, and four bytes for each output of every layer of every network for a batch,
+    forward and backward. Matrices of target networks and of the optimizer are counted like those of
+    networks, which roughly covers the passes through target networks. `Lanes` continues
+    with fewer lanes where this is too low.
 
     Args:
         agent: the algorithm.

@@ -109,7 +109,7 @@ class EpisodeTotals:
                 table[name] = rounded.astype(np.int64)
         return table
 
-    def left_support(self, lane: int) -> str | None:
+    def support_notice(self, lane: int) -> str | None:
         """A sentence on episodes whose return was outside of the support, None without any."""
         if not self._outside[lane]:
             return None
@@ -205,9 +205,9 @@ class SimulatorWorld(World):
                 found.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
         return found
 
-    def left_support(self, lane: int) -> str | None:
+    def support_notice(self, lane: int) -> str | None:
         """A sentence on returns outside of the support, None without any."""
-        return self.totals.left_support(lane)
+        return self.totals.support_notice(lane)
 
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
         """Shapes and types of the state of one run, without computing it."""

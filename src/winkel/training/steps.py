@@ -35,13 +35,13 @@ UNLIMITED = 2**31 - 1
 """A horizon that no run reaches."""
 
 KEY_LEARNER, KEY_ACTOR, KEY_RESET, KEY_RUN, _, KEY_EVALUATION = range(6)
-"""What is folded into the key of a run, by use."""
+"""Numbers that are folded into the key of a run, by use; 4 is not used any more."""
 
 KEY_DECIDE, KEY_ENVIRONMENT, KEY_SAMPLE, KEY_UPDATE = range(4)
-"""What is folded into the key of a step, by use."""
+"""Numbers that are folded into the key of a step, by use."""
 
 COPY_OFFSET = 1_000_000
-"""Added to the number of a copy before it is folded into the key: runs fold in small numbers."""
+"""Added to the number of a copy before it is folded in, so that it equals no `KEY_` number."""
 
 
 class Horizon(NamedTuple):
@@ -65,13 +65,13 @@ class Plan(NamedTuple):
         hyper: the agent's hyperparameters, plain numbers.
         horizon: when the run ends; schedules use it.
         seed: of everything random in the run.
-        fan_in: numbers that an observation really has, where it is padded.
+        fan_in: numbers of an observation without padding; None if it is not padded.
         stop: when to stop before the horizon; None to stop at it.
         saved: the state to continue from; None to begin.
-        available: actions that there really are, the first ones; None for all.
+        available: actions without padding, the first ones; None for all.
         facts: names of the facts to record; None for all.
         most_steps: upper bound on environment steps; None if unknown.
-        copy: number among runs with the same setting and seed that are to differ.
+        copy: 0, 1, … for runs with equal setting and seed that should differ.
     """
 
     params: Any
@@ -88,11 +88,11 @@ class Plan(NamedTuple):
 
     @property
     def end(self) -> Horizon:
-        """Where records end."""
+        """When the run stops: `stop`, else the horizon."""
         return self.stop or self.horizon
 
     def progress(self, clock: Clock, lane: int) -> float:
-        """Share of the run up to its end that is done, by the clocks of all lanes on the host.
+        """Share of the run up to its end that is done; `clock` has the clocks of all lanes.
 
         1 if and only if the end is reached. Unlike `Clock.progress` it is not rounded by a program.
         """
@@ -102,7 +102,7 @@ class Plan(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What programs take of a plan, as arrays: one entry for each lane, then one inside of `vmap`.
+    """A plan as arrays: with an entry for each lane, and for one lane inside of `vmap`.
 
     `key` is made of seed and copy. `available` is None if no lane of the program lacks an action.
     """
