@@ -281,7 +281,7 @@ class Lanes:
         return reports
 
     def _halve(self) -> None:
-        """Continue with half as many lanes; runs that had one wait on the host, first in the queue."""
+        """Continue with half as many lanes; runs that had one wait on the host and come first."""
         first = self.plans[0]
         need = lane_bytes(self.agent, self.world.shapes(self.agent, first), first.params) / 2**20
         if self.num_lanes == self.devices:
