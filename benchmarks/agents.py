@@ -1,8 +1,7 @@
 """Claims: closed forms make PE-DQN ten times faster than its textbook losses on a CPU; BDQN+P with
 20 members is ten times faster than bsuite's own JAX agent, step for step, learning included.
 
-    python benchmarks/agents.py [--env deep_sea/0] [--steps 500] [--only pe_dqn bdqn]
-                                [--hidden 50 50]
+    python benchmarks/agents.py [--env deep_sea/0] [--steps 500] [--only pe_dqn bdqn] [--hidden 50]
 
 Prints updates a second of every agent, one lane, one update a step. The textbook PE-DQN differs in
 its losses alone, which compare every output with every atom of the target. bsuite's agent needs

@@ -49,8 +49,8 @@ def test_parameters_are_those_that_adam_learns():
     [
         (["deep_sea/0", "--agent", "pe_dqm"], "did you mean pe_dqn"),
         (["deep_see/0"], "did you mean deep_sea"),
-        (["deep_sea/0", "--lanes", "0"], "need at least one run, got none"),
-        (["deep_sea/0", "--steps", "0"], "one step a chunk, got 1 and 0"),
+        (["deep_sea/0", "--lanes", "0"], "need steps and lanes >= 1"),
+        (["deep_sea/0", "--steps", "0"], "need steps and lanes >= 1"),
         (["deep_sea/0", "--hiden", "8"], "did you mean hidden"),
     ],
 )

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int
 
 from winkel.commands.terminal import say
 from winkel.envs.registry import make
-from winkel.errors import InputError
+from winkel.errors import InputError, require_integer
 from winkel.runs.spec import RunSpec, make_spec
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes
@@ -50,6 +50,8 @@ class BenchCommand:
 
     def run(self) -> None:
         """Measure and print a row for each number of lanes."""
+        for number in (self.steps, *self.lanes):
+            require_integer("steps and lanes", number, at_least=1)
         task = make(self.env)
         spec = make_spec(task, self.agent, self.fields)
         bandwidth = copy_bandwidth()
