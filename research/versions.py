@@ -1,7 +1,7 @@
 """Compare the training speed of two source trees on one machine, in turn.
 
-    git worktree add /tmp/before 7ca4863
-    python research/versions.py /tmp/before/src src --cases lanes
+    git worktree add ../before 7ca4863
+    python research/versions.py ../before/src src --cases lanes
 
 Each measurement is a process of its own, which trains through `winkel.train` and counts updates
 from the third report on, when everything is compiled. Prints updates/s of every turn, and the ratio
