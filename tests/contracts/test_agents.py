@@ -28,7 +28,6 @@ SMALL = {
 }  # fmt: skip
 GAMMA = 0.9
 PLAIN = [name for name, kind in AGENTS.items() if "prior_scale" not in kind.hyper._fields]
-ENSEMBLES = ("pe_dqn", "bdqn", "ids")
 SEA = "deep_sea:size=3"
 
 
@@ -84,12 +83,17 @@ def finished(configured, seeds, num_lanes):
     return tables, learners
 
 
-@ALL
-def test_a_lane_alone_equals_the_same_lane_in_a_batch_and_seeds_differ(name):
+@pytest.mark.parametrize(
+    ("name", "num_lanes"),
+    [(name, 3) for name in AGENTS if name != "pe_dqn"]
+    + [("pe_dqn", 1)]
+    + [pytest.param(name, 1, marks=pytest.mark.long) for name in ("bdqn", "ids")],
+)
+def test_a_lane_alone_equals_the_same_lane_in_a_batch_and_seeds_differ(name, num_lanes):
     """Agents with ensembles are alone in a program of their own too, which rounds otherwise."""
     configured = small(name)
     together, learners = finished(configured, [0, 1, 2], num_lanes=3)
-    alone, learner = finished(configured, [1], num_lanes=1 if name in ENSEMBLES else 3)
+    alone, learner = finished(configured, [1], num_lanes)
     for column in alone[1]:
         np.testing.assert_array_equal(alone[1][column], together[1][column])
     for one, other in zip(jax.tree.leaves(learner[1]), jax.tree.leaves(learners[1]), strict=True):
@@ -142,7 +146,11 @@ def parts_of(learner):
 ONE_HOT, DENSE = OneHot((3, 3)), Dense((2, 2))
 OBSERVED = pytest.mark.parametrize(
     ("name", "observation"),
-    [(name, ONE_HOT) for name in [*AGENTS, *VARIANTS]] + [(name, DENSE) for name in AGENTS],
+    [(name, ONE_HOT) for name in [*AGENTS, *VARIANTS]]
+    + [
+        pytest.param(name, DENSE, marks=() if name in ("pe_dqn", "dqn") else pytest.mark.long)
+        for name in AGENTS
+    ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 
