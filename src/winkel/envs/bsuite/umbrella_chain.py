@@ -73,13 +73,14 @@ class UmbrellaChain(Environment):
     ) -> UmbrellaState:
         """Start with or without an umbrella at random; the first action overwrites that."""
         step = cursor = jnp.zeros((), jnp.int32)
-        if draws is None:
-            count = params.num_distractors
-            per_episode = 2 + count * (params.length + 1) + params.length - 1
-            cursor = (1 + (episode % NUM_EPISODES) * per_episode).astype(jnp.int32)
-            draws = self._read(cursor, 2 + self.max_distractors)
-            cursor = cursor + 2 + count
-        return UmbrellaState(draws[0], draws[1], step, distractors=draws[2:], cursor=cursor)
+        if draws is not None:
+            return UmbrellaState(draws[0], draws[1], step, distractors=draws[2:], cursor=cursor)
+        count = params.num_distractors
+        per_episode = 2 + count * (params.length + 1) + params.length - 1
+        cursor = (1 + (episode % NUM_EPISODES) * per_episode).astype(jnp.int32)
+        need, has = self._read(cursor, 1)[0], self._read(cursor + 1, 1)[0]
+        distractors = self._read(cursor + 2, self.max_distractors)
+        return UmbrellaState(need, has, step, distractors, cursor + 2 + count)
 
     def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> Int[Array, "coins"] | None:
         """Draw coins for reward and distractors, unless they come from the stream."""
@@ -96,14 +97,19 @@ class UmbrellaChain(Environment):
         step = state.step + 1
         ended = step == params.length
         cursor = state.cursor
-        if draws is None:
-            begin = jnp.where(ended, cursor - 1, cursor)  # the last step draws no reward
-            draws = self._read(begin, 1 + self.max_distractors)
-            cursor = (begin + 1 + params.num_distractors).astype(jnp.int32)
+        if draws is not None:
+            coin, distractors = draws[0], draws[1:]
+        else:
+            after_reward = jnp.where(ended, cursor, cursor + 1)  # the last step draws no reward
+            coin, distractors = (
+                self._read(cursor, 1)[0],
+                self._read(after_reward, self.max_distractors),
+            )
+            cursor = (after_reward + params.num_distractors).astype(jnp.int32)
         has = jnp.where(step == 1, action, state.has).astype(jnp.int32)
         right = has == state.need
-        reward = jnp.where(ended, jnp.where(right, 1.0, -1.0), 2.0 * draws[0] - 1.0)
-        following = UmbrellaState(state.need, has, step, distractors=draws[1:], cursor=cursor)
+        reward = jnp.where(ended, jnp.where(right, 1.0, -1.0), 2.0 * coin - 1.0)
+        following = UmbrellaState(state.need, has, step, distractors, cursor)
         return following, outcome(reward, ended, wrong=ended & ~right)
 
     def observe(self, state: UmbrellaState, params: UmbrellaParams) -> Float[Array, "1 O"]:
