@@ -123,7 +123,7 @@ class Session:
             self.consistent = False
             reports = self.lanes.advance()
             for report in reports:
-                self.recorders[report.plan].record(report)
+                self.recorders[report.run].record(report)
             self._evaluate(reports)
             self._take_snapshots(reports)
             for report in reports:
@@ -136,12 +136,12 @@ class Session:
         """Make the greedy evaluations that are due, those of one number together."""
         due: dict[int, list[Report]] = {}
         for report in reports:
-            number = self.recorders[report.plan].due_evaluation(report)
+            number = self.recorders[report.run].due_evaluation(report)
             if number is not None:
                 due.setdefault(number, []).append(report)
         for number, chosen in sorted(due.items()):
             num_episodes = self.specs[0].options.evaluation_episodes
-            found = self.lanes.evaluate([report.plan for report in chosen], number, num_episodes)
+            found = self.lanes.evaluate([report.run for report in chosen], number, num_episodes)
             for report, returns in zip(chosen, found, strict=True):
                 row = {
                     "evaluation": np.array([number]),
@@ -149,27 +149,27 @@ class Session:
                     "episodes": np.array([report.num_episodes]),
                     "returns": np.asarray(returns, np.float64)[None],
                 }
-                self.recorders[report.plan].add("evaluations", row)
+                self.recorders[report.run].add("evaluations", row)
 
     def _take_snapshots(self, reports: Sequence[Report]) -> None:
         """Take the snapshots that are due."""
-        due = [report for report in reports if self.recorders[report.plan].due_snapshot(report)]
-        surveys = self.lanes.survey([report.plan for report in due])
+        due = [report for report in reports if self.recorders[report.run].due_snapshot(report)]
+        surveys = self.lanes.survey([report.run for report in due])
         for report, survey in zip(due, surveys, strict=True):
             row = {"episodes": np.array([report.num_episodes])}
             row |= {name: values[None] for name, values in survey.items()}
-            self.recorders[report.plan].add("snapshots", row)
+            self.recorders[report.run].add("snapshots", row)
 
     def _finish(self, report: Report) -> None:
         """Save a run that has ended, and free its lane."""
-        spec, recorder = self.specs[report.plan], self.recorders[report.plan]
-        state = self.lanes.state(report.plan)
+        spec, recorder = self.specs[report.run], self.recorders[report.run]
+        state = self.lanes.state(report.run)
         outcome = {"status": "finished"}
         if report.failure is not None:
             where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
             self.notice(f"{where} stopped: {report.failure}")
             outcome = {"status": "failed", "reason": report.failure}
-        outside = self.lanes.support_notice(report.plan)
+        outside = self.lanes.support_notice(report.run)
         if outside is not None:
             self.notice(f"seed {spec.seed}: {outside}")
         begin = time.perf_counter()
@@ -177,7 +177,7 @@ class Session:
         record = recorder.finish(outcome)
         self.saving += time.perf_counter() - begin
         self.ended(dataclasses.replace(record, spec=spec, learner=state.learner))
-        self.lanes.release(report.plan)
+        self.lanes.release(report.run)
 
     def _save(self) -> None:
         """Write a checkpoint of every run under way."""
