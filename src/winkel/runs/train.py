@@ -4,10 +4,10 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
-from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
+from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
 from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
 from winkel.training.compaction import Compaction
@@ -235,7 +235,7 @@ def train(
     env: str,
     agent: str = "pe_dqn",
     *,
-    seeds: int | Sequence[int] = 1,
+    seeds: SupportsIndex | Iterable[SupportsIndex] = 1,
     episodes: int | None = None,
     steps: int | None = None,
     until: int | None = None,
@@ -281,7 +281,7 @@ def train(
     """
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
-    task = make_task(env, agent, fields, mnist_dir, num_envs, workers)
+    task = make_task(env, fields, mnist_dir, num_envs, workers)
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
@@ -344,7 +344,6 @@ def _watch(
 
 def make_task(
     env: str,
-    agent: str,
     fields: Mapping[str, Any],
     mnist_dir: Path | None = None,
     num_envs: int | None = None,
@@ -361,8 +360,7 @@ def make_task(
     require_integer("num_envs", num_envs, at_least=1)
     if workers is not None:
         require_integer("workers", workers, at_least=0)
-    given = {field_name(agent, field) for field in fields}
-    measure = not {"z_min", "z_max"} <= given
+    measure = not {"z_min", "z_max"} <= fields.keys()
     return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
 
 
