@@ -159,7 +159,7 @@ def test_ensemble_sizes_are_read_from_the_config_whatever_the_label(tmp_path):
     assert (arrays["size"], arrays["budget"]) == (6, 10)
     np.testing.assert_array_equal(arrays["estimate"], [[4, np.inf, 3], [5, np.inf, 4]])
     assert "bdqn with 2 members 2/3" in notes(arrays)
-    assert "1 run of size 8" in notes(arrays)
+    assert "left out: 1 of size 8" in notes(arrays)
 
 
 def catch(root, agent, seed, wrong, settings=range(20), name="catch", num=10):

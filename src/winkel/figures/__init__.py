@@ -1,8 +1,8 @@
 """Figures, one file each: what it needs, how its arrays are made, how it is drawn, its title.
 
-A module has `SHAPES` (names of arrays and of their axes), `draw(arrays)`, and either `compute` or
-`collect(results)`, which makes the arrays from runs, with seeds as the unit, and says in `notes`
-what is missing, censored or unequal. `collect` raises `InputError` if there is nothing to show.
+A module has `draw(arrays)` and either `compute` or `collect(results)`, which makes the arrays from
+runs, with seeds as the unit, and says in `notes` what is missing, censored or unequal. `collect`
+raises `InputError` if there is nothing to show.
 """
 
 from types import ModuleType

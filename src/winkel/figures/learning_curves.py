@@ -24,14 +24,6 @@ POINTS = 50
 """Points of a curve, at most."""
 LEVEL = 0.9
 """Confidence of the intervals over seeds."""
-SHAPES = {
-    "experiments hard greedy": "experiments",
-    "agents": "agents",
-    "x": "experiments points",
-    "estimate low high": "experiments agents points",
-    "num_seeds": "experiments agents",
-    "notes": "notes",
-}
 
 _MOST_COLUMNS = 4
 _UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
@@ -173,7 +165,6 @@ def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]
 
 def draw(results: Arrays) -> Figure:
     """Draw mean returns and their bands; titles of hard exploration are bold."""
-    common.check(results, SHAPES)
     names = results["experiments"]
     figure = draw_panels(results, names, "episodes", bold=names[results["hard"] == 1])
     write_caption(figure, results, "settings, then over ")

@@ -13,13 +13,6 @@ from winkel.files import Arrays
 from winkel.runs.results import Results
 
 TITLE = "bsuite by capability (Fig. 4a)"
-SHAPES = {
-    "agents": "agents",
-    "tags": "tags",
-    "estimate": "agents tags",
-    "seed_scores": "agents tags seeds",
-    "notes": "notes",
-}
 
 _LEVELS = (0.25, 0.5, 0.75, 1.0)
 _WIDE, _HIGH = 1.75, 1.17  # limits of the axes around a circle of radius 1, with room for names
@@ -44,7 +37,6 @@ def draw(results: Arrays) -> Figure:
 
     A capability without any score is named in grey; where an agent lacks one its line is broken.
     """
-    common.check(results, SHAPES)
     agents, mean = style.in_order(results["agents"]), results["estimate"]
     figure = style.new_figure(height=0.25 + 3.4 * _HIGH / _WIDE, width=3.4)
     axes = figure.subplots()

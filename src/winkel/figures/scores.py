@@ -20,13 +20,6 @@ Scores = Mapping[tuple[str, int], Mapping[str, float]]
 """By agent and seed, then by experiment or capability."""
 
 TITLE = "bsuite by experiment"
-SHAPES = {
-    "agents": "agents",
-    "experiments hard": "experiments",
-    "estimate low high": "agents experiments",
-    "seed_scores": "agents experiments seeds",
-    "notes": "notes",
-}
 
 _FEW_SEEDS = 10  # with fewer there is a dot for each
 _BARS_OF_A_ROW = 84
@@ -112,7 +105,6 @@ def draw(results: Arrays) -> Figure:
 
     Hard exploration is in bold. A score that is missing has no bar, but a small cross.
     """
-    common.check(results, SHAPES)
     names, agents = results["experiments"], style.in_order(results["agents"])
     rows = math.ceil(len(names) * len(agents) / _BARS_OF_A_ROW)
     per_row = math.ceil(len(names) / rows)
