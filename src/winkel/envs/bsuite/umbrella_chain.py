@@ -101,10 +101,8 @@ class UmbrellaChain(Environment):
             coin, distractors = draws[0], draws[1:]
         else:
             after_reward = jnp.where(ended, cursor, cursor + 1)  # the last step draws no reward
-            coin, distractors = (
-                self._read(cursor, 1)[0],
-                self._read(after_reward, self.max_distractors),
-            )
+            coin = self._read(cursor, 1)[0]
+            distractors = self._read(after_reward, self.max_distractors)
             cursor = (after_reward + params.num_distractors).astype(jnp.int32)
         has = jnp.where(step == 1, action, state.has).astype(jnp.int32)
         right = has == state.need
