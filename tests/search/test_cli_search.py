@@ -150,4 +150,6 @@ def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch, request, changed, 
 def test_a_space_is_printed(capsys):
     cli.main(["search", "space", "bsuite"])
     assert "[spaces.pe_dqn]" in capsys.readouterr().out
-    assert "from bsuite, vizdoom, got 'doom'" in refused(["search", "space", "doom"], capsys)
+    assert "from bsuite, vizdoom, or a file, got 'doom'" in refused(
+        ["search", "space", "doom"], capsys
+    )

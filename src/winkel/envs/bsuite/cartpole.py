@@ -50,7 +50,8 @@ def draw_pose(key: PRNGKeyArray) -> Float[Array, "4"]:
 
 def pose_state(pose: Float[Array, "4"]) -> CartpoleState:
     """Make a first state of its four numbers."""
-    return CartpoleState(*pose, step=jnp.zeros((), jnp.int32))
+    x, x_dot, theta, theta_dot = pose
+    return CartpoleState(x, x_dot, theta, theta_dot, step=jnp.zeros((), jnp.int32))
 
 
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
