@@ -256,8 +256,8 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
 
 def read_checkpoint(folder: Path, table: str) -> tuple[Arrays, dict[str, Any]]:
     """Read one table of a run's newest checkpoint, and the run's config."""
-    saved = load_checkpoint(folder / CHECKPOINTS, only=f"{table}/")
-    return split_tables(saved.arrays).get(table, {}), saved.meta.get("run", {})
+    arrays, meta, _ = load_checkpoint(folder / CHECKPOINTS, only=f"{table}/")
+    return split_tables(arrays).get(table, {}), meta.get("run", {})
 
 
 def split_tables(arrays: Arrays) -> dict[str, Arrays]:

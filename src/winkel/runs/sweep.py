@@ -190,8 +190,10 @@ def run_sweep(
     try:
         for number, group in enumerate(groups):
             count, began = choose_lanes(group, lanes, notice), time.perf_counter()
-            show = partial(progress, number)
-            session = Session(group.runs, out, count, count_ended, show, notice)
+            session = Session(
+                specs=group.runs, out=out, num_lanes=count, ended=count_ended,
+                progress=partial(progress, number), notice=notice,
+            )  # fmt: skip
             if group.runs[0].options.compile_in_background and number + 1 < len(groups):
                 _compile_in_background(groups[number + 1], lanes)
             try:
