@@ -37,8 +37,6 @@ STEP = "env_steps"
 """The entry of a row that mirrors use as time."""
 RECENT = 50
 """Episodes in the mean return of a `Status`."""
-MAX_PARTS = 256
-"""Parts of a column before they are joined. Joining after every chunk would be quadratic."""
 
 
 class Status(NamedTuple):
@@ -151,6 +149,11 @@ class Recorder:
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
         self._recent = deque(maxlen=RECENT)
 
+    @property
+    def num_updates(self) -> int:
+        """Updates made since the run was begun or resumed."""
+        return self.status.updates - self.updates_before
+
     def record(self, report: Report) -> None:
         """Record the episodes and metrics of a chunk."""
         if report.episodes:
@@ -182,8 +185,6 @@ class Recorder:
             parts = self.tables[table].setdefault(name, [])
             if len(values) or not parts:
                 parts.append(np.asarray(values))
-            if len(parts) > MAX_PARTS:
-                parts[:] = [np.concatenate(parts)]
 
     def rows(self, table: str) -> Arrays:
         """A table so far, its columns in alphabetical order."""
