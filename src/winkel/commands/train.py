@@ -17,7 +17,7 @@ from winkel.commands.terminal import console, say
 from winkel.errors import require_integer
 from winkel.runs.record import Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
-from winkel.runs.spec import Options, check_fields
+from winkel.runs.spec import Options, check_field_names
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
 
@@ -77,11 +77,12 @@ class Train:
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, by the names that were typed."""
+    """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Train, show progress, print a summary."""
         require_integer("--seeds", self.seeds, at_least=1)
+        check_field_names(self.fields, self.agent)
         if self.deterministic:
             make_deterministic()
         with Display(f"{self.agent} in {self.env}") as display:
@@ -109,7 +110,7 @@ class Train:
                 mirrors=self._make_mirrors,
                 progress=display.update,
                 notice=display.say,
-                **check_fields([self.agent], self.fields),
+                **self.fields,
             )
         print_summary(training)
         for run in training.runs:

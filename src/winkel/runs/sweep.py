@@ -19,7 +19,7 @@ from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.runs.record import RunRecord, load_run
 from winkel.runs.recorder import Status, is_ended
-from winkel.runs.spec import Options, RunSpec, check_seeds, fields_of, make_spec
+from winkel.runs.spec import Options, RunSpec, check_seeds, field_names, make_spec
 from winkel.runs.train import MAX_LANES, Session, make_lanes, state_shapes
 from winkel.training.lanes import Lanes
 from winkel.training.programs import lane_bytes, lanes_that_fit
@@ -125,8 +125,9 @@ def group_runs(
     for env, agent, seed in sweep.items() if items is None else items:
         if env not in tasks:
             tasks[env] = _make_task(sweep, env, mnist_dir)
+        own = {name: sweep.fields[name] for name in field_names(agent) if name in sweep.fields}
         spec = make_spec(
-            tasks[env], agent, fields_of(agent, sweep.fields),
+            tasks[env], agent, own,
             seed=seed, episodes=sweep.episodes, until=sweep.until, options=options,
         )  # fmt: skip
         groups.setdefault(_shape(spec), Group([], 0)).runs.append(spec)

@@ -4,10 +4,10 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
-from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
+from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
 from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
 from winkel.training.compaction import Compaction
@@ -123,7 +123,7 @@ class Session:
             self.consistent = False
             reports = self.lanes.advance()
             for report in reports:
-                self.recorders[report.plan].record(report)
+                self.recorders[report.run].record(report)
             self._evaluate(reports)
             self._take_snapshots(reports)
             for report in reports:
@@ -136,12 +136,12 @@ class Session:
         """Make the greedy evaluations that are due, those of one number together."""
         due: dict[int, list[Report]] = {}
         for report in reports:
-            number = self.recorders[report.plan].due_evaluation(report)
+            number = self.recorders[report.run].due_evaluation(report)
             if number is not None:
                 due.setdefault(number, []).append(report)
         for number, chosen in sorted(due.items()):
             num_episodes = self.specs[0].options.evaluation_episodes
-            found = self.lanes.evaluate([report.plan for report in chosen], number, num_episodes)
+            found = self.lanes.evaluate([report.run for report in chosen], number, num_episodes)
             for report, returns in zip(chosen, found, strict=True):
                 row = {
                     "evaluation": np.array([number]),
@@ -149,27 +149,27 @@ class Session:
                     "episodes": np.array([report.num_episodes]),
                     "returns": np.asarray(returns, np.float64)[None],
                 }
-                self.recorders[report.plan].add("evaluations", row)
+                self.recorders[report.run].add("evaluations", row)
 
     def _take_snapshots(self, reports: Sequence[Report]) -> None:
         """Take the snapshots that are due."""
-        due = [report for report in reports if self.recorders[report.plan].due_snapshot(report)]
-        surveys = self.lanes.survey([report.plan for report in due])
+        due = [report for report in reports if self.recorders[report.run].due_snapshot(report)]
+        surveys = self.lanes.survey([report.run for report in due])
         for report, survey in zip(due, surveys, strict=True):
             row = {"episodes": np.array([report.num_episodes])}
             row |= {name: values[None] for name, values in survey.items()}
-            self.recorders[report.plan].add("snapshots", row)
+            self.recorders[report.run].add("snapshots", row)
 
     def _finish(self, report: Report) -> None:
         """Save a run that has ended, and free its lane."""
-        spec, recorder = self.specs[report.plan], self.recorders[report.plan]
-        state = self.lanes.state(report.plan)
+        spec, recorder = self.specs[report.run], self.recorders[report.run]
+        state = self.lanes.state(report.run)
         outcome = {"status": "finished"}
         if report.failure is not None:
             where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
             self.notice(f"{where} stopped: {report.failure}")
             outcome = {"status": "failed", "reason": report.failure}
-        outside = self.lanes.support_notice(report.plan)
+        outside = self.lanes.support_notice(report.run)
         if outside is not None:
             self.notice(f"seed {spec.seed}: {outside}")
         begin = time.perf_counter()
@@ -177,7 +177,7 @@ class Session:
         record = recorder.finish(outcome)
         self.saving += time.perf_counter() - begin
         self.ended(dataclasses.replace(record, spec=spec, learner=state.learner))
-        self.lanes.release(report.plan)
+        self.lanes.release(report.run)
 
     def _save(self) -> None:
         """Write a checkpoint of every run under way."""
@@ -235,7 +235,7 @@ def train(
     env: str,
     agent: str = "pe_dqn",
     *,
-    seeds: int | Sequence[int] = 1,
+    seeds: SupportsIndex | Iterable[SupportsIndex] = 1,
     episodes: int | None = None,
     steps: int | None = None,
     until: int | None = None,
@@ -281,7 +281,7 @@ def train(
     """
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
-    task = make_task(env, agent, fields, mnist_dir, num_envs, workers)
+    task = make_task(env, fields, mnist_dir, num_envs, workers)
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
@@ -344,7 +344,6 @@ def _watch(
 
 def make_task(
     env: str,
-    agent: str,
     fields: Mapping[str, Any],
     mnist_dir: Path | None = None,
     num_envs: int | None = None,
@@ -361,8 +360,7 @@ def make_task(
     require_integer("num_envs", num_envs, at_least=1)
     if workers is not None:
         require_integer("workers", workers, at_least=0)
-    given = {field_name(agent, field) for field in fields}
-    measure = not {"z_min", "z_max"} <= given
+    measure = not {"z_min", "z_max"} <= fields.keys()
     return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
 
 
