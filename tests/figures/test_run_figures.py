@@ -187,8 +187,9 @@ def test_the_radar_holds_the_scores_and_breaks_where_one_is_missing(rng):
     results["estimate"][1, 5] = np.nan
     axes = draw("radar", results).axes[0]
     for agent, name in enumerate(AGENTS[:2]):
-        x, y = by_label(axes, name).get_data()
-        np.testing.assert_allclose(np.hypot(x, y)[:-1], results["estimate"][agent])
+        angles, scores = by_label(axes, name).get_data()
+        np.testing.assert_allclose(angles[:-1], 2 * np.pi * np.arange(7) / 7)
+        np.testing.assert_allclose(scores[:-1], results["estimate"][agent])
     results["estimate"][0, 5] = np.nan
     assert "memory\n(no runs)" in words(draw("radar", results))
 
