@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from winkel.errors import InputError
 from winkel.figures import heatmaps, style
 
 
@@ -106,20 +105,3 @@ def test_a_quantity_that_is_zero_negative_or_infinite_still_draws(rng):
     draw(results | {"bonus": np.zeros_like(results["bonus"])}).canvas.draw()
     draw(results | {"bonus": -results["bonus"]}).canvas.draw()
     draw(results | {"bonus": np.where(results["bonus"] > 0.1, np.inf, 0.1)}).canvas.draw()
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong", "message"),
-    [
-        ("visits", np.zeros((2, 4, 4, 3)), "need 3 actions in disagreement"),
-        ("episode", np.zeros(3), "need 3 times in visits"),
-        ("bonus", np.zeros((2, 3, 3, 2)), "size in bonus"),
-        ("visits", np.zeros((2, 4, 3, 2)), "need 4 size in visits"),
-        ("disagreement", np.zeros((2, 4, 4)), "of disagreement"),
-        ("right", np.zeros((3, 3)), "size in right"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused_in_one_line(rng, name, wrong, message):
-    with pytest.raises(InputError, match=message) as caught:
-        draw(arrays(rng, 2, 4) | {name: wrong})
-    assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ from play.rooms import OPTIONS, TINY, room_task
 from winkel.errors import InputError
 from winkel.figures import style
 from winkel.play import maps
-from winkel.play.maps import find_floor, map_arrays
+from winkel.play.maps import map_arrays
 from winkel.runs.record import RunRecord
 from winkel.runs.spec import make_spec
 from winkel.simulators.visits import VISITS, Visits
@@ -62,33 +62,10 @@ def test_cells_have_the_share_of_their_panel_on_one_scale(rng, panels, starts):
         assert names == ["start" if starts == 1 else "one of 17 starts", "goal"]
 
 
-def test_floor_is_what_walls_enclose():
-    hole = np.array([[(20, 10), (40, 10)], [(40, 10), (30, 30)], [(30, 30), (20, 10)]], float)
-    x, y = np.array([-5.0, 5.0, 30.0, 55.0, 65.0]), np.array([-5.0, 5.0, 15.0, 35.0, 45.0])
-    expected = np.zeros((5, 5), bool)
-    expected[1:4, 1:4] = True
-    expected[2, 2] = False  # in the triangle
-    np.testing.assert_array_equal(find_floor(np.concatenate([ROOM, hole]), x, y), expected)
-
-
 def test_a_panel_without_visits_is_empty(rng):
     arrays = make_arrays(rng, starts=1)
     arrays["visits"][0] = 0
     assert draw(arrays).axes[0].images[0].get_array().mask.all()
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("titles", np.array(["one"])),
-        ("visits", np.zeros((3, 4, 6))),
-        ("visits", np.zeros((4, 6))),
-    ],
-)
-def test_arrays_that_do_not_fit_are_one_line(rng, name, wrong):
-    with pytest.raises(InputError, match="need visits") as caught:
-        draw(make_arrays(rng) | {name: wrong})
-    assert "\n" not in str(caught.value)
 
 
 def save_visits(folder):

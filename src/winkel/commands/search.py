@@ -10,7 +10,6 @@ from winkel.commands.terminal import console, progress_bar, say
 from winkel.commands.train import make_table
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
-from winkel.runs.spec import check_fields
 
 if TYPE_CHECKING:
     from winkel.search.study import Summary
@@ -57,7 +56,7 @@ class SearchCommand:
     action: "tyro.conf.OmitArgPrefixes[Action]" = None
     """What to do instead of searching."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, by the names that were typed."""
+    """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Search, print a summary and write the page."""
@@ -75,7 +74,7 @@ class SearchCommand:
             self.agent,
             self.envs,
             seeds=self.seeds,
-            fields=check_fields([self.agent], self.fields),
+            fields=self.fields,
             mnist_dir=self.mnist_dir,
         )
         problem.check()

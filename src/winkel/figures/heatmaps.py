@@ -12,16 +12,11 @@ from matplotlib.ticker import MaxNLocator
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.figures import common, style
+from winkel.figures import style
 from winkel.files import Arrays
 from winkel.runs.results import Results
 
 TITLE = "Deep sea: visits, disagreement and bonus (Fig. 9)"
-SHAPES = {
-    "episode": "times",
-    "visits disagreement bonus": "times size size actions",
-    "right": "size size",
-}
 
 MOST_COLUMNS = 6
 """Snapshots shown at most: evenly spaced ones, with the first and the last."""
@@ -62,7 +57,6 @@ def draw(results: Arrays) -> Figure:
     that moves left, whatever its number. Each row has one scale at all times; colours follow the
     square root, as the ticks show.
     """
-    common.check(results, SHAPES)
     times, size = len(results["episode"]), len(results["right"])
     shown = np.unique(np.linspace(0, times - 1, min(times, MOST_COLUMNS)).round().astype(int))
     split = size <= LARGEST_SPLIT

@@ -13,14 +13,6 @@ from winkel.files import Arrays
 from winkel.runs.results import Results
 
 TITLE = "Deep sea: regret by size (Fig. 4b)"
-SHAPES = {
-    "agents": "agents",
-    "sizes": "sizes",
-    "estimate low high": "agents sizes",
-    "seed_regrets": "agents sizes seeds",
-    "budget": "",
-    "notes": "notes",
-}
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
@@ -58,7 +50,6 @@ def draw(results: Arrays) -> Figure:
     What is infinite, because of runs that never found the treasure, is drawn at the budget with an
     open marker.
     """
-    common.check(results, SHAPES)
     agents = style.in_order(results["agents"])
     ours = [name for name in agents if name.startswith("pe_dqn")]
     sides = {

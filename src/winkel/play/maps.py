@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
@@ -66,12 +66,11 @@ def draw(arrays: Arrays) -> Figure:
     and `goal` [xy] are drawn. All panels have one logarithmic scale.
     """
     visits, titles, walls = arrays["visits"], arrays["titles"], arrays.get("walls")
-    if visits.ndim != 3 or len(titles) != len(visits) or not visits.any():
-        raise InputError(
-            f"need visits [panels, rows, columns] with a title for each panel and at least one "
-            f"visit, got {list(visits.shape)}, {len(titles)} titles and {visits.sum()} visits"
-        )
-    left, right, bottom, top = arrays["extent"] if walls is None else _bounds(walls, margin=0.03)
+    left, right, bottom, top = arrays["extent"]
+    if walls is not None:
+        (left, bottom), (right, top) = walls.min(axis=(0, 1)), walls.max(axis=(0, 1))
+        room = 0.03 * (right - left)
+        left, right, bottom, top = left - room, right + room, bottom - room, top + room
     rows = -(-len(titles) // _MAX_COLUMNS)
     columns = -(-len(titles) // rows)
     width = min(style.TEXT_WIDTH, 0.9 + 2.2 * columns)
@@ -112,45 +111,17 @@ def draw(arrays: Arrays) -> Figure:
     bar.outline.set_linewidth(0.6)
     bar.set_label("share of steps [%]")
     cell = (arrays["extent"][1] - arrays["extent"][0]) / visits.shape[2]
-    caption = f"Share of a panel's steps in each cell of side {cell:g}, on a logarithmic scale"
-    style.write_below(figure, f"{caption}{'' if walls is None else '; grey: no visit'}.", [])
+    caption = f"Share of a panel's steps in each cell of side {cell:g}, on a logarithmic scale."
+    style.write_below(figure, caption, [])
     return figure
 
 
-def _bounds(walls: np.ndarray, margin: float = 0.0) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top, and a margin around them as a share of the width."""
-    (left, bottom), (right, top) = walls.min(axis=(0, 1)), walls.max(axis=(0, 1))
-    room = margin * (right - left)
-    return left - room, right + room, bottom - room, top + room
-
-
 def _draw_level(axes: Axes, arrays: Arrays) -> None:
-    """Draw floor, walls, starts and the goal."""
-    walls, starts = arrays["walls"], arrays["starts"]
-    left, right, bottom, top = _bounds(walls)
-    x, y = (
-        low + (high - low) * (np.arange(480) + 0.5) / 480
-        for low, high in ((left, right), (bottom, top))
-    )
-    axes.imshow(
-        np.ma.masked_equal(find_floor(walls, x, y), False),
-        origin="lower",
-        extent=(left, right, bottom, top),
-        cmap=ListedColormap(["#EDEDED"]),
-        zorder=-1,
-    )
-    axes.add_collection(LineCollection(list(walls), colors=style.INK, linewidths=0.8, zorder=2))
+    """Draw walls, starts and the goal."""
+    starts = arrays["starts"]
+    walls = LineCollection(list(arrays["walls"]), colors=style.INK, linewidths=0.8, zorder=2)
+    axes.add_collection(walls)
     name = "start" if len(starts) == 1 else f"one of {len(starts)} starts"
     axes.plot(*starts.T, "o", label=name, ms=3.6, mfc="white", mec=style.INK, mew=0.8)
     x, y = arrays["goal"]
     axes.plot(x, y, "*", label="goal", ms=7.5, mfc=style.CATEGORICAL, mec="white", mew=0.5)
-
-
-def find_floor(walls: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return which points are inside closed walls [y, x]: a ray to the east meets an odd number."""
-    (x0, y0), (x1, y1) = walls[:, 0].T, walls[:, 1].T
-    crossed = (y0 > y[:, None]) != (y1 > y[:, None])  # [y, walls]
-    rise = np.where(y0 == y1, 1.0, y1 - y0)
-    where = x0 + (x1 - x0) * (y[:, None] - y0) / rise  # [y, walls]
-    east = crossed[:, None] & (where[:, None] > x[None, :, None])  # [y, x, walls]
-    return east.sum(axis=-1) % 2 == 1

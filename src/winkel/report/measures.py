@@ -93,7 +93,7 @@ def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str)
         in_full[agent_of(r), r.config["seed"]] += whole
     scale = {"seeds": min(map(len, scores.values())), "settings in full": min(in_full.values())}
     # Missing experiments of other capabilities do not matter here.
-    notes = tuple(note for note in arrays["notes"].tolist() if "of 23 experiments" not in note)
+    notes = tuple(note for note in arrays["notes"].tolist() if "experiments" not in note)
     return Measured(comparisons, missing, scale, notes)
 
 

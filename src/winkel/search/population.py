@@ -214,12 +214,12 @@ class Population:
         owners = {n: t for t in self.in_progress.values() if t.lanes is lanes for n in t.reports}
         reports = lanes.advance()
         for report in reports:
-            owners[report.plan].reports[report.plan].append(report)
+            owners[report.run].reports[report.run].append(report)
             if _is_ended(report):
-                lanes.release(report.plan)
+                lanes.release(report.run)
         scored: dict[int, list[int]] = {}
         for report in reports:
-            trial = owners[report.plan]
+            trial = owners[report.run]
             if trial.trial.number in self.in_progress:
                 with self._drop_if_ended(trial):
                     if report.failure is not None:

@@ -32,7 +32,10 @@ class CartpoleState(NamedTuple):
 
 
 class CartpoleParams(NamedTuple):
-    """Limits within which the pole is up and the cart is central."""
+    """Limits within which the pole is up and the cart is central.
+
+    Beyond the limit of x, the balancing task ends, and the swing-up pays nothing.
+    """
 
     height_threshold: Float[AnyArray, ""]
     x_threshold: Float[AnyArray, ""]
@@ -106,11 +109,7 @@ class Cartpole(Environment):
         return pose_state(draws)
 
     def transition(
-        self,
-        state: CartpoleState,
-        action: Int[Array, ""],
-        draws: None,
-        params: CartpoleParams,
+        self, state: CartpoleState, action: Int[Array, ""], draws: None, params: CartpoleParams
     ) -> tuple[CartpoleState, Outcome]:
         """Pay for the state reached; the time limit is a termination."""
         state = move(state, action)
