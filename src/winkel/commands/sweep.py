@@ -37,7 +37,6 @@ from winkel.runs.sweep import (
     measure_speed,
     remaining_groups,
     run_sweep,
-    write_log,
 )
 from winkel.runs.train import MAX_LANES
 from winkel.training.programs import make_deterministic, make_mesh
@@ -190,8 +189,10 @@ class SweepCommand:
             groups, ended = self._remaining(sweep, options, write=True)
             if groups:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
-                    show, log = partial(_show, display, groups), partial(write_log, self.out, sweep)
-                    outcome = run_sweep(groups, ended, self.out, self.lanes, show, display.say, log)
+                    show, before = partial(_show, display, groups), ended.total()
+                    outcome = run_sweep(
+                        sweep, groups, self.out, self.lanes, before, show, display.say
+                    )
                 _print_costs(outcome)
         say(f"runs: {self.out}")
 

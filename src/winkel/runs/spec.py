@@ -307,6 +307,11 @@ def check_seeds(seeds: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
     return chosen
 
 
+def experiment_of(env_id: str) -> str:
+    """Such as 'deep_sea' of 'deep_sea/3' and of 'deep_sea:size=50'."""
+    return re.split("[/:]", env_id)[0]
+
+
 def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
     """Where a run belongs: `<root>/<experiment>/<agent>/<setting>/seed-<n>`.
 

@@ -19,7 +19,7 @@ from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
+from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, read_checkpoint
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
 from winkel.simulators import StepBatch
@@ -43,7 +43,7 @@ Watch = Callable[[StepBatch, int], None]
 """Called with every step of simulators, and how many steps each run has made."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Session:
     """Runs that share one compiled program.
 
@@ -113,9 +113,15 @@ class Session:
         for reason in skipped:
             self.notice(f"{folder}: {reason}; went back to the checkpoint before")
         state = unpack(arrays, state_shapes(spec))
-        recorder.updates_before = int(state.clock.updates)
-        recorder.status = recorder.status._replace(updates=recorder.updates_before)
-        return spec.plan()._replace(saved=state)
+        plan, clock = spec.plan()._replace(saved=state), state.clock
+        recorder.updates_before = int(clock.updates)
+        recorder.status = recorder.status._replace(
+            progress=plan.progress(clock.episodes, clock.env_steps),
+            env_steps=int(clock.env_steps),
+            num_episodes=int(clock.episodes),
+            updates=recorder.updates_before,
+        )
+        return plan
 
     def _advance(self) -> list[Report]:
         """Advance the lanes by a chunk and record it. Ctrl-C waits until both are done."""
@@ -308,7 +314,10 @@ def train(
 
     for batch in filter(None, batches):
         with _watch(task, batch, root, notice) as watch:
-            Session(batch, root, num_lanes, keep, progress, notice, mirrors, watch).run()
+            Session(
+                specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
+                notice=notice, mirrors=mirrors, watch=watch,
+            ).run()  # fmt: skip
     return Training(runs=tuple(done[spec.seed] for spec in specs))
 
 
@@ -321,8 +330,8 @@ def _simulator_batches(
         folder = None if root is None else spec.folder(root) / CHECKPOINTS
         if folder is None or not has_checkpoint(folder):
             return 0
-        name = "state/clock.env_steps"
-        return int(load_checkpoint(folder, only=name).arrays[name])
+        # All of it is read, since a run goes back to an older checkpoint if any byte is damaged.
+        return int(load_checkpoint(folder)[0]["state/clock.env_steps"])
 
     for _, group in itertools.groupby(sorted(specs, key=steps_made), steps_made):
         while batch := list(itertools.islice(group, size)):
@@ -366,8 +375,8 @@ def make_task(
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
     """Add what the agent has learned, from the newest checkpoint, to a record on disk."""
-    saved = load_checkpoint(record.folder / CHECKPOINTS, only="state/")
-    state = unpack(split_tables(saved.arrays).get("state", {}), state_shapes(spec))
+    arrays, _ = read_checkpoint(record.folder, "state")
+    state = unpack(arrays, state_shapes(spec))
     return dataclasses.replace(record, spec=spec, learner=state.learner, clock=state.clock)
 
 

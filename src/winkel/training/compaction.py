@@ -189,7 +189,7 @@ def steps_left(lanes: Lanes, row: Row, runs: list[int]) -> float:
     """Steps that the longest of some runs can still have."""
     left = [0.0]
     for run in runs:
-        plan = lanes.plans[run]
-        done = plan.progress(row.clock, row.running[run])
+        plan, lane = lanes.plans[run], row.running[run]
+        done = plan.progress(row.clock.episodes[lane], row.clock.env_steps[lane])
         left.append(np.inf if plan.most_steps is None else plan.most_steps * (1.0 - done))
     return max(left)

@@ -247,15 +247,16 @@ class Lanes:
         """
         clock, episodes, metrics = results
         running, back = row.running, set[int]()
-        ended = {n for run, n in running.items() if self.plans[run].progress(row.clock, n) == 1.0}
+        counts = list(zip(row.clock.episodes, row.clock.env_steps, strict=True))
+        ended = {n for run, n in running.items() if self.plans[run].progress(*counts[n]) == 1.0}
         failures = find_failures(metrics, row.clock.updates, {*running.values()} - ended)
         if self.world.refills and (ended or failures):
             back = {*ended, *failures}
             which = np.isin(np.arange(row.num_lanes), [*back])
             states = shard_lanes(where_lanes(which, row.lanes, states), self.mesh)
             clock = jax.tree.map(lambda old, new: np.where(which, old, new), row.clock, clock)
-            counts = ~which[episodes["lane"]]
-            episodes = {name: column[counts] for name, column in episodes.items()}
+            new = ~which[episodes["lane"]]
+            episodes = {name: column[new] for name, column in episodes.items()}
             kept = "; the state before that chunk is kept"
             failures = {lane: text + kept for lane, text in failures.items()}
         row.lanes, row.clock = states, clock
@@ -264,13 +265,14 @@ class Lanes:
         reports = []
         for run, lane in running.items():
             plan, failure = self.plans[run], failures.get(lane)
-            done, num_episodes = plan.progress(clock, lane), int(clock.episodes[lane])
+            num_episodes, env_steps = int(clock.episodes[lane]), int(clock.env_steps[lane])
+            done = plan.progress(num_episodes, env_steps)
             reports.append(
                 Report(
                     run=run,
                     episodes=cut_at_end(tables[lane], num_episodes, plan),
                     metrics={} if lane in back and failure is None else means[lane],
-                    env_steps=min(int(clock.env_steps[lane]), int(plan.end.steps)),
+                    env_steps=min(env_steps, int(plan.end.steps)),
                     num_episodes=min(num_episodes, int(plan.end.episodes)),
                     updates=int(clock.updates[lane]),
                     progress=done,
