@@ -17,7 +17,7 @@ import numpy as np
 
 from winkel.cli import parse_fields
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import check_fields, configure
+from winkel.runs.spec import configure
 from winkel.runs.train import make_task
 from winkel.training.lanes import Lanes
 from winkel.training.simulated import SimulatorWorld, blank_metrics, step_programs
@@ -42,9 +42,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE")
     options = parser.parse_args()
-    given = check_fields([options.agent], parse_fields([f"--{field}" for field in options.set]))
+    given = parse_fields([f"--{field}" for field in options.set])
     fields = preset_fields(options.env, options.agent, None) | given
-    task = make_task(options.env, options.agent, fields, None, options.num_envs, options.workers)
+    task = make_task(options.env, fields, None, options.num_envs, options.workers)
     agent, hyper = configure(options.agent, fields, task)
     plan = Plan((), hyper, Horizon(steps=10_000_000), seed=0)
     world = SimulatorWorld(partial(task.pool, notice=print), task.num_envs)

@@ -28,7 +28,7 @@ BEGAN = time.time()
 
 def setup(item: dict[str, Any]) -> tuple[Any, Any, Any]:
     """Task, agent and hyperparameters of a setting."""
-    task = make(f"deep_sea:size={item['size']}")
+    task = make(f"{item['env']}:size={item['size']}")
     static, hyper = item.get("static", {}), item.get("hyper", {})
     if item["agent"] != "variant":
         configured = configure(item["agent"], static | hyper, task)
@@ -150,10 +150,17 @@ class Pool:
 
     @staticmethod
     def _record(run: dict[str, Any], report: Any) -> bool:
-        """Take in a report; whether the run is over."""
-        columns = [report.episodes.get(name, []) for name in ("treasure", "seen")]
-        for won, seen in zip(*columns, strict=True):
-            run["treasure"].append(bool(won))
+        """Take in a report; whether the run is over.
+
+        With noise the way to the treasure can be missed by chance. bsuite calls such an episode bad
+        if the agent left the diagonal by its own choice, and so does `treasure` here.
+        """
+        stochastic = run["env"] == "deep_sea_stochastic"
+        columns = [report.episodes.get("bad" if stochastic else "treasure", [])]
+        columns.append(report.episodes.get("seen", []))
+        for fact, seen in zip(*columns, strict=True):
+            won = bool(fact) != stochastic
+            run["treasure"].append(won)
             run["seen"].append(int(seen))
             run["streak_now"] = run["streak_now"] + 1 if won else 0
             if run["streak_now"] >= run["streak"]:

@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--group", required=True)
     parser.add_argument("--sizes", type=int, nargs="+", required=True)
     parser.add_argument("--agent", default="variant")
+    parser.add_argument("--env", default="deep_sea", help="or deep_sea_stochastic")
     parser.add_argument("--base", nargs="*", default=[])
     parser.add_argument("--grid", action="append", default=[])
     parser.add_argument("--one", action="append", default=[])
@@ -47,6 +48,7 @@ def main() -> None:
             "group": given.group,
             "name": named(setting | static, given.agent),
             "agent": given.agent,
+            "env": given.env,
             "size": size,
             "seeds": list(range(low, high + 1)),
             "static": static,

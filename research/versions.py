@@ -3,9 +3,9 @@
     git worktree add ../before 7ca4863
     python research/versions.py ../before/src src --cases lanes
 
-Each measurement is a process of its own, which trains through `winkel.train` and counts updates
-from the third report on, when everything is compiled. Prints updates/s of every turn, and the ratio
-of the best turns (second tree to first).
+Both trees train side by side in processes of their own through `winkel.train`; once everything is
+compiled and learning has begun, each of them pauses while the other is measured. Prints updates/s
+of every turn, and the ratio of the best turns (second tree to first).
 """
 
 import argparse
@@ -29,6 +29,8 @@ CASES = {
             num_envs=32,
             steps=10_000_000,
             compute="bfloat16",
+            burn_in=10_000,
+            capacity=100_000,
         ),
     },
     "cpu": {
@@ -37,28 +39,36 @@ CASES = {
     },
 }
 WARM_UP = 3
-"""Reports before time is taken."""
+"""Reports with updates before time is taken."""
 
 
 class TimeOverError(Exception):
-    """The time of a measurement is over."""
+    """No further turn is asked for."""
 
 
-def measure(case: dict, seconds: float) -> float:
-    """Updates a second of all lanes together."""
+def measure(case: dict, seconds: float) -> None:
+    """Train; when warm print "ready", and measure one turn for each line on standard input."""
     import winkel
 
-    reports: list[tuple[float, int]] = []
+    reports = 0
+    turn: tuple[float, int] | None = None
 
     def progress(statuses) -> None:
-        reports.append((time.perf_counter(), sum(status.updates for status in statuses)))
-        if len(reports) > WARM_UP + 1 and reports[-1][0] - reports[WARM_UP][0] > seconds:
+        nonlocal reports, turn
+        now, updates = time.perf_counter(), sum(status.updates for status in statuses)
+        reports += updates > 0
+        if turn is not None and now - turn[0] > seconds:
+            print((updates - turn[1]) / (now - turn[0]), flush=True)
+        elif turn is None and reports == WARM_UP:
+            print("ready", flush=True)
+        else:
+            return
+        if not sys.stdin.readline():
             raise TimeOverError
+        turn = time.perf_counter(), updates
 
     with contextlib.suppress(TimeOverError):
         winkel.train(**case, progress=progress)
-    (began, before), (ended, after) = reports[WARM_UP], reports[-1]
-    return (after - before) / (ended - began)
 
 
 def main() -> None:
@@ -68,28 +78,41 @@ def main() -> None:
     )
     parser.add_argument("trees", nargs="*", help="folders of two packages' sources")
     parser.add_argument("--cases", choices=CASES, default="cpu")
-    parser.add_argument("--seconds", type=float, default=10.0, help="time of one measurement")
+    parser.add_argument("--seconds", type=float, default=10.0, help="time of one turn")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
-        print(measure(CASES[options.cases][options.one], options.seconds))
+        measure(CASES[options.cases][options.one], options.seconds)
         return
     first, second = options.trees
     for name in CASES[options.cases]:
+        command = [sys.executable, __file__, "--cases", options.cases, "--one", name]
+        command += ["--seconds", str(options.seconds)]
+        processes = {tree: start(tree, command) for tree in (first, second)}
         speeds: dict[str, list[float]] = {first: [], second: []}
+        for process in processes.values():
+            process.stdout.readline()
         for tree in (first, second) * options.turns:
-            command = [sys.executable, __file__, "--cases", options.cases, "--one", name]
-            command += ["--seconds", str(options.seconds)]
-            paths = os.pathsep.join([tree, os.environ.get("PYTHONPATH", "")])
-            done = subprocess.run(
-                command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
-            )
-            if done.returncode:
-                sys.exit(done.stderr)
-            speeds[tree].append(round(float(done.stdout.split()[-1]), 1))
+            process = processes[tree]
+            print("turn", file=process.stdin, flush=True)
+            speed = process.stdout.readline()
+            if not speed:
+                sys.exit(f"no measurement of {tree}: exit status {process.wait()}")
+            speeds[tree].append(round(float(speed), 1))
+        for process in processes.values():
+            process.stdin.close()
+            process.wait()
         ratio = max(speeds[second]) / max(speeds[first])
         print(json.dumps({"case": name, **speeds, "ratio": round(ratio, 3)}), flush=True)
+
+
+def start(tree: str, command: list[str]) -> subprocess.Popen:
+    """Start a process of one tree; the two share the memory of a GPU."""
+    paths = os.pathsep.join([tree, os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def take(folder: Path, taken: set[str], pools: dict[str, Pool]) -> None:
                     for pool in pools.values():
                         pool.cancel(item["cancel"])
                     continue
-                shape = (item["agent"], item["size"], item["static"], item["lanes"])
+                shape = (item["agent"], item["env"], item["size"], item["static"], item["lanes"])
                 key = json.dumps(shape, sort_keys=True)
                 if key not in pools:
                     pools[key] = Pool(item, key)

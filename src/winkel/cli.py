@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:
-    """Read `--field value` and `--field=value`.
+    """Read `--field value` and `--field=value`; `--num-atoms` is the field `num_atoms`.
 
     tyro cannot read these: which fields there are depends on the option `--agent`, and values must
     give the same errors as the arguments of `winkel.train`.
@@ -93,7 +93,7 @@ def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:
             if not rest or rest[0].startswith("--"):
                 raise InputError(f"need a value after {argument}")
             text = rest.pop(0)
-        found[field.removeprefix("--")] = _parse_value(text)
+        found[field.removeprefix("--").replace("-", "_")] = _parse_value(text)
     return found
 
 

@@ -190,13 +190,13 @@ class Batch(NamedTuple):
         transitions: the drawn ones.
         weights: importance of each in the loss, 1 where draws are uniform.
         indices: where in the replay they lie.
-        decay: γ^(k−1) for a sample of k steps, ignoring termination (not the decay of β).
+        gamma_power: γ^(k−1) for a sample of k steps, also if it ended by termination.
     """
 
     transitions: Transition
     weights: Float[Array, "B"]
     indices: Int[Array, "B"]
-    decay: Float[Array, "B"] | float = 1.0
+    gamma_power: Float[Array, "B"] | float = 1.0
 
 
 class Update(NamedTuple):

@@ -193,9 +193,9 @@ def test_bonuses_without_ends_decay_with_the_steps_of_a_sample():
     def losses(gamma, **decay):
         return update(random_batch("pe_dqn", **decay), hyper._replace(gamma=gamma))
 
-    halved = losses(0.8, decay=jnp.full(SIZE, 0.5))
-    np.testing.assert_allclose(halved, losses(0.4, decay=jnp.ones(SIZE)), rtol=1e-5)
-    assert np.abs(halved - losses(0.8, decay=jnp.ones(SIZE))).max() > 1e-3
+    halved = losses(0.8, gamma_power=jnp.full(SIZE, 0.5))
+    np.testing.assert_allclose(halved, losses(0.4, gamma_power=jnp.ones(SIZE)), rtol=1e-5)
+    assert np.abs(halved - losses(0.8, gamma_power=jnp.ones(SIZE))).max() > 1e-3
 
 
 def test_bonuses_with_ends_have_the_decay_in_their_discounts():

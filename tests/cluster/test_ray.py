@@ -15,8 +15,9 @@ from cluster.shards import SMALL, records
 from process_helpers import PATIENCE, start, wait_for
 from terminal_helpers import refused
 from winkel import cli
-from winkel.cluster.ray import NotSharedError, connect, run_on_ray
+from winkel.cluster.ray import connect, run_on_ray
 from winkel.cluster.shards import lock_path, read_manifest, read_progress
+from winkel.errors import InputError
 from winkel.runs.spec import run_folder
 
 pytestmark = pytest.mark.cluster
@@ -191,7 +192,7 @@ def test_a_folder_that_is_not_shared_is_named_with_its_node(tmp_path):
     (tmp_path / "manifest.json").unlink()
     with connect(None) as ray:
         message = rf"{tmp_path} on {os.uname().nodename} does not have the manifest"
-        with pytest.raises(NotSharedError, match=message) as error:
+        with pytest.raises(InputError, match=message) as error:
             run_on_ray(ray, manifest, tmp_path)
         assert "\n" not in str(error.value)
         assert not list(tmp_path.glob("*/*/*/seed-*"))

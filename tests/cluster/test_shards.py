@@ -36,8 +36,8 @@ def manifest():
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     out = tmp_path_factory.mktemp("plain")
-    groups, ended = remaining_groups(sea(), out, OPTIONS, None, False)
-    run_sweep(groups, ended, out, lanes=LANES)
+    groups, _ = remaining_groups(sea(), out, OPTIONS, None, False)
+    run_sweep(sea(), groups, out, lanes=LANES)
     return records(out)
 
 

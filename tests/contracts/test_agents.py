@@ -70,12 +70,12 @@ def finished(configured, seeds, num_lanes):
     records, learners = {seed: [] for seed in seeds}, {}
     while reports := lanes.advance():
         for report in reports:
-            records[seeds[report.plan]].append(report.episodes)
+            records[seeds[report.run]].append(report.episodes)
             assert report.failure is None
             if report.finished:
-                state = lanes.state(report.plan)
-                learners[seeds[report.plan]] = state.learner
-                lanes.release(report.plan)
+                state = lanes.state(report.run)
+                learners[seeds[report.run]] = state.learner
+                lanes.release(report.run)
     tables = {
         seed: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         for seed, parts in records.items()

@@ -4,7 +4,6 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from winkel.errors import InputError
 from winkel.figures import COMPUTED, FIGURES, iteration, operator, style, toy
 
 
@@ -89,11 +88,3 @@ def test_figures_draw_in_every_format_and_equal_data_make_equal_files(name, tmp_
         assert one.read_bytes() == other.read_bytes()
     picture = matplotlib.image.imread(first[0])
     assert 0.01 < (picture[..., :3].min(axis=-1) < 0.9).mean() < 0.6  # neither empty nor full
-
-
-@pytest.mark.parametrize("name", COMPUTED)
-def test_arrays_that_do_not_fit_are_refused(name, tmp_path):
-    arrays = ARRAYS[name]()
-    for key in " ".join(FIGURES[name].SHAPES).split():
-        with pytest.raises(InputError, match=key):
-            draw(name, arrays | {key: arrays[key][None]}, tmp_path / name, ("png",))

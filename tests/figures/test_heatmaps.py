@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from winkel.errors import InputError
 from winkel.figures import heatmaps, style
 
 
@@ -54,19 +53,6 @@ def test_half_cells_hold_the_numbers_of_left_and_right(rng):
                     assert shown[y, 2 * x + 1] == cells[y, x, right]
 
 
-def test_large_grids_show_the_higher_action_and_say_so(rng):
-    results = arrays(rng, 2, 50)
-    figure = draw(results)
-    shown = panels(figure)[1][1].get_array()
-    reachable = np.tri(50, dtype=bool)
-    np.testing.assert_array_equal(
-        shown[reachable], results["disagreement"][1].max(axis=-1)[reachable]
-    )
-    assert shown.mask[~reachable].all()
-    assert "higher of both actions" in figure.get_supxlabel()
-    assert "action left | action right" in draw(arrays(rng, 2, 10)).get_supxlabel()
-
-
 def test_first_and_last_snapshot_are_shown_in_even_steps(rng):
     figure = draw(arrays(rng, 11, 4))
     titles = [image.axes.get_title() for image in panels(figure)[0]]
@@ -106,20 +92,3 @@ def test_a_quantity_that_is_zero_negative_or_infinite_still_draws(rng):
     draw(results | {"bonus": np.zeros_like(results["bonus"])}).canvas.draw()
     draw(results | {"bonus": -results["bonus"]}).canvas.draw()
     draw(results | {"bonus": np.where(results["bonus"] > 0.1, np.inf, 0.1)}).canvas.draw()
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong", "message"),
-    [
-        ("visits", np.zeros((2, 4, 4, 3)), "need 3 actions in disagreement"),
-        ("episode", np.zeros(3), "need 3 times in visits"),
-        ("bonus", np.zeros((2, 3, 3, 2)), "size in bonus"),
-        ("visits", np.zeros((2, 4, 3, 2)), "need 4 size in visits"),
-        ("disagreement", np.zeros((2, 4, 4)), "of disagreement"),
-        ("right", np.zeros((3, 3)), "size in right"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused_in_one_line(rng, name, wrong, message):
-    with pytest.raises(InputError, match=message) as caught:
-        draw(arrays(rng, 2, 4) | {name: wrong})
-    assert "\n" not in str(caught.value)

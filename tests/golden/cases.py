@@ -95,8 +95,8 @@ def run_case(name: str, out: Path) -> list[str]:
             envs=PACKED, agents=(agent,), seeds=(0,), episodes=6, packed=True, padded=True,
             fields={k: v for k, v in fields_of(agent).items() if k not in ("z_min", "z_max")},
         )  # fmt: skip
-        groups, ended = remaining_groups(sweep, out, OPTIONS, None, False)
-        run_sweep(groups, ended, out)
+        groups, _ = remaining_groups(sweep, out, OPTIONS, None, False)
+        run_sweep(sweep, groups, out)
         return hash_arrays(out)
     env, agent, fields = SPECIAL.get(name, (where, agent, {}))
     settings: dict[str, Any] = {"seeds": 2, "options": OPTIONS, **ENVIRONMENTS.get(env, {})}

@@ -55,11 +55,11 @@ KINDS = pytest.mark.parametrize(("inputs", "one_hot"), [(5, False), (70, True)])
 def test_hidden_activations_and_what_is_active(inputs, one_hot):
     weights, obs = random_weights(0, inputs), observations(inputs, one_hot)
     work = jax.vmap(lambda w, o: mlp.hidden(w, o, active=True, interpret=True))
-    made = jax.jit(work)(weights, obs)
+    values, active = jax.jit(work)(weights, obs)
     expected = jax.jit(jax.vmap(plain_hidden))(weights, obs)
-    np.testing.assert_allclose(made.values, expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(made.active, jnp.swapaxes(made.values, 2, 3) > 0)
-    assert 0 < np.mean(made.active) < 1
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(active, jnp.swapaxes(values, 2, 3) > 0)
+    assert 0 < np.mean(active) < 1
 
 
 @KINDS
@@ -67,7 +67,7 @@ def test_products_of_a_batch_and_of_one_observation(inputs, one_hot):
     weights, obs = random_weights(1, inputs), observations(inputs, one_hot)
     expected = jax.jit(jax.vmap(plain_outputs))(weights, obs) - weights.last_bias[:, :, None]
     batch = jax.vmap(
-        lambda w, o: mlp.products(mlp.hidden(w, o, interpret=True).values, w)
+        lambda w, o: mlp.products(mlp.hidden(w, o, interpret=True)[0], w)
     )(weights, obs)  # fmt: skip
     np.testing.assert_allclose(batch, expected, rtol=1e-4, atol=1e-4)
     one = jax.vmap(lambda w, o: mlp.row_products(w, o[0]))(weights, obs)

@@ -117,24 +117,28 @@ def test_losses_and_gradients(size):
         return *jax.value_and_grad(loss)(own), mass_outside(target, LOW, HIGH)
 
     rows = jnp.arange(BATCH)
-    losses, gradients, clipped = jax.jit(jax.vmap(expected, in_axes=(1, 1, 0, 0)))(
-        outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount
+    expected_losses, gradients, expected_clipped = jax.jit(
+        jax.vmap(expected, in_axes=(1, 1, 0, 0))
+    )(outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount)
+    gradient, losses, clipped = learned(
+        outputs, following, actions, (reward, discount, shares), layout_of(size)
     )
-    made = learned(outputs, following, actions, (reward, discount, shares), layout_of(size))
-    np.testing.assert_allclose(made.losses, losses, rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(made.clipped, clipped, atol=1e-5)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(clipped, expected_clipped, atol=1e-5)
     spread = np.zeros((2, BATCH, ACTIONS, size))
     spread[:, rows, actions[0]] = np.swapaxes(gradients * shares[:, None, None], 0, 1)
     flat = spread.reshape(2, BATCH, -1)
-    np.testing.assert_allclose(made.gradient[:, :, : flat.shape[2]], flat, atol=2e-4)
-    np.testing.assert_array_equal(made.gradient[:, :, flat.shape[2] :], 0.0)
+    np.testing.assert_allclose(gradient[:, :, : flat.shape[2]], flat, atol=2e-4)
+    np.testing.assert_array_equal(gradient[:, :, flat.shape[2] :], 0.0)
 
 
 def test_a_target_that_is_no_number_makes_a_loss_that_is_none():
     outputs = random_outputs(5, 7)
     following = outputs.at[0, 2, 1, 3].set(jnp.nan)
     ones, action = jnp.ones(BATCH), jnp.ones(BATCH, jnp.int32)
-    made = learned(outputs, following, (action, action), (ones, ones, ones), layout_of(7))
-    assert np.isnan(made.losses[2])
-    assert np.isnan(made.gradient[0, 2, 7:14]).all()
-    assert np.isfinite(np.delete(np.asarray(made.losses), 2)).all()
+    gradient, losses, _ = learned(
+        outputs, following, (action, action), (ones, ones, ones), layout_of(7)
+    )
+    assert np.isnan(losses[2])
+    assert np.isnan(gradient[0, 2, 7:14]).all()
+    assert np.isfinite(np.delete(np.asarray(losses), 2)).all()

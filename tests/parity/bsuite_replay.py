@@ -14,10 +14,8 @@ from bsuite.utils import datasets
 
 from winkel.envs.base import Environment
 from winkel.envs.bsuite.cartpole import CartpoleState
-from winkel.envs.bsuite.common import PerturbedDraws
 from winkel.envs.bsuite.deep_sea import DeepSeaDraws
 from winkel.envs.bsuite.mountain_car import MountainCarState
-from winkel.envs.bsuite.umbrella_chain import UmbrellaDraws, UmbrellaStartDraws
 from winkel.envs.registry import family_of
 
 
@@ -71,7 +69,7 @@ def start_draws(family, given):
         return np.float32(given[0][1])
     if family == "umbrella_length":
         need, has, distractors = (value for _, value in given)
-        return UmbrellaStartDraws(np.int32(need), np.int32(has), distractors.astype(np.int32))
+        return np.array([need, has, *distractors], np.int32)
     return None
 
 
@@ -80,9 +78,8 @@ def step_draws(family, given):
         found = dict(given)
         return DeepSeaDraws(np.float32(found.get("rand", 0.5)), np.float32(found.get("randn", 0.0)))
     if family == "umbrella_length":
-        distractors = given[-1][1].astype(np.int32)
-        reward = np.int32(given[0][1]) if len(given) == 2 else np.int32(0)
-        return UmbrellaDraws(reward, distractors)
+        reward = given[0][1] if len(given) == 2 else 0
+        return np.array([reward, *given[-1][1]], np.int32)
     return None
 
 
@@ -125,9 +122,9 @@ def record(bsuite_id, policy, num_steps, seed=1):
         drawn = step_draws(family, rng.take())
         if experiment not in ("cartpole_swingup",) and hasattr(env, "_env"):
             randn = [value for name, value in noise.take() if name == "randn"]
-            drawn = PerturbedDraws(drawn, np.float32(randn[0] if randn else 0.0))
+            drawn = (drawn, np.float32(randn[0] if randn else 0.0))
         elif family in ("bandit", "cartpole", "catch", "mnist", "mountain_car"):
-            drawn = PerturbedDraws(drawn, np.float32(0.0))
+            drawn = (drawn, np.float32(0.0))
         columns["draws"].append(drawn)
         columns["actions"].append(action)
         columns["rewards"].append(timestep.reward)

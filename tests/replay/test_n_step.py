@@ -39,7 +39,7 @@ def test_outcomes_are_those_of_a_plain_loop(steps, gamma):
     reward, discount, decay, last, boundary = reference(rewards, discounts, boundaries, gamma)
     np.testing.assert_allclose(found.reward, reward, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.discount, discount, rtol=1e-6)
-    np.testing.assert_allclose(found.decay, decay, rtol=1e-6)
+    np.testing.assert_allclose(found.gamma_power, decay, rtol=1e-6)
     assert (int(found.last), bool(found.boundary)) == (last, boundary)
 
 
@@ -56,7 +56,7 @@ def test_an_end_at_every_offset_and_none(n):
         )
         k = min(at + 1, n)
         assert float(found.reward) == k  # 2^i halved i times
-        assert float(found.decay) == 0.5 ** (k - 1)
+        assert float(found.gamma_power) == 0.5 ** (k - 1)
         assert float(found.discount) == discount * 0.5 ** (k - 1)
         assert (int(found.last), bool(found.boundary)) == (k - 1, at < n)
 
@@ -66,4 +66,4 @@ def test_one_step_is_the_step_to_the_bit():
     found = n_step_return(rewards, discounts, jnp.asarray([[False], [True]]), 0.99)
     np.testing.assert_array_equal(found.reward, rewards[:, 0])
     np.testing.assert_array_equal(found.discount, discounts[:, 0])
-    np.testing.assert_array_equal(found.decay, [1.0, 1.0])
+    np.testing.assert_array_equal(found.gamma_power, [1.0, 1.0])

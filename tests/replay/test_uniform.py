@@ -248,4 +248,4 @@ def test_neither_discount_nor_progress_change_a_uniform_draw():
     state = filled(replay, add, index_item, range(1, 9))
     other = replay.sample(state, 16, KEY, gamma=0.5, progress=0.7)
     assert_same_item(other, sample(state, 16, KEY))
-    np.testing.assert_array_equal(other.decay, np.ones(16, np.float32))
+    np.testing.assert_array_equal(other.gamma_power, np.ones(16, np.float32))

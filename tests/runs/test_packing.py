@@ -17,7 +17,6 @@ from winkel.runs.sweep import (
     choose_lanes,
     remaining_groups,
     run_sweep,
-    write_log,
 )
 from winkel.training import programs
 
@@ -34,15 +33,13 @@ def packed(**others):
 
 def sweep(what, out, resume=False, options=OPTIONS, **others):
     groups, ended = remaining_groups(what, out, options, None, resume)
-    return run_sweep(groups, ended, out, **others)
+    return run_sweep(what, groups, out, before=ended.total(), **others)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     out = tmp_path_factory.mktemp("packed")
-    outcome = sweep(packed(), out)
-    write_log(out, packed(), outcome, "ended")
-    return out, outcome
+    return out, sweep(packed(), out)
 
 
 def contents(out):
@@ -118,11 +115,10 @@ def test_interrupted_it_goes_on_to_the_same_records_in_other_company(whole, tmp_
         if len(calls) == stop:
             raise KeyboardInterrupt
 
-    logged = []
     with pytest.raises(KeyboardInterrupt):
-        sweep(packed(), tmp_path, progress=interrupt, log=lambda *row: logged.append(row))
-    ((outcome, ending),) = logged
-    assert ending == "interrupted"
+        sweep(packed(), tmp_path, progress=interrupt)
+    (outcome,) = read_metrics(tmp_path / "sweeps.jsonl")
+    assert outcome["status"] == "interrupted"
     assert sum(group["updates"] for group in outcome["groups"]) > 0
     first = ("catch/0", "memory_len/9")
     sweep(packed(envs=first), tmp_path, resume=True)
@@ -185,15 +181,11 @@ def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
     (group,), _ = remaining_groups(
         packed(envs=bsuite_envs(["catch"])), tmp_path, OPTIONS, None, False, write=False
     )
-    told = []
-    assert choose_lanes(group, None, told.append) == 8  # on a CPU
-    assert choose_lanes(group, 300, told.append) == 20
+    assert choose_lanes(group, None) == 8  # on a CPU
+    assert choose_lanes(group, 300) == 20
     monkeypatch.setattr("winkel.runs.sweep.lanes_that_fit", lambda need: 5)
-    assert choose_lanes(group, None, told.append) == 5
-    assert not told
-    assert choose_lanes(group, 7, told.append) == 7
-    assert "7 lanes of about" in told[0]
-    assert "5 should" in told[0]
+    assert choose_lanes(group, None) == 5
+    assert choose_lanes(group, 7) == 7
     assert programs.lanes_that_fit(10) is None
 
 

@@ -21,7 +21,7 @@ def test_every_episode_is_recorded_once():
 def test_known_policies_earn_what_they_must():
     """Always the same arm pays its rank; the chain's first arm pays at once."""
     bandit = envs.make_batch(["bandit/3"])
-    best = int(np.argmax(bandit.params.inner.ranks[0]))
+    best = int(np.argmax(bandit.params.inner[0]))
     episodes = rollout(bandit, make_policy(f"action:{best}", bandit.env), 50, seed=0)[0]
     np.testing.assert_array_equal(episodes["return"], 1.0)
     assert bsuite_info("bandit", episodes)["total_regret"][-1] == 0.0

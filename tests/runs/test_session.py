@@ -1,7 +1,6 @@
 """Runs that are interrupted, killed or damaged: they continue as if nothing had happened."""
 
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -96,7 +95,7 @@ def test_an_unfinished_run_is_a_result_only_if_asked_for(half, whole):
 def test_an_interrupted_run_continues(tmp_path, whole, chunk, options):
     with pytest.raises(KeyboardInterrupt):
         learn(tmp_path, options=options, progress=stop_after(chunk))
-    assert load_checkpoint(tmp_path / SEED_0 / "checkpoint").skipped == ()
+    assert load_checkpoint(tmp_path / SEED_0 / "checkpoint")[2] == {}
     training = learn(tmp_path, options=options, resume=True)
     assert_same_records(tmp_path / SEED_0, whole[0])
     np.testing.assert_equal(training.estimates(3), whole[1].estimates(3))
@@ -120,6 +119,16 @@ def test_interrupted_runs_in_a_queue_continue(tmp_path, whole, chunk):
         learn(tmp_path, seeds=[1, 0], progress=stop_after(chunk))
     learn(tmp_path, seeds=[1, 0], resume=True)
     assert_same_records(tmp_path / SEED_0, whole[0])
+
+
+def test_a_run_that_waits_to_continue_shows_how_far_it_is(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path, seeds=2, lanes=2, progress=stop_after(2))
+    reported = []
+    learn(tmp_path, seeds=2, resume=True, progress=reported.append)
+    status = reported[0][1]
+    made = (status.progress, status.env_steps, status.num_episodes, status.updates)
+    assert made == (0.4, 40, 8, 32)
 
 
 @pytest.mark.long
@@ -294,8 +303,7 @@ def other_learner(arrays, meta):
 )
 def test_foreign_checkpoints_are_refused_and_left_alone(half, change, shown):
     folder = half / SEED_0 / "checkpoint"
-    saved = load_checkpoint(folder)
-    arrays, meta = dict(saved.arrays), json.loads(json.dumps(saved.meta))
+    arrays, meta, _ = load_checkpoint(folder)
     change(arrays, meta)
     save_checkpoint(folder, arrays, meta)
     before = files(half)

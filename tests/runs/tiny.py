@@ -25,7 +25,7 @@ def files(folder):
 
 def records(folder):
     """Everything that a run leaves, except the number of its checkpoints."""
-    state = load_checkpoint(folder / "checkpoint").arrays
+    state = load_checkpoint(folder / "checkpoint")[0]
     return {name: (folder / name).read_bytes() for name in RECORDS} | {
         name: (str(array.dtype), array.shape, array.tobytes()) for name, array in state.items()
     }

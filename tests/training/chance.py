@@ -83,10 +83,10 @@ def courses(plans, num_lanes, agent=AGENT, chunk_steps=CHUNK):
     made = [Course([], []) for _ in plans]
     while reports := lanes.advance():
         for report in reports:
-            made[report.plan].reports.append(report)
-            made[report.plan].states.append(lanes.state(report.plan))
+            made[report.run].reports.append(report)
+            made[report.run].states.append(lanes.state(report.run))
             if report.finished or report.failure:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     return made
 
 

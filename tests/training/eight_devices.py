@@ -46,9 +46,9 @@ def whole(task, configured, num_lanes, devices):
             estimates = [lanes.evaluate([0, 1], 1, 2), lanes.survey([0, 1])]
             spread = lanes.rows[0].lanes.clock.updates.sharding
         for report in reports:
-            episodes[report.plan].append(report.episodes)
+            episodes[report.run].append(report.episodes)
             if report.finished:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     tables = {
         plan: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         for plan, parts in episodes.items()

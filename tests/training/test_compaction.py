@@ -40,9 +40,9 @@ def finished(machine, after_chunk=lambda counts: None):
         assert len(machine.running) <= machine.num_lanes
         for report in reports:
             assert report.failure is None
-            records.setdefault(report.plan, []).append(report.episodes)
+            records.setdefault(report.run, []).append(report.episodes)
             if report.finished:
-                machine.release(report.plan)
+                machine.release(report.run)
     joined = {
         number: {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         for number, parts in records.items()
@@ -92,9 +92,9 @@ def test_memory_that_runs_out_later_loses_and_repeats_nothing(whole, monkeypatch
 
     def keep(reports):
         for report in reports:
-            parts.setdefault(report.plan, []).append(report.episodes)
+            parts.setdefault(report.run, []).append(report.episodes)
             if report.finished:
-                machine.release(report.plan)
+                machine.release(report.run)
 
     for _ in range(after):
         keep(machine.advance())
@@ -170,7 +170,7 @@ def test_lanes_stay_by_default_and_while_runs_wait():
     for _ in range(3):
         for report in queued.advance():
             if report.finished:
-                queued.release(report.plan)
+                queued.release(report.run)
     assert queued.num_lanes == 2
 
 

@@ -52,7 +52,7 @@ def assert_same_course(left, right, tolerance=0.0):
 
 
 def without_arrays(report):
-    return report._replace(plan=0, episodes={}, metrics={})
+    return report._replace(run=0, episodes={}, metrics={})
 
 
 COMPANY = (
@@ -109,10 +109,10 @@ def test_runs_are_taken_from_the_queue_as_lanes_become_free():
     assert lanes.running == []
     told = []
     while reports := lanes.advance():
-        told.append([(r.plan, lanes.rows[0].running[r.plan]) for r in reports])
+        told.append([(r.run, lanes.rows[0].running[r.run]) for r in reports])
         for report in reports:
             if report.finished:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     together, last = [(0, 0), (1, 1), (2, 2)], [(3, 0)]
     assert told == [together] * 3 + [last] * 3
     assert lanes.running == []
@@ -308,11 +308,11 @@ def look_at(lanes):
     chunks = 0
     while reports := lanes.advance():
         chunks += 1
-        lanes.survey([report.plan for report in reports])
-        lanes.evaluate([report.plan for report in reports], chunks, 2)
+        lanes.survey([report.run for report in reports])
+        lanes.evaluate([report.run for report in reports], chunks, 2)
         for report in reports:
             if report.finished or report.failure:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     return chunks
 
 
@@ -372,9 +372,9 @@ def test_a_run_added_later_is_the_run_it_would_have_been():
     reports = []
     while found := lanes.advance():
         for report in found:
-            reports += [report] if report.plan == number else []
+            reports += [report] if report.run == number else []
             if report.finished:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     assert reports[-1].finished
     assert [r.updates for r in reports] == [r.updates for r in alone.reports]
     for name, column in alone.episodes.items():
@@ -387,19 +387,19 @@ def test_a_run_can_be_added_when_all_others_have_ended():
     while found := lanes.advance():
         for report in found:
             if report.finished:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     lanes.add(plan(seed=2, episodes=8))
-    assert [report.plan for report in lanes.advance()] == [1]
+    assert [report.run for report in lanes.advance()] == [1]
 
 
 def test_a_run_that_waits_can_be_taken_out_of_the_queue():
     plans = [plan(seed=seed, episodes=8) for seed in range(3)]
     lanes = make_lanes(plans, 1)
-    begun = {report.plan for report in lanes.advance()}
+    begun = {report.run for report in lanes.advance()}
     lanes.release(1)
     while found := lanes.advance():
         for report in found:
-            begun.add(report.plan)
+            begun.add(report.run)
             if report.finished:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     assert begun == {0, 2}

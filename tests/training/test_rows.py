@@ -20,11 +20,11 @@ def test_bonuses_are_frozen_when_all_may_be_and_records_stay_the_same(freeze):
         losses = {report.metrics["loss"] for report in reports}
         frozen.append(losses == {-1.0})
         assert frozen[-1] == (freeze and due)
-        due = all(r.progress >= plans[r.plan].hyper.beta_decay for r in reports)
-        episodes += [(r.plan, r.episodes.get("return", np.zeros(0)).tolist()) for r in reports]
+        due = all(r.progress >= plans[r.run].hyper.beta_decay for r in reports)
+        episodes += [(r.run, r.episodes.get("return", np.zeros(0)).tolist()) for r in reports]
         for report in reports:
             if report.finished:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     assert any(frozen) == freeze
     assert not frozen[0]
     expected = courses(plans, 2, agent=Freezer())
@@ -53,7 +53,7 @@ def test_the_frozen_program_is_compiled_before_it_is_needed(monkeypatch):
         done = min(report.progress for report in reports)
         for report in reports:
             if report.finished:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     assert [is_frozen for _, is_frozen in asked] == [True]
     assert 0.5 <= asked[0][0] < 0.7
     assert [is_frozen for _, is_frozen in frozen] == [done >= 0.7 for done, _ in frozen]
@@ -97,12 +97,12 @@ def finished(lanes, each_chunk=lambda reports: None):
     """Returns of all runs, and for each chunk whose bonus was frozen."""
     returns, frozen = [[] for _ in lanes.plans], []
     while reports := lanes.advance():
-        frozen.append({r.plan for r in reports if r.metrics.get("loss") == -1.0})
+        frozen.append({r.run for r in reports if r.metrics.get("loss") == -1.0})
         each_chunk(reports)
         for report in reports:
-            returns[report.plan] += report.episodes.get("return", np.zeros(0)).tolist()
+            returns[report.run] += report.episodes.get("return", np.zeros(0)).tolist()
             if report.finished:
-                lanes.release(report.plan)
+                lanes.release(report.run)
     return returns, frozen
 
 
@@ -111,12 +111,12 @@ def test_frozen_runs_have_a_row_of_their_own(two_rows, expected):
 
     def look(reports):
         shown.append([(row.agent.frozen, sorted(row.running)) for row in two_rows.rows])
-        assert [r.plan for r in reports] == sorted(r.plan for r in reports)
+        assert [r.run for r in reports] == sorted(r.run for r in reports)
         for report in reports:
-            assert int(two_rows.state(report.plan).clock.env_steps) == report.env_steps
+            assert int(two_rows.state(report.run).clock.env_steps) == report.env_steps
             if report.metrics["loss"] == -1.0:
-                assert done[report.plan] >= DECAYS[report.plan]
-            done[report.plan] = report.progress
+                assert done[report.run] >= DECAYS[report.run]
+            done[report.run] = report.progress
 
     returns, frozen = finished(two_rows, look)
     assert [(False, [1, 3]), (True, [0, 2, 4])] in shown

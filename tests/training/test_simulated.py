@@ -1,5 +1,6 @@
 """Runs in simulators: the same algorithm as in compiled environments."""
 
+import dataclasses
 import os
 import signal
 import threading
@@ -125,6 +126,28 @@ def test_runs_that_are_not_equally_far_are_continued_apart(tmp_path):
     with pytest.raises(InputError, match=r"equally many steps, got \[0, 6\]"):
         Lanes(ahead.agent, ahead.world, ahead.plans, 2).advance()
     lanes.close()
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_is_continued_from_the_one_before(tmp_path):
+    """Only its replay is damaged: its clock can be read, but is not where the run continues."""
+    calls, notices = [], []
+
+    def interrupt(statuses):
+        calls.append(statuses)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    often = dataclasses.replace(OPTIONS, checkpoint_seconds=0.0)
+    settings = SETTINGS | {"seeds": 2, "steps": 300, "out": tmp_path, "options": often}
+    with pytest.raises(KeyboardInterrupt):
+        winkel.train(CART, "qr_dqn", progress=interrupt, **settings)
+    newest = max((tmp_path / "gym/qr_dqn/CartPole-v1/seed-1/checkpoint").iterdir())
+    content = bytearray(newest.read_bytes())
+    content[content.index(b"state/replay") + 400] ^= 1
+    newest.write_bytes(content)
+    both = winkel.train(CART, "qr_dqn", resume=True, notice=notices.append, **settings)
+    assert any(newest.name in text for text in notices)
+    assert [run.config["status"] for run in both.runs] == ["finished"] * 2
 
 
 def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path, pair):

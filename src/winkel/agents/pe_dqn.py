@@ -136,8 +136,8 @@ class PEDQN(base.Agent):
 
         def networks(key: PRNGKeyArray, count: int) -> Ensemble:
             aligned = kernels_support(config, spec)
-            return learning.init_ensemble(
-                key, count, spec, config, config.hidden, config.num_atoms, aligned
+            return learning.init_networks(
+                key, spec, config, config.hidden, config.num_atoms, count, aligned
             )
 
         params = Params(
@@ -176,9 +176,9 @@ class PEDQN(base.Agent):
 
         # Lines 15–18 and 21–22: targets.
         inputs = learning.encode(learner.shared, batch.transitions)
-        decay = jnp.broadcast_to(jnp.asarray(batch.decay), batch.weights.shape)
+        gamma_power = jnp.broadcast_to(jnp.asarray(batch.gamma_power), batch.weights.shape)
         target = partial(self.targets, learner, beta, hyper)
-        targets = jax.vmap(target)(inputs.transitions, inputs.target_next_obs, decay)
+        targets = jax.vmap(target)(inputs.transitions, inputs.target_next_obs, gamma_power)
 
         # Lines 14, 19–20 and 23: l_1 + l_2 + l_3, averaged over the batch, and its gradient.
         loss = partial(self.loss, learner.prior, hyper)
@@ -216,13 +216,14 @@ class PEDQN(base.Agent):
         hyper: Hyper,
         transition: Transition,
         target_next_obs: Array,
-        decay: Float[Array, ""] | float = 1.0,
+        gamma_power: Float[Array, ""] | float = 1.0,
     ) -> Targets:
         """Targets of one transition: actions by online networks, distributions by target networks.
 
         `target_next_obs` is s' for the target networks, which on images have their own features.
-        `decay` is γⁿ⁻¹ for a sample of n steps, ignoring termination. The bonus uses only the
-        disagreement at the last of n states; at the first with `intrinsic_reward="learned"`.
+        `gamma_power` is γⁿ⁻¹ for a sample of n steps, also if it ended by termination. The bonus
+        uses only the disagreement at the last of n states; at the first with
+        `intrinsic_reward="learned"`.
         """
         config, mask, target_params = self.config, self.spec.mask_unavailable, learner.target_params
         # Line 15: η_θ̃i(s', ·).
@@ -248,7 +249,7 @@ class PEDQN(base.Agent):
         if config.propagate:
             raw = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
             raw = at_action(raw, exploratory)
-            remaining = transition.discount if config.episodic_bonus else decay
+            remaining = transition.discount if config.episodic_bonus else gamma_power
             bonus_discount = jnp.asarray(hyper.gamma) * remaining
             if config.intrinsic_reward == "prior":
                 apart = online.disagreement[exploratory]

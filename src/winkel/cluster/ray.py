@@ -25,10 +25,6 @@ GPU_MEMORY = 0.9
 """Share of a GPU's memory for all shards on it."""
 
 
-class NotSharedError(InputError):
-    """A worker does not see the driver's results folder."""
-
-
 @contextlib.contextmanager
 def connect(address: str | None) -> Iterator[Any]:
     """Connect to a Ray cluster; without an address, start one on this machine and end it."""
@@ -105,8 +101,8 @@ def run_on_ray(
                     counts[number] = ray.get(ref)
                 except ray.exceptions.RayError as error:
                     cause = getattr(error, "cause", None) or error
-                    if isinstance(cause, NotSharedError):
-                        raise cause from None
+                    if isinstance(cause, FileNotFoundError):  # then no other shard can run
+                        raise InputError(str(cause)) from None
                     problems[number] = _one_line(cause)
                     notice(f"shard {number}: {problems[number]}")
             statuses |= {n: read_progress(out, manifest.shards[n]) for n in unfinished}
@@ -131,7 +127,7 @@ def _run(out: str, manifest_id: str, number: int) -> dict[str, int]:
     deadline = time.monotonic() + VISIBLE_SECONDS
     while not path.exists() or read_manifest(path).id != manifest_id:
         if time.monotonic() > deadline:
-            raise NotSharedError(
+            raise FileNotFoundError(
                 f"{out} on {socket.gethostname()} does not have the manifest of this sweep; "
                 "need a folder that all nodes share"
             )

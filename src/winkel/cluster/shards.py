@@ -29,7 +29,6 @@ from winkel.runs.sweep import (
     group_runs,
     remaining_groups,
     run_sweep,
-    write_log,
 )
 from winkel.version import __version__
 
@@ -206,14 +205,9 @@ def run_shard(
                 write_text(lock_path(out, shard).with_suffix(".json"), rows + "\n")
             progress(statuses)
 
-        def log(outcome: dict[str, Any], status: str) -> None:
-            columns = (tuple(dict.fromkeys(names)) for names in zip(*shard.runs, strict=True))
-            envs, agents, seeds = columns
-            part = dataclasses.replace(sweep, envs=envs, agents=agents, seeds=seeds)
-            with FileLock(out / SHARDS / "log"):  # one shard at a time
-                write_log(out, part, outcome, status)
-
-        return run_sweep(groups, ended, out, shard.lanes, show, notice, log)
+        envs, agents, seeds = (tuple(dict.fromkeys(x)) for x in zip(*shard.runs, strict=True))
+        part = dataclasses.replace(sweep, envs=envs, agents=agents, seeds=seeds)
+        return run_sweep(part, groups, out, shard.lanes, ended.total(), show, notice)
 
 
 def read_progress(out: Path, shard: Shard) -> list[Status]:

@@ -46,7 +46,7 @@ class BenchCommand:
     steps: int = 50
     """Steps of a chunk."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, by the names that were typed."""
+    """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Measure and print a row for each number of lanes."""

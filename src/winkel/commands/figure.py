@@ -57,7 +57,14 @@ class Figure:
         for note in arrays.get("notes", ()):
             say(f"note: {note}")
         with style.paper_style():
-            figure = FIGURES[self.name].draw(arrays)
+            try:
+                figure = FIGURES[self.name].draw(arrays)
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                if self.data is None:
+                    raise
+                raise InputError(
+                    f"need arrays of the figure {self.name}, got {self.data} ({error!r})"
+                ) from error
             written += style.save(figure, self.out / self.name, self.formats)
         for path in written:
             say(f"wrote {path}")

@@ -10,7 +10,6 @@ from winkel.commands.terminal import console, progress_bar, say
 from winkel.commands.train import make_table
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
-from winkel.runs.spec import check_fields
 
 if TYPE_CHECKING:
     from winkel.search.study import Summary
@@ -57,7 +56,7 @@ class SearchCommand:
     action: "tyro.conf.OmitArgPrefixes[Action]" = None
     """What to do instead of searching."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, by the names that were typed."""
+    """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Search, print a summary and write the page."""
@@ -75,7 +74,7 @@ class SearchCommand:
             self.agent,
             self.envs,
             seeds=self.seeds,
-            fields=check_fields([self.agent], self.fields),
+            fields=self.fields,
             mnist_dir=self.mnist_dir,
         )
         problem.check()
@@ -84,17 +83,15 @@ class SearchCommand:
         with progress_bar() as bar:
             task = bar.add_task(f"search for {self.agent}", total=self.trials)
 
-            def show(trials: dict[str, int], share: float) -> None:
-                counts = ", ".join(f"{count} {state}" for state, count in trials.items())
-                bar.update(task, completed=share * self.trials, description=counts)
-
             population = Population(
                 study=study,
                 wanted=self.trials,
                 lanes=self.lanes,
                 chunk_steps=self.chunk_steps,
                 seed=self.sampler_seed,
-                progress=show,
+                progress=lambda text, share: bar.update(
+                    task, description=text, completed=share * self.trials
+                ),
                 notice=lambda text: bar.console.print(text, highlight=False, markup=False),
             )
             population.run()
@@ -167,9 +164,9 @@ class SearchSpace:
 
     def run(self) -> None:
         """Print the file."""
-        from winkel.search.problem import read_paper_space
+        from winkel.search.problem import read_space
 
-        text = read_paper_space(self.space)
+        text = read_space(self.space)
         console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
 
 

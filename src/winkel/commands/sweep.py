@@ -27,7 +27,7 @@ from winkel.commands.train import Display, make_table
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
 from winkel.runs.recorder import Status
-from winkel.runs.spec import Options, check_fields
+from winkel.runs.spec import Options, check_field_names
 from winkel.runs.sweep import (
     Group,
     Sweep,
@@ -37,7 +37,6 @@ from winkel.runs.sweep import (
     measure_speed,
     remaining_groups,
     run_sweep,
-    write_log,
 )
 from winkel.runs.train import MAX_LANES
 from winkel.training.programs import make_deterministic, make_mesh
@@ -134,7 +133,7 @@ class SweepCommand:
     retries: int = 10
     """How often Ray tries a shard again whose worker or node is lost."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, by the names that were typed."""
+    """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Run here or on a cluster, or plan it."""
@@ -190,8 +189,10 @@ class SweepCommand:
             groups, ended = self._remaining(sweep, options, write=True)
             if groups:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
-                    show, log = partial(_show, display, groups), partial(write_log, self.out, sweep)
-                    outcome = run_sweep(groups, ended, self.out, self.lanes, show, display.say, log)
+                    show, before = partial(_show, display, groups), ended.total()
+                    outcome = run_sweep(
+                        sweep, groups, self.out, self.lanes, before, show, display.say
+                    )
                 _print_costs(outcome)
         say(f"runs: {self.out}")
 
@@ -297,6 +298,7 @@ class SweepCommand:
         preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
+        check_field_names(self.fields, *agents)
         seeds = preset.get("seeds", 1) if self.seeds is None else self.seeds
         require_integer("seeds", seeds, at_least=1)
         if self.kind == "bsuite":
@@ -315,7 +317,7 @@ class SweepCommand:
             until=self.until,
             padded=self.kind == "bsuite",
             packed=packed,
-            fields=check_fields(agents, self.fields),
+            fields=self.fields,
         )
 
 

@@ -1,7 +1,7 @@
 """`winkel train`: train an agent and show its progress."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from winkel.commands.terminal import console, say
 from winkel.errors import require_integer
 from winkel.runs.record import Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
-from winkel.runs.spec import Options, check_fields
+from winkel.runs.spec import Options, check_field_names
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
 
@@ -77,11 +77,12 @@ class Train:
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, by the names that were typed."""
+    """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Train, show progress, print a summary."""
         require_integer("--seeds", self.seeds, at_least=1)
+        check_field_names(self.fields, self.agent)
         if self.deterministic:
             make_deterministic()
         with Display(f"{self.agent} in {self.env}") as display:
@@ -109,7 +110,7 @@ class Train:
                 mirrors=self._make_mirrors,
                 progress=display.update,
                 notice=display.say,
-                **check_fields([self.agent], self.fields),
+                **self.fields,
             )
         print_summary(training)
         for run in training.runs:
@@ -173,14 +174,13 @@ class Display:
 
 
 def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None
+    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None
 ) -> Table:
-    """Make a table of numbers; without a title it has no lines."""
-    table = Table(title=title, title_justify="left")
-    if title is None:
-        table.box, table.padding = None, (0, 2, 0, 0)
-    for column in columns:
-        table.add_column(column, justify="right")
+    """Make a table of numbers. In a narrow terminal words are wrapped, but not cut."""
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for index, column in enumerate(columns):
+        words = " ".join([column, *(row[index] for row in rows if index < len(row))]).split()
+        table.add_column(column, justify="right", min_width=max(map(len, words), default=0))
     for row in rows:
         table.add_row(*row)
     return table
@@ -190,7 +190,7 @@ def _status_table(statuses: list[Status]) -> Table:
     columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
     countable = any(status.visited is not None for status in statuses)
     if countable:
-        columns += ["state-actions visited", "goal first reached"]
+        columns += ["visited", "goal first reached"]
     rows = []
     for status in statuses[:MAX_ROWS]:
         counts = (str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}")

@@ -1,10 +1,10 @@
-"""Shared by figures: check arrays, select runs, note what is left out, and tables over seeds."""
+"""Shared by figures: select runs, note what is left out, and tables over seeds."""
 
 import dataclasses
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,27 +17,6 @@ from winkel.runs.results import Results, RunRecord
 
 _RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
 _IN_ALL_NOTES = ("agents have different seeds", "different settings")
-
-
-def check(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, str]) -> None:
-    """Raise unless each array has its axes, and axes of one name are equally long and not empty.
-
-    `shapes` are such as {"agents": "agents", "estimate low high": "agents sizes"}: names of arrays,
-    and of the axes of each of them.
-    """
-    lengths: dict[str, tuple[int, str]] = {}
-    for name, axes in [(name, axes) for names, axes in shapes.items() for name in names.split()]:
-        if name not in arrays:
-            raise InputError(f"need an array {name}, got {', '.join(arrays) or 'none'}")
-        array = arrays[name]
-        if array.ndim != len(axes.split()):
-            raise InputError(f"need axes [{axes}] of {name}, got shape {list(array.shape)}")
-        for axis, length in zip(axes.split(), array.shape, strict=True):
-            known, where = lengths.setdefault(axis, (length, name))
-            if length != known:
-                raise InputError(f"need {known} {axis} in {name}, as in {where}, got {length}")
-            if length == 0 and axis != "notes":
-                raise InputError(f"need at least one of {axis} in {name}, got none")
 
 
 @dataclass
@@ -53,8 +32,7 @@ class Selection:
         found = [r for r in self.records if wanted(r)]
         if not found:
             raise InputError(f"no {self.what} runs {kept}")
-        count = len(self.records) - len(found)
-        if count:
+        if count := len(self.records) - len(found):
             self.notes.append(f"left out: {count} run{'s' if count > 1 else ''} {otherwise}")
         self.records = found
 
@@ -67,20 +45,6 @@ class Selection:
             self.notes.append(f"only runs {describe(chosen)}; left out: {', '.join(others)}")
         self.records = [r for r in self.records if key(r) == chosen]
         return chosen
-
-    def keep_first(self, key: Callable[[RunRecord], Hashable], what: str) -> None:
-        """Keep one run of each key: a second run of one agent and seed is not another sample."""
-        first: dict[Hashable, RunRecord] = {}
-        for record in self.records:
-            first.setdefault(key(record), record)
-        extra = len(self.records) - len(first)
-        if extra:
-            self.notes.append(f"left out: {extra} further runs of the same {what}")
-        self.records = list(first.values())
-
-    def keep_budget(self) -> int:
-        """Keep runs with the commonest number of episodes."""
-        return self.keep_most(num_episodes, lambda episodes: f"of {episodes:,} episodes")
 
     def agents(self) -> list[str]:
         """Names, sorted."""
@@ -177,22 +141,41 @@ def deep_sea_runs(
 ) -> Selection:
     """Select runs of deep sea, of any size but otherwise with equal settings."""
     selection = select(results, what, experiments=("deep_sea",), agent=agent, having=having)
-    selection.keep(lambda r: size_of(r) > 0, "that say their size", "that do not say their size")
-    selection.keep_most(_other_settings, lambda settings: f"with settings {settings}")
+
+    def other_settings(record: RunRecord) -> str:
+        setting = record.config["setting"].items()
+        rest = {key: value for key, value in setting if key not in ("size", "mapping_seed")}
+        return json.dumps(rest, sort_keys=True)
+
+    selection.keep_most(other_settings, lambda settings: f"with settings {settings}")
     return selection
 
 
-def keep_one_size(selection: Selection) -> tuple[int, int]:
-    """Keep runs of one size and one budget, and one run of each agent and seed."""
+def keep_one_budget(
+    selection: Selection, key: Callable[[RunRecord], Hashable] = agent_of, what: str = "agent"
+) -> int:
+    """Keep runs of the commonest number of episodes, and one of each key, size and seed."""
+    budget: int = selection.keep_most(num_episodes, lambda n: f"of {n:,} episodes")
+    first: dict[Hashable, RunRecord] = {}
+    for record in selection.records:
+        first.setdefault((key(record), size_of(record), record.config["seed"]), record)
+    if extra := len(selection.records) - len(first):
+        selection.notes.append(f"left out: {extra} further runs of the same {what}, size and seed")
+    selection.records = list(first.values())
+    return budget
+
+
+def keep_one_size(
+    selection: Selection, key: Callable[[RunRecord], Hashable] = agent_of, what: str = "agent"
+) -> tuple[int, int]:
+    """Keep runs of the commonest size, then as `keep_one_budget`."""
     size = selection.keep_most(size_of, lambda n: f"of size {n}")
-    budget = selection.keep_budget()
-    selection.keep_first(lambda r: (agent_of(r), r.config["seed"]), "agent and seed")
-    return size, budget
+    return size, keep_one_budget(selection, key, what)
 
 
 def size_of(record: RunRecord) -> int:
-    """N of a deep sea of N × N cells; 0 where the run does not say."""
-    return int(record.config.get("setting", {}).get("size", 0))
+    """N of a deep sea of N × N cells."""
+    return int(record.config["setting"]["size"])
 
 
 def regret_of(record: RunRecord) -> float:
@@ -221,13 +204,6 @@ def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
         if np.isinf(runs).any()
     )
     return [f"runs without any treasure, shown at the budget: {counts}"] if counts else []
-
-
-def _other_settings(record: RunRecord) -> str:
-    """All settings but the size and the mapping of actions."""
-    setting = record.config["setting"].items()
-    rest = {key: value for key, value in setting if key not in ("size", "mapping_seed")}
-    return json.dumps(rest, sort_keys=True)
 
 
 # Notes

@@ -7,20 +7,12 @@ from matplotlib.figure import Figure
 from winkel.analysis.statistics import median_iqr
 from winkel.errors import InputError
 from winkel.figures import common, style
-from winkel.figures.common import size_of
+from winkel.figures.common import first_treasure, regret_of
 from winkel.files import Arrays
 from winkel.runs.results import Results, RunRecord
 
 TITLE = "Deep sea: members of the ensemble (compare Fig. 7a)"
 QUANTITIES = {"first": "first episode with treasure", "regret": "episodes without treasure"}
-SHAPES = {
-    "quantities": "quantities",
-    "members": "columns",
-    "estimate low high": "quantities columns",
-    "seed_values": "quantities columns seeds",
-    "size budget": "",
-    "notes": "notes",
-}
 
 _LOGARITHMIC = 50  # a logarithmic axis if the budget exceeds the least value so many times
 
@@ -34,23 +26,12 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     selection.records = [
         r for r in selection.records if _members(r) or r.config.get("algorithm") == "pe_dqn"
     ]
-    found: dict[int, set[int]] = {}
-    for record in selection.records:
-        found.setdefault(size_of(record), set()).add(_members(record))
     if not any(map(_members, selection.records)):
         raise InputError("no deep_sea runs of bdqn")
-    # The largest of the sizes with most numbers of members.
-    size = max(found, key=lambda n: (len(found[n] - {0}), n))
-    others = ", ".join(str(n) for n in sorted(found) if n != size)
-    selection.keep(lambda r: size_of(r) == size, f"of size {size}", f"of size {others}")
-    budget = selection.keep_budget()
-    selection.keep_first(lambda r: (_members(r), r.config["seed"]), "number of members and seed")
+    size, budget = common.keep_one_size(selection, _members, "number of members")
     columns = sorted(set(map(_members, selection.records)))
     values = common.seed_table(
-        selection.records,
-        columns,
-        _members,
-        lambda r: (common.first_treasure(r), common.regret_of(r)),
+        selection.records, columns, _members, lambda r: (first_treasure(r), regret_of(r))
     )
     values = np.moveaxis(values, -1, 0)  # [quantities, columns, seeds]
     names = [f"bdqn with {n} members" if n else "pe_dqn" for n in columns]
@@ -79,7 +60,6 @@ def draw(results: Arrays) -> Figure:
     Small markers are seeds. What is infinite, because of runs that never found the treasure, is
     drawn at the budget with an open marker.
     """
-    common.check(results, SHAPES)
     names = results["quantities"].tolist()
     figure = style.new_figure(height=2.05)
     panels = figure.subplots(1, len(names), squeeze=False)[0]

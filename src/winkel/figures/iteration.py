@@ -5,18 +5,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel import bounds, operators
-from winkel.figures import common, style
+from winkel.figures import style
 from winkel.files import Arrays
 from winkel.mdps import FiniteMDP, Policy, deep_sea, oscillator, reward_cycle, uniform_policy
 from winkel.projections import Categorical, Projection, Quantile
 from winkel.types import Atoms
 
-SHAPES = {
-    "steps to_truth": "iterations",
-    "residual_bound": "",
-    "oscillation": "oscillations",
-    "visited local_error bonus true_error": "size size",
-}
 NUM_ATOMS = 61
 """Of a quantile and of a categorical model."""
 ITERATIONS = 60
@@ -109,7 +103,6 @@ def _as_grid(values: np.ndarray, size: int) -> np.ndarray:
 
 def draw(results: Arrays) -> Figure:
     """Draw distances of the iterates on the left, three maps of deep sea on the right."""
-    common.check(results, SHAPES)
     figure = style.new_figure(height=1.85)
     panels = figure.subplots(1, 4, gridspec_kw={"width_ratios": [1.5, 1, 1, 1]})
     _draw_convergence(panels[0], results)

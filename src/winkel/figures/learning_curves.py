@@ -10,7 +10,6 @@ from matplotlib.ticker import MaxNLocator
 
 from winkel.analysis.statistics import student_interval
 from winkel.envs.registry import EXPERIMENTS
-from winkel.errors import InputError
 from winkel.figures import common, style
 from winkel.figures.common import Selection, agent_of, num_episodes
 from winkel.files import Arrays
@@ -24,14 +23,6 @@ POINTS = 50
 """Points of a curve, at most."""
 LEVEL = 0.9
 """Confidence of the intervals over seeds."""
-SHAPES = {
-    "experiments hard greedy": "experiments",
-    "agents": "agents",
-    "x": "experiments points",
-    "estimate low high": "experiments agents points",
-    "num_seeds": "experiments agents",
-    "notes": "notes",
-}
 
 _MOST_COLUMNS = 4
 _UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
@@ -56,9 +47,10 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 def collect_panels(
     selection: Selection, names: Sequence[str], name_of: Callable[[RunRecord], str], *, clock: str
 ) -> dict[str, np.ndarray]:
-    """Curves of all agents in a panel for each name, padded with NaN to `POINTS`, and notes.
+    """Curves of all agents in a panel for each name, [names, agents, points], and notes.
 
-    Only runs of the commonest budget are shown. `clock` is 'episodes' or 'env_steps'.
+    Curves are padded with NaN to `POINTS`. Only runs of the commonest budget are shown. `clock` is
+    'episodes' or 'env_steps'.
     """
     agents = selection.agents()
     shape = (len(names), len(agents), POINTS)
@@ -108,14 +100,9 @@ def _returns(part: Selection, clock: str) -> tuple[list[Curve], bool]:
 
     All or none are: evaluations of some runs cannot be compared with training returns of others.
     """
-    records, evaluated = part.records, []
-    for record in records:
-        try:
-            found = record.evaluations
-        except InputError as error:
-            part.notes.append(str(error))
-            found = {}
-        evaluated.append(found if len(found.get("returns", ())) else {})
+    records = part.records
+    tables = [record.evaluations for record in records]
+    evaluated = [table if len(table.get("returns", ())) else {} for table in tables]
     without = {agent_of(r) for r, e in zip(records, evaluated, strict=True) if not e}
     if without and any(evaluated):
         part.notes.append(f"training returns, for {', '.join(sorted(without))} lacks evaluations")
@@ -173,7 +160,6 @@ def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]
 
 def draw(results: Arrays) -> Figure:
     """Draw mean returns and their bands; titles of hard exploration are bold."""
-    common.check(results, SHAPES)
     names = results["experiments"]
     figure = draw_panels(results, names, "episodes", bold=names[results["hard"] == 1])
     write_caption(figure, results, "settings, then over ")

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.figures import common, style
+from winkel.figures import style
 from winkel.files import Arrays
 from winkel.mdps import FiniteMDP, uniform_policy
 from winkel.operators import bellman, mix, project
@@ -14,7 +14,6 @@ from winkel.types import Atoms
 NUM_ATOMS, REWARD, GAMMA = 11, 0.6, 0.7
 
 _STAGES = ("eta", "target", "quantile", "categorical", "mixture")
-SHAPES = {f"{stage}_locations {stage}_probs": stage for stage in _STAGES}
 
 
 def compute() -> dict[str, np.ndarray]:
@@ -50,7 +49,6 @@ def _bell(z: np.ndarray, center: float, width: float) -> np.ndarray:
 
 def draw(results: Arrays) -> Figure:
     """Draw (a) η, (b) T^π η, (c) Π_Q T^π η, (d) Π_C T^π η and (e) Ω_M T^π η side by side."""
-    common.check(results, SHAPES)
     figure = style.new_figure(height=1.55)
     panels = figure.subplots(1, 5, sharex=True)
     _draw_density(panels[0], results, "eta", style.INK, fill=True)

@@ -1,7 +1,8 @@
 """Fig. 4a: scores by bsuite's seven capabilities; wide is better."""
 
+from typing import Any
+
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel.analysis.scores import score_tags
@@ -13,16 +14,6 @@ from winkel.files import Arrays
 from winkel.runs.results import Results
 
 TITLE = "bsuite by capability (Fig. 4a)"
-SHAPES = {
-    "agents": "agents",
-    "tags": "tags",
-    "estimate": "agents tags",
-    "seed_scores": "agents tags seeds",
-    "notes": "notes",
-}
-
-_LEVELS = (0.25, 0.5, 0.75, 1.0)
-_WIDE, _HIGH = 1.75, 1.17  # limits of the axes around a circle of radius 1, with room for names
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
@@ -44,25 +35,28 @@ def draw(results: Arrays) -> Figure:
 
     A capability without any score is named in grey; where an agent lacks one its line is broken.
     """
-    common.check(results, SHAPES)
     agents, mean = style.in_order(results["agents"]), results["estimate"]
-    figure = style.new_figure(height=0.25 + 3.4 * _HIGH / _WIDE, width=3.4)
-    axes = figure.subplots()
-    axes.set_aspect("equal")
-    axes.set_axis_off()
-    axes.set_xlim(-_WIDE, _WIDE)
-    axes.set_ylim(-_HIGH, _HIGH)
-    angles = np.pi / 2 - 2 * np.pi * np.arange(len(results["tags"])) / len(results["tags"])
-    spokes = np.stack([np.cos(angles), np.sin(angles)])  # [2, tags], clockwise from above
-    _draw_web(axes, spokes)
-    _write_names(axes, spokes, results["tags"], [not np.isnan(scores).all() for scores in mean.T])
+    figure = style.new_figure(height=2.55, width=3.4)
+    axes: Any = figure.add_subplot(projection="polar", theta_offset=np.pi / 2, theta_direction=-1)
+    angles = 2 * np.pi * np.arange(len(results["tags"])) / len(results["tags"])
+    missing: Any = np.isnan(mean).all(axis=0)
+    names = np.char.add(results["tags"], np.where(missing, "_(no runs)", ""))
+    axes.set_xticks(angles, [name.replace("_", "\n") for name in names.tolist()])
+    for label, x, absent in zip(axes.get_xticklabels(), np.sin(angles), missing, strict=True):
+        label.set_horizontalalignment("center" if abs(x) < 0.3 else "left" if x > 0 else "right")
+        label.set(color=style.FAINT if absent else style.INK, fontsize=7.5, linespacing=0.95)
+    axes.tick_params(pad=-1)
+    axes.set_ylim(0, 1)
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "0.5", "", "1"], color=style.FAINT, fontsize=6)
+    axes.set_rlabel_position(-12)
+    axes.grid(visible=True, color=style.FAINT, linewidth=0.35)
+    axes.spines["polar"].set(color=style.FAINT, visible=True)
     for name, agent in agents.items():
         line = style.agent_style(name)
-        corners = spokes * mean[agent]
-        closed = np.append(corners, corners[:, :1], axis=1)
         axes.plot(
-            *closed, color=line.colour, linestyle=line.dashes, linewidth=1.2, label=name,
-            marker=line.marker, markersize=2.8, markeredgewidth=0,
+            np.append(angles, angles[0]), np.append(mean[agent], mean[agent, 0]), label=name,
+            color=line.colour, linestyle=line.dashes, linewidth=1.2,
+            marker=line.marker, markersize=2.8, markeredgewidth=0, clip_on=False,
         )  # fmt: skip
     style.legend_above(figure, agents, markers=True)
     seeds = (~np.isnan(results["seed_scores"])).any(axis=1).sum(axis=-1)
@@ -72,29 +66,3 @@ def draw(results: Arrays) -> Figure:
         results["notes"],
     )
     return figure
-
-
-def _draw_web(axes: Axes, spokes: np.ndarray) -> None:
-    around = np.append(spokes, spokes[:, :1], axis=1)
-    for level in _LEVELS:
-        axes.plot(*(level * around), color=style.FAINT, linewidth=0.8 if level == 1 else 0.35)
-    for spoke in spokes.T:
-        axes.plot(*np.stack([np.zeros(2), spoke], axis=1), color=style.FAINT, linewidth=0.35)
-    for level in (0.5, 1.0):
-        axes.text(
-            -0.03, level - 0.06, f"{level:g}", color=style.FAINT, fontsize=6, va="top", ha="right"
-        )
-
-
-def _write_names(axes: Axes, spokes: np.ndarray, tags: np.ndarray, scored: list[bool]) -> None:
-    for (x, y), tag, known in zip(spokes.T, tags, scored, strict=True):
-        axes.text(
-            1.07 * x,
-            1.07 * y,
-            str(tag).replace("_", "\n") + ("" if known else "\n(no runs)"),
-            ha="center" if abs(x) < 0.3 else "left" if x > 0 else "right",
-            va="bottom" if y > 0.9 else "top" if y < -0.8 else "center",
-            color=style.INK if known else style.FAINT,
-            fontsize=7.5,
-            linespacing=0.95,
-        )

@@ -13,14 +13,6 @@ from winkel.files import Arrays
 from winkel.runs.results import Results
 
 TITLE = "Deep sea: regret by size (Fig. 4b)"
-SHAPES = {
-    "agents": "agents",
-    "sizes": "sizes",
-    "estimate low high": "agents sizes",
-    "seed_regrets": "agents sizes seeds",
-    "budget": "",
-    "notes": "notes",
-}
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
@@ -30,10 +22,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     infinity, not of the budget, so that a median or quartile that depends on it is infinite too.
     """
     selection = common.deep_sea_runs(results, having=("bad",))
-    budget = selection.keep_budget()
-    selection.keep_first(
-        lambda r: (agent_of(r), size_of(r), r.config["seed"]), "agent, size and seed"
-    )
+    budget = common.keep_one_budget(selection)
     agents, sizes = selection.agents(), sorted(set(map(size_of, selection.records)))
     regret = common.seed_table(
         selection.records,
@@ -58,7 +47,6 @@ def draw(results: Arrays) -> Figure:
     What is infinite, because of runs that never found the treasure, is drawn at the budget with an
     open marker.
     """
-    common.check(results, SHAPES)
     agents = style.in_order(results["agents"])
     ours = [name for name in agents if name.startswith("pe_dqn")]
     sides = {

@@ -9,10 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.analysis.scores import OFFICIAL_IDS, score_runs, shortfalls
+from winkel.analysis.scores import OFFICIAL_IDS, score_runs
 from winkel.analysis.statistics import student_interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.figures import common, style
+from winkel.figures.common import agent_of, num_episodes
 from winkel.files import Arrays
 from winkel.runs.results import Results, RunRecord
 
@@ -20,13 +21,6 @@ Scores = Mapping[tuple[str, int], Mapping[str, float]]
 """By agent and seed, then by experiment or capability."""
 
 TITLE = "bsuite by experiment"
-SHAPES = {
-    "agents": "agents",
-    "experiments hard": "experiments",
-    "estimate low high": "agents experiments",
-    "seed_scores": "agents experiments seeds",
-    "notes": "notes",
-}
 
 _FEW_SEEDS = 10  # with fewer there is a dot for each
 _BARS_OF_A_ROW = 84
@@ -59,9 +53,8 @@ def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
         "in bsuite's own settings (such as deep_sea/0)",
         "in settings not among bsuite's 468",
     )
-    scored = score_runs(selection.records)
-    selection.notes += _note_incomplete(selection.records) + _note_unscored(scored)
-    return scored, selection.all_notes()
+    selection.notes += _note_incomplete(selection.records)
+    return score_runs(selection.records), selection.all_notes()
 
 
 def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
@@ -77,34 +70,21 @@ def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndar
 
 
 def _note_incomplete(runs: Sequence[RunRecord]) -> list[str]:
-    """Experiments with fewer settings or episodes than bsuite's, which scores assume."""
-    experiments: dict[str, set[str]] = defaultdict(set)
-    agents: dict[str, set[str]] = defaultdict(set)
-    for (agent, _), found in shortfalls(runs).items():
-        for name, missing in found.items():
-            experiments[missing].add(name)
-            agents[missing].add(agent)
-    lines = []
-    for missing, found_in in experiments.items():
-        where = ", ".join(sorted(found_in)) if len(found_in) < 4 else f"{len(found_in)} experiments"
-        lines.append(f"{missing} in {where} ({', '.join(sorted(agents[missing]))})")
-    return [f"incomplete: {'; '.join(lines)}"] if lines else []
-
-
-def _note_unscored(scored: Scores) -> list[str]:
-    """Experiments without a score, for agents that lack the same ones."""
-    have: dict[str, set[str]] = defaultdict(lambda: set(EXPERIMENTS))
-    for (agent, _), scores in scored.items():
-        have[agent] &= {name for name, score in scores.items() if not np.isnan(score)}
-    agents: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for agent, found in have.items():
-        agents[tuple(name for name in EXPERIMENTS if name not in found)].append(agent)
-    return [
-        f"{len(EXPERIMENTS) - len(missing)} of {len(EXPERIMENTS)} experiments by all seeds of "
-        f"{', '.join(names)}: without {', '.join(missing)}"
-        for missing, names in agents.items()
-        if missing
-    ]
+    """Agents with fewer settings or episodes than bsuite's, which scores assume."""
+    own: dict[str, list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        own[agent_of(run)].append(run)
+    notes = []
+    for agent, found in own.items():
+        ids, names = {r.config["env"] for r in found}, {r.experiment for r in found}
+        short = sum(num_episodes(r) < EXPERIMENTS[r.experiment].num_episodes for r in found)
+        if short or len(ids) < len(OFFICIAL_IDS):
+            notes.append(
+                f"{agent} has {len(ids)} of {len(OFFICIAL_IDS)} settings, in {len(names)} of "
+                f"{len(EXPERIMENTS)} experiments; {short} of {len(found)} runs are shorter than "
+                "bsuite's"
+            )
+    return notes
 
 
 def draw(results: Arrays) -> Figure:
@@ -112,7 +92,6 @@ def draw(results: Arrays) -> Figure:
 
     Hard exploration is in bold. A score that is missing has no bar, but a small cross.
     """
-    common.check(results, SHAPES)
     names, agents = results["experiments"], style.in_order(results["agents"])
     rows = math.ceil(len(names) * len(agents) / _BARS_OF_A_ROW)
     per_row = math.ceil(len(names) / rows)

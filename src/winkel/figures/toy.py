@@ -11,17 +11,11 @@ from jaxtyping import Array, Float, PyTree
 from matplotlib.figure import Figure
 
 from winkel.distributions import quantile
-from winkel.figures import common, style
+from winkel.figures import style
 from winkel.files import Arrays
 from winkel.projections import Categorical, Projection, Quantile
 from winkel.types import Atoms
 
-SHAPES = {
-    "x y": "points",
-    "grid": "grid",
-    "levels": "levels",
-    "categorical quantile": "grid levels",
-}
 LEVELS = np.linspace(0.1, 0.9, 9)
 
 _NUM_POINTS, _NUM_ATOMS = 300, 101
@@ -84,7 +78,6 @@ def _fit(
 
 def draw(results: Arrays) -> Figure:
     """Draw quantile curves, with bands between symmetric levels and the median in bold."""
-    common.check(results, SHAPES)
     figure = style.new_figure(height=2.3, width=4.6)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     models = (("categorical", style.CATEGORICAL), ("quantile", style.QUANTILE))

@@ -11,14 +11,6 @@ from winkel.runs.results import Results, RunRecord
 TITLE = "VizDoom (Fig. 5b)"
 EXPERIMENT = "doom"
 """The experiment of VizDoom's runs."""
-SHAPES = {
-    "settings greedy": "settings",
-    "agents": "agents",
-    "x": "settings points",
-    "estimate low high": "settings agents points",
-    "num_seeds": "settings agents",
-    "notes": "notes",
-}
 
 _SPARSITY = ("dense", "sparse", "very-sparse")
 
@@ -45,7 +37,6 @@ def setting_of(record: RunRecord) -> str:
 
 def draw(results: Arrays) -> Figure:
     """Draw mean returns and their 90 % Student t bands, all on one scale."""
-    common.check(results, SHAPES)
     figure = draw_panels(results, results["settings"], "environment steps", sharey=True)
     write_caption(figure, results)
     return figure

@@ -22,9 +22,7 @@ from winkel.kernels.mlp import Hidden, Weights
 
 FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 """Decay of Adam's moments, as in optax."""
-
-
-State = tuple[Weights, Weights, Weights, Weights]
+State = Sequence[Weights]
 """Weights, Adam's first and second moments of them, and the target network."""
 
 
@@ -49,20 +47,18 @@ def adam_step(
         epsilon: Adam's.
         interpret: run in Pallas' interpreter.
     """
-    assert activations.active is not None
+    values, active = activations
+    assert active is not None
     in_hidden = jnp.einsum("mbo,mho->mhb", gradient, state[0].last)
-    in_last = jnp.einsum("mbh,mbo->mho", activations.values, gradient)
+    in_last = jnp.einsum("mbh,mbo->mho", values, gradient)
     last = _step_dense([x.last for x in state], in_last, scales, epsilon, interpret)
     first, in_first_bias = _step_first(
-        [x.first for x in state], activations.active, obs, in_hidden, scales, epsilon, interpret
+        [x.first for x in state], active, obs, in_hidden, scales, epsilon, interpret
     )
     first_bias = _step_bias([x.first_bias for x in state], in_first_bias, scales, epsilon)
     in_last_bias = jnp.sum(gradient, axis=1)
     last_bias = _step_bias([x.last_bias for x in state], in_last_bias, scales, epsilon)
-    weights, mean, square, target = (
-        Weights(*x) for x in zip(first, first_bias, last, last_bias, strict=True)
-    )
-    return weights, mean, square, target
+    return [Weights(*x) for x in zip(first, first_bias, last, last_bias, strict=True)]
 
 
 def step_scales(rate: Array, steps: Int[Array, ""], due: Array) -> Float[Array, " 4"]:

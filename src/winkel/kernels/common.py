@@ -83,7 +83,7 @@ class Outputs(NamedTuple):
     prior: Float[Array, "P B O"] | None = None
 
     def operands(self) -> list[Array]:
-        """A kernel's operands, in the order of `Reader.refs`."""
+        """A kernel's operands, in the order of `specs`."""
         return [self.products, self.bias] + ([] if self.prior is None else [self.prior])
 
     def specs(self) -> list[pl.BlockSpec]:
@@ -97,28 +97,24 @@ class Outputs(NamedTuple):
         return [rows(self.products), bias] + ([] if self.prior is None else [rows(self.prior)])
 
 
-class Reader(NamedTuple):
-    """Reads outputs of one example and one action, in a kernel."""
+def read_row(
+    refs: Any, layout: Layout, prior_scale: Any, action: Any, member: int, other: float
+) -> Array:
+    """Outputs of one member for one action, with its prior; `other` fills the padding.
 
-    refs: Any
-    layout: Layout
-    start: Any
-    prior_scale: Any
+    `refs` are those of `Outputs.operands`.
+    """
+    at = jnp.arange(padded(layout.size))
+    products_ref, bias_ref, *prior_refs = refs
 
-    def row(self, member: int, other: float) -> Array:
-        """Outputs of one member, with its prior; `other` fills the padding."""
-        at = jnp.arange(padded(self.layout.size))
-        inside = at < self.layout.size
-        products_ref, bias_ref, *prior_refs = self.refs
+    def load(ref: Any, index: int, other: float) -> Array:
+        place = ref.at[index, action * layout.size + at]
+        return gpu.load(place, mask=at < layout.size, other=other)
 
-        def load(ref: Any, index: int, other: float) -> Array:
-            return gpu.load(ref.at[index, self.start + at], mask=inside, other=other)
-
-        made = load(products_ref, member, other) + load(bias_ref, member, 0.0)
-        if prior_refs and member in self.layout.prior_members:
-            index = self.layout.prior_members.index(member)
-            made = made + self.prior_scale * load(prior_refs[0], index, 0.0)
-        return made
+    made = load(products_ref, member, other) + load(bias_ref, member, 0.0)
+    if prior_refs and member in layout.prior_members:
+        made = made + prior_scale * load(prior_refs[0], layout.prior_members.index(member), 0.0)
+    return made
 
 
 class Scratch(NamedTuple):

@@ -1,7 +1,7 @@
 """Losses of a quantile and a categorical model against the mixture of both, with gradients."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,21 +10,7 @@ from jax.experimental.pallas import triton as gpu
 from jaxtyping import Array, Float, Int
 
 from winkel.kernels import common
-from winkel.kernels.common import Layout, Outputs, Reader, Scratch, padded, power_of_two, softmax
-
-
-class Losses(NamedTuple):
-    """Results for a batch.
-
-    Attributes:
-        gradient: of each example's loss in both models' outputs.
-        losses: of each example, of both models together.
-        clipped: mass of each target beyond the support.
-    """
-
-    gradient: Float[Array, "2 B O"]
-    losses: Float[Array, " B"]
-    clipped: Float[Array, " B"]
+from winkel.kernels.common import Layout, Outputs, Scratch, padded, power_of_two, read_row, softmax
 
 
 def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs: Any) -> None:
@@ -38,8 +24,8 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
     low, high, prior_scale = (support_ref[i] for i in range(3))
     reward, discount, weight = (affine_ref[i] for i in range(3))
     action = action_ref[0]
-    reader = Reader(output_refs, layout, action * size, prior_scale)
-    successor = Reader(successor_refs, layout, action_ref[1] * size, prior_scale)
+    own = partial(read_row, output_refs, layout, prior_scale, action)
+    successor = partial(read_row, successor_refs, layout, prior_scale, action_ref[1])
     spacing = (high - low) / (size - 1)
     last = float(size - 1)
 
@@ -47,12 +33,12 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
         return (places < -1e-4 * last) | (places > last + 1e-4 * last)
 
     # The target's quantile half, sorted, and its categorical half, an even grid.
-    free = successor.row(layout.quantile, 0.0)
+    free = successor(layout.quantile, 0.0)
     scaled = (reward + discount * free - low) / spacing
     sorted_places = common.sort(jnp.where(inside, scaled, jnp.inf))
     finite = jnp.where(inside, sorted_places, 0.0)
     clipped = jnp.clip(finite, 0.0, last)
-    probs, _ = softmax(successor.row(layout.categorical, -jnp.inf))
+    probs, _ = softmax(successor(layout.categorical, -jnp.inf))
     origin = (reward + discount * low - low) / spacing
     grid = origin + discount * place
     grid_clipped = jnp.clip(grid, 0.0, last)
@@ -88,7 +74,7 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
         return mass, both(up_to(rows[0], free_count) / size, up_to(rows[1], grid_count))
 
     # Quantile regression: mass and moment of the target below each output.
-    theta = reader.row(layout.quantile, 0.0)
+    theta = own(layout.quantile, 0.0)
     places = (theta - low) / spacing
     free_count = scratch.count_below(0, size, places, strictly=False)
     below, moment = sums((1, 4), free_count, count_on_grid(places, strictly=False))
@@ -110,7 +96,7 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
     target = (scratch.get(6, after) - mass_below) - share + share_before
     target = jnp.where(inside, jnp.maximum(target, 0.0), 0.0)
 
-    logits = reader.row(layout.categorical, -jnp.inf)
+    logits = own(layout.categorical, -jnp.inf)
     model, normaliser = softmax(logits)
     surprise = jnp.where(
         target > 0, target * (jnp.log(jnp.maximum(target, 1e-38)) - logits + normaliser), 0.0
@@ -154,8 +140,11 @@ def loss_and_gradient(
     prior_scale: Array | float = 0.0,
     *,
     interpret: bool = False,
-) -> Losses:
-    """Losses of both models against the mixture target reward + discount · Z, and their gradients.
+) -> tuple[Float[Array, "2 B O"], Float[Array, " B"], Float[Array, " B"]]:
+    """Compare both models with the mixture target, the distribution of reward + discount · Z.
+
+    Return the gradient of each example's loss in the outputs, each example's loss, the sum of both
+    models', and the mass of its target beyond the support.
 
     Args:
         outputs: of the online networks for the observations.
@@ -205,4 +194,4 @@ def loss_and_gradient(
         jnp.stack(affine, axis=1).astype(jnp.float32),
         scales,
     )
-    return Losses(gradient=gradient, losses=losses, clipped=clipped)
+    return gradient, losses, clipped

@@ -29,32 +29,27 @@ class Weights(NamedTuple):
     last_bias: Float[Array, "M O"]
 
 
-class Hidden(NamedTuple):
-    """Hidden activations of a batch.
-
-    Attributes:
-        values: relu(x W + b).
-        active: whether they are not 0, with the batch last; None if not asked for.
-    """
-
-    values: Float[Array, "M B H"]
-    active: Int8[Array, "M H B"] | None = None
+Hidden = tuple[Float[Array, "M B H"], Int8[Array, "M H B"] | None]
+"""Hidden activations of a batch, and whether each is not 0, with the batch last."""
 
 
 def hidden(
     weights: Weights, obs: Array, *, active: bool = False, interpret: bool = False
 ) -> Hidden:
-    """relu(x W + b) of a batch: indices [B], or dense observations [B, I]."""
+    """relu(x W + b) of a batch: indices [B], or dense observations [B, I].
+
+    Which are `active` is computed only if asked for, else None.
+    """
     members, inputs, units = weights.first.shape
     if obs.ndim == 1:
         rows = weights.first.at[:, obs].get(mode="clip")
         found = jnp.where((obs < inputs)[None, :, None], rows, 0.0)
         values = jax.nn.relu(found + weights.first_bias[:, None, :])
         turned = (jnp.swapaxes(values, 1, 2) > 0).astype(jnp.int8) if active else None
-        return Hidden(values, turned)
+        return values, turned
     batch = obs.shape[0]
     height, width = min(batch, 128), min(power_of_two(units, SMALLEST), 64)
-    made = pl.pallas_call(
+    values, *more = pl.pallas_call(
         partial(_hidden_kernel, height, width),
         grid=(members, pl.cdiv(units, width), batch // height),
         in_specs=[whole(*obs.shape), member(inputs, units), member(units)],
@@ -67,7 +62,7 @@ def hidden(
         interpret=interpret,
         name="hidden",
     )(obs, weights.first, weights.first_bias)
-    return Hidden(*made)
+    return values, more[0] if active else None
 
 
 def _hidden_kernel(

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from winkel.kernels import mlp
 from winkel.kernels.adam import adam_step, step_scales
 from winkel.kernels.common import Layout, Outputs
-from winkel.kernels.losses import Losses, loss_and_gradient
+from winkel.kernels.losses import loss_and_gradient
 from winkel.kernels.values import q_values_and_disagreement
 from winkel.networks import Ensemble
 from winkel.networks.mlp import row_of
@@ -36,7 +36,7 @@ def value_and_bonus(
         hyper: `pe_dqn.Hyper`.
         interpret: run in Pallas' interpreter.
     """
-    lane, frozen = _Lane(agent.config, agent.spec, hyper, interpret), agent.bonus_frozen
+    lane, frozen = _Lane(agent, hyper, interpret), agent.bonus_frozen
     obs = lane.flatten(obs)
     theta, phi = weights_of(learner.params.value), weights_of(learner.params.bonus)
     outputs = Outputs(
@@ -65,111 +65,78 @@ def update(
     With a frozen bonus, φ and its moments stay as they are, and values are learned as before: where
     β is 0, they do not depend on the bonus.
     """
-    lane, frozen = _Lane(agent.config, agent.spec, hyper, interpret), agent.bonus_frozen
-    transitions = batch.transitions
+    lane, frozen = _Lane(agent, hyper, interpret), agent.bonus_frozen
+    transitions, mask = batch.transitions, agent.spec.mask_unavailable
     obs, next_obs = lane.flatten(transitions.obs), lane.flatten(transitions.next_obs)
-    action, theta = jnp.asarray(transitions.action), weights_of(learner.params.value)
+    gamma = jnp.full(len(batch.weights), hyper.gamma, jnp.float32)
+    discount = gamma * transitions.discount
 
     # Lines 15–17: Q(s', ·) and w_avg(s', ·) by the online networks; a' by Q.
-    next_prior = lane.prior(learner.prior, next_obs)
+    theta, target = weights_of(learner.params.value), weights_of(learner.target_params.value)
+    prior, next_prior = lane.prior(learner.prior, obs), lane.prior(learner.prior, next_obs)
     outputs = lane.outputs(theta, next_obs, next_prior)
     value, apart = lane.values(outputs, lane.support, with_disagreement=not frozen)
-    greedy = jnp.argmax(agent.spec.mask_unavailable(value), axis=-1)
+    greedy = jnp.argmax(mask(value), axis=-1)
 
     # Lines 14 and 18–20: losses of the value members against the mixture target.
     hidden = mlp.hidden(theta, obs, active=True, interpret=interpret)
-    prior = lane.prior(learner.prior, obs)
-    value_losses = lane.losses(
-        Outputs(mlp.products(hidden.values, theta), theta.last_bias, prior),
-        lane.outputs(weights_of(learner.target_params.value), next_obs, next_prior),
-        (action, greedy),
-        (transitions.reward, _discount(batch, hyper, episodic=True), _shares(batch)),
-        lane.support,
-    )
-    learned = [("value", hidden, value_losses)]
+    gradient, total, clipped = lane.losses(
+        Outputs(mlp.products(hidden[0], theta), theta.last_bias, prior),
+        lane.outputs(target, next_obs, next_prior),
+        batch, greedy, transitions.reward, discount, lane.support,
+    )  # fmt: skip
+    learned = [("value", hidden, gradient)]
+
+    # Lines 21–23: losses of the bonus members against γ (b_raw + w_avg)(s', a'_ε).
     if not frozen:
-        learned.append(("bonus", *_bonus_losses(lane, learner, batch, beta, value, apart)))
+        phi, target = weights_of(learner.params.bonus), weights_of(learner.target_params.bonus)
+        outputs = lane.outputs(phi, next_obs)
+        raw, _ = lane.values(outputs, lane.bonus_support, with_disagreement=False)
+        exploratory = jnp.argmax(mask(value + beta * (raw + apart)), axis=-1)
+        apart = jnp.take_along_axis(apart, exploratory[:, None], axis=1)[:, 0]
+        bonus_discount = discount if agent.config.episodic_bonus else gamma
+        hidden = mlp.hidden(phi, obs, active=True, interpret=interpret)
+        gradient, losses, _ = lane.losses(
+            Outputs(mlp.products(hidden[0], phi), phi.last_bias),
+            lane.outputs(target, next_obs),
+            batch, exploratory, bonus_discount * apart, bonus_discount, lane.bonus_support,
+        )  # fmt: skip
+        learned.append(("bonus", hidden, gradient))
+        total = total + losses
 
     # Line 24.
     due = jnp.asarray((clock.updates + 1) % agent.config.target_period == 0)
     learner = lane.adam_step(learner, obs, learned, due)
-    total = sum((losses.losses for *_, losses in learned[1:]), start=value_losses.losses)
     metrics = {
         "loss": jnp.mean(batch.weights * total),
         "beta": beta,
-        "clipped": jnp.mean(value_losses.clipped),
+        "clipped": jnp.mean(clipped),
     }
     return learner, Update(priorities=total, metrics=metrics)
 
 
-def _bonus_losses(
-    lane: "_Lane",
-    learner: Any,
-    batch: Batch,
-    beta: Array,
-    value: Float[Array, "B A"],
-    disagreement: Float[Array, "B A"],
-) -> tuple[mlp.Hidden, Losses]:
-    """Lines 21–23: the bonus against γ (b_raw + w_avg)(s', a'_ε)."""
-    transitions, hyper = batch.transitions, lane.hyper
-    obs, next_obs = lane.flatten(transitions.obs), lane.flatten(transitions.next_obs)
-    phi = weights_of(learner.params.bonus)
-    raw, _ = lane.values(lane.outputs(phi, next_obs), lane.bonus_support, with_disagreement=False)
-    scores = value + beta * (raw + disagreement)
-    exploratory = jnp.argmax(lane.spec.mask_unavailable(scores), axis=-1)
-    apart = jnp.take_along_axis(disagreement, exploratory[:, None], axis=1)[:, 0]
-    discount = _discount(batch, hyper, episodic=lane.config.episodic_bonus)
-    hidden = mlp.hidden(phi, obs, active=True, interpret=lane.interpret)
-    losses = lane.losses(
-        Outputs(mlp.products(hidden.values, phi), phi.last_bias),
-        lane.outputs(weights_of(learner.target_params.bonus), next_obs),
-        (jnp.asarray(transitions.action), exploratory),
-        (discount * apart, discount, _shares(batch)),
-        lane.bonus_support,
-    )
-    return hidden, losses
-
-
-def _discount(batch: Batch, hyper: Any, episodic: bool) -> Float[Array, " B"]:
-    gamma = jnp.full(len(batch.weights), hyper.gamma, jnp.float32)
-    return gamma * batch.transitions.discount if episodic else gamma
-
-
-def _shares(batch: Batch) -> Float[Array, " B"]:
-    return batch.weights / len(batch.weights)
-
-
 def weights_of(ensemble: Ensemble) -> mlp.Weights:
     """The matrices of networks with one hidden layer."""
-    first, last = ensemble.members.layers
-    return mlp.Weights(
-        first=first.weight, first_bias=first.bias, last=last.weight, last_bias=last.bias
-    )
-
-
-def with_weights(ensemble: Ensemble, weights: mlp.Weights) -> Ensemble:
-    """The ensemble with other matrices."""
-    return jax.tree.unflatten(jax.tree.structure(ensemble), list(weights))
+    return mlp.Weights(*jax.tree.leaves(ensemble))
 
 
 @dataclass(frozen=True)
 class _Lane:
     """The kernels, with the arguments that all calls of one update share."""
 
-    config: Any
-    spec: Any
+    agent: Any
     hyper: Any
     interpret: bool
 
     @property
     def layout(self) -> Layout:
-        names = self.config.projections
+        config = self.agent.config
         return Layout(
-            quantile=names.index("quantile"),
-            categorical=names.index("categorical"),
-            actions=self.spec.num_actions,
-            size=self.config.num_atoms,
-            prior_members=self.config.prior_members,
+            quantile=config.projections.index("quantile"),
+            categorical=config.projections.index("categorical"),
+            actions=self.agent.spec.num_actions,
+            size=config.num_atoms,
+            prior_members=config.prior_members,
         )
 
     @property
@@ -183,12 +150,13 @@ class _Lane:
 
     def flatten(self, obs: Array) -> Array:
         """Rows of the first layer's table, or the numbers of each observation."""
-        if not self.spec.one_hot:
-            return obs.reshape(*obs.shape[: obs.ndim - len(self.spec.observation.shape)], -1)
-        return row_of(obs, math.isqrt(self.spec.inputs) if self.spec.triangle else None)
+        spec = self.agent.spec
+        if not spec.one_hot:
+            return obs.reshape(*obs.shape[: obs.ndim - len(spec.observation.shape)], -1)
+        return row_of(obs, math.isqrt(spec.inputs) if spec.triangle else None)
 
     def products(self, weights: mlp.Weights, obs: Array) -> Float[Array, "M B O"]:
-        return mlp.products(mlp.hidden(weights, obs, interpret=self.interpret).values, weights)
+        return mlp.products(mlp.hidden(weights, obs, interpret=self.interpret)[0], weights)
 
     def outputs(
         self, weights: mlp.Weights, obs: Array, prior: Float[Array, "P B O"] | None = None
@@ -199,15 +167,12 @@ class _Lane:
         """Outputs of the priors for a batch or, as a batch of one, for one observation."""
         if prior is None:
             return None
-        if self.spec.one_hot:
+        if self.agent.spec.one_hot:
             table = jax.vmap(lambda layer: jax.vmap(layer.of_row)(jnp.atleast_1d(obs)))
             return table(prior.members.layers[0])
         weights = weights_of(prior)
-        made = (
-            mlp.row_products(weights, obs)[:, None]
-            if obs.ndim == 1
-            else self.products(weights, obs)
-        )
+        one = obs.ndim == 1
+        made = mlp.row_products(weights, obs)[:, None] if one else self.products(weights, obs)
         return made + weights.last_bias[:, None]
 
     def values(
@@ -222,32 +187,35 @@ class _Lane:
         self,
         outputs: Outputs,
         successor: Outputs,
-        actions: tuple[Array, Array],
-        affine: tuple[Array, Array, Array],
+        batch: Batch,
+        next_action: Array,
+        reward: Array,
+        discount: Array,
         support: tuple[Array, Array],
-    ) -> Losses:
+    ) -> tuple[Array, Array, Array]:
+        actions = jnp.asarray(batch.transitions.action), next_action
+        affine = reward, discount, batch.weights / len(batch.weights)
         return loss_and_gradient(
             outputs, successor, actions, affine, self.layout, support, self.hyper.prior_scale,
             interpret=self.interpret,
         )  # fmt: skip
 
     def adam_step(
-        self, learner: Any, obs: Array, learned: list[tuple[str, mlp.Hidden, Losses]], due: Array
+        self, learner: Any, obs: Array, learned: list[tuple[str, mlp.Hidden, Array]], due: Array
     ) -> Any:
         """Adam's step on ensembles, and the copy into the target networks when it is due."""
-        adam, epsilon = learner.opt_state, self.config.adam_epsilon / self.config.batch_size
+        adam, config = learner.opt_state, self.agent.config
         scales = step_scales(jnp.asarray(self.hyper.learning_rate), adam.count, due)
         trees = [learner.params, adam.mu, adam.nu, learner.target_params]
-        for name, hidden, losses in learned:
-            ensembles = [getattr(tree, name) for tree in trees]
-            weights, mean, square, target = (weights_of(ensemble) for ensemble in ensembles)
+        for name, hidden, gradient in learned:
             state = adam_step(
-                (weights, mean, square, target), obs, hidden, losses.gradient, scales, epsilon,
-                interpret=self.interpret,
+                [weights_of(getattr(tree, name)) for tree in trees], obs, hidden, gradient, scales,
+                config.adam_epsilon / config.batch_size, interpret=self.interpret,
             )  # fmt: skip
+            structure = jax.tree.structure(getattr(learner.params, name))
             trees = [
-                tree._replace(**{name: with_weights(ensemble, made)})
-                for tree, ensemble, made in zip(trees, ensembles, state, strict=True)
+                tree._replace(**{name: jax.tree.unflatten(structure, list(weights))})
+                for tree, weights in zip(trees, state, strict=True)
             ]
         params, mu, nu, target_params = trees
         opt_state = adam._replace(count=optax.safe_increment(adam.count), mu=mu, nu=nu)

@@ -9,19 +9,19 @@ from jax.experimental import pallas as pl
 from jaxtyping import Array, Float
 
 from winkel.kernels import common
-from winkel.kernels.common import Layout, Outputs, Reader, Scratch, padded, softmax
+from winkel.kernels.common import Layout, Outputs, Scratch, padded, read_row, softmax
 
 
 def _values_kernel(layout: Layout, with_disagreement: bool, interpret: bool, *refs: Any) -> None:
     *output_refs, scales_ref, value_ref, distance_ref, scratch_ref = refs
     size = layout.size
     low, high, prior_scale = (scales_ref[i] for i in range(3))
-    reader = Reader(output_refs, layout, pl.program_id(1) * size, prior_scale)
+    row = partial(read_row, output_refs, layout, prior_scale, pl.program_id(1))
     at = jnp.arange(padded(size))
     inside = at < size
     spacing = (high - low) / (size - 1)
-    theta = reader.row(layout.quantile, 0.0)
-    probs, _ = softmax(reader.row(layout.categorical, -jnp.inf))
+    theta = row(layout.quantile, 0.0)
+    probs, _ = softmax(row(layout.categorical, -jnp.inf))
     mean = jnp.sum(theta) / size + low + spacing * jnp.sum(probs * at)
     value_ref[...] = 0.5 * mean
     if not with_disagreement:

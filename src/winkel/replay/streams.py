@@ -44,15 +44,15 @@ class NStepReturn(NamedTuple):
 
     Attributes:
         reward: Σ_{i<k} γ^i r_i.
-        discount: `decay`, or 0 if the last step terminated.
-        decay: γ^(k−1). The agent multiplies by γ once more.
+        discount: `gamma_power`, or 0 if the last step terminated.
+        gamma_power: γ^(k−1). The agent multiplies by γ once more.
         last: k − 1, the offset of the step whose next observation is bootstrapped from.
         boundary: whether the episode ended with that step.
     """
 
     reward: Float[Array, "*batch"]
     discount: Float[Array, "*batch"]
-    decay: Float[Array, "*batch"]
+    gamma_power: Float[Array, "*batch"]
     last: Int[Array, "*batch"]
     boundary: Bool[Array, "*batch"]
 
@@ -73,11 +73,11 @@ def n_step_return(
     last = jnp.sum(counts, axis=-1, dtype=jnp.int32) - 1
     is_last = offsets == last[..., None]
     powers = jnp.power(gamma, offsets.astype(rewards.dtype))
-    decay = jnp.sum(jnp.where(is_last, powers, 0.0), axis=-1)
+    gamma_power = jnp.sum(jnp.where(is_last, powers, 0.0), axis=-1)
     return NStepReturn(
         reward=jnp.sum(jnp.where(counts, powers * rewards, 0.0), axis=-1),
-        discount=decay * jnp.sum(jnp.where(is_last, discounts, 0.0), axis=-1),
-        decay=decay,
+        discount=gamma_power * jnp.sum(jnp.where(is_last, discounts, 0.0), axis=-1),
+        gamma_power=gamma_power,
         last=last,
         boundary=jnp.any(counts & boundaries, axis=-1),
     )
@@ -230,19 +230,21 @@ class Streams:
         Undefined until an environment has added `n_step` steps or ended an episode.
         """
         indices = sum_tree.draw(state.priorities, batch_size, key)
-        transitions, decay = self.at(state, indices, gamma)
+        transitions, gamma_power = self.at(state, indices, gamma)
         if self.alpha == 0.0:
             weights = jnp.ones(batch_size)
         else:
             exponent = sum_tree.importance_exponent(self.importance_exponent, progress)
             drawn = sum_tree.leaves(state.priorities, indices)
             weights = sum_tree.importance_weights(drawn, exponent)
-        return Batch(transitions=transitions, weights=weights, indices=indices, decay=decay)
+        return Batch(
+            transitions=transitions, weights=weights, indices=indices, gamma_power=gamma_power
+        )
 
     def at(
         self, state: Stored, indices: Int[Array, "B"], gamma: Float[Array, ""] | float
     ) -> tuple[Transition, Float[Array, "B"]]:
-        """The samples that start at these indices, and their decay; undefined if none can."""
+        """The samples that start at these indices, and their γ^(k−1); undefined if none can."""
         environment, slot = indices // self.slots, indices % self.slots
         steps = state.steps
         window = (slot[:, None] + jnp.arange(self.n_step)[None, :]) % self.slots
@@ -265,7 +267,7 @@ class Streams:
             boundary=found.boundary,
             extras=jax.tree.map(lambda x: _read(x, environment, slot), steps.extras),
         )
-        return transitions, found.decay
+        return transitions, found.gamma_power
 
     def reprioritise(self, state: Stored, batch: Batch, priorities: Float[Array, "B"]) -> Stored:
         """Set (|p| + 1e-6)^α for the drawn starts, except those that were overwritten since."""

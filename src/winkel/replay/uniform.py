@@ -87,7 +87,7 @@ class Uniform:
             transitions=jax.tree.map(lambda x: x[indices], state.items),
             weights=jnp.ones(batch_size),
             indices=indices,
-            decay=jnp.ones(batch_size),
+            gamma_power=jnp.ones(batch_size),
         )
 
     def reprioritise(self, state: Ring, batch: Batch, priorities: Float[Array, "B"]) -> Ring:

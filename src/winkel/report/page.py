@@ -43,14 +43,14 @@ _SVG = Markup(
 )
 
 
-def write_report(runs: Path, out: Path, path: Path = claims.CLAIMS) -> tuple[Path, Counter[str]]:
+def write_report(runs: Path, out: Path) -> tuple[Path, Counter[str]]:
     """Read runs, assess the claims and write the page; return its path and count the verdicts.
 
     The same runs give the same page.
     """
     results = read_results(runs)
     ensure_folder(out)
-    assessments = [(claim, *claims.assess(claim, results)) for claim in claims.load_claims(path)]
+    assessments = [(claim, *claims.assess(claim, results)) for claim in claims.load_claims()]
     counts = Counter(str(verdict) for _, _, verdict, _ in assessments)
     figures, absent = _draw_figures(results)
     by_agent = itertools.groupby(results.records, lambda r: (r.config["env"], r.config["agent"]))

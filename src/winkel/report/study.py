@@ -21,7 +21,7 @@ from winkel.search.study import Summary, hide_password
 from winkel.search.trials import step_of
 
 _COLUMNS = 3
-_JITTER = 0.18
+_JITTER = 0.18  # moves dots at the same place apart
 
 
 def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
@@ -106,7 +106,7 @@ def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: BaseDistribu
         for tick in np.unique(at):
             median = float(np.median(scores[at == tick]))
             axes.hlines(median, tick - 0.28, tick + 0.28, color=style.INK, lw=0.9, zorder=4)
-        at, pruned = _spread(at), _spread(pruned)
+        at, pruned = (x + np.linspace(-_JITTER, _JITTER, len(x)) for x in (at, pruned))
         ticks = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
         axes.set_xticks(range(len(values)), ticks)
         axes.set_xlim(-0.5, len(values) - 0.5)
@@ -120,16 +120,6 @@ def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: BaseDistribu
     )
     axes.set_ylim(1.8 * below, 1.06 * top)
     axes.set_title(name)
-
-
-def _spread(places: np.ndarray) -> np.ndarray:
-    """Move dots at the same place apart."""
-    spread = places.copy()
-    for place in np.unique(places):
-        here = np.flatnonzero(places == place)
-        if len(here) > 1:
-            spread[here] += np.linspace(-_JITTER, _JITTER, len(here))
-    return spread
 
 
 def _draw_milestones(summary: Summary) -> Figure:

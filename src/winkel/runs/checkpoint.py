@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import jax
 import jax.numpy as jnp
@@ -28,15 +28,6 @@ _PLAIN_KEY = re.compile(r"^\['([A-Za-z_]\w*)'\]$")
 _DAMAGE = (
     zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, TypeError, RuntimeError
 )  # fmt: skip
-
-
-class Loaded(NamedTuple):
-    """What was saved (the arrays are read-only), where, and why newer files were skipped."""
-
-    arrays: dict[str, np.ndarray]
-    meta: dict[str, Any]
-    path: Path
-    skipped: tuple[str, ...]
 
 
 def pack(tree: PyTree) -> dict[str, np.ndarray]:
@@ -84,21 +75,27 @@ def has_checkpoint(folder: Path) -> bool:
     return bool(_files(folder, _CHECKPOINT))
 
 
-def load_checkpoint(folder: Path, only: str = "") -> Loaded:
+def load_checkpoint(
+    folder: Path, only: str = ""
+) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[Path, str]]:
     """Read the newest checkpoint that is not damaged; every byte is checked.
 
     With `only`, read and check just the arrays whose names begin with it: a replay buffer may be
     gigabytes.
+
+    Returns:
+        The arrays (read-only), `meta`, and for each newer file what is wrong with it.
     """
-    skipped: list[str] = []
+    damaged: dict[Path, str] = {}
     for path in reversed(_files(folder, _CHECKPOINT)):
         try:
-            return Loaded(*_read(path, only), path, tuple(skipped))
+            return *_read(path, only), damaged
         except InputError:
             raise
         except _DAMAGE as error:
-            skipped.append(f"{path.name} cannot be read: {error!r}")
-    raise InputError(f"need a readable checkpoint in {folder}, got {'; '.join(skipped) or 'none'}")
+            damaged[path] = f"{path.name} cannot be read: {error!r}"
+    got = "; ".join(damaged.values()) or "none"
+    raise InputError(f"need a readable checkpoint in {folder}, got {got}")
 
 
 def _write(file: IO[bytes], meta: str, arrays: Arrays) -> None:

@@ -11,7 +11,7 @@ from winkel.agents import AGENTS, PRESETS, VARIANTS
 from winkel.agents.base import check_names
 from winkel.errors import InputError
 from winkel.files import write_text
-from winkel.runs.spec import field_name
+from winkel.runs.spec import check_field_names
 
 DOOM_PRESET = "vizdoom-official"
 """Default in VizDoom: the settings that learn there (decision 021)."""
@@ -53,11 +53,10 @@ def read_preset(path: Path, agent: str) -> dict[str, Any]:
         raise InputError(f"need agent = '…' and a table [fields] in the preset {path}")
     if owner != agent:
         raise InputError(f"preset {path} is for {owner}, got {agent}")
-    for field in fields:
-        try:
-            field_name(agent, field)
-        except InputError as error:
-            raise InputError(f"preset {path}: {error}") from error
+    try:
+        check_field_names(fields, agent)
+    except InputError as error:
+        raise InputError(f"preset {path}: {error}") from error
     return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
 
 

@@ -22,7 +22,7 @@ from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays, write_text
 from winkel.runs.checkpoint import load_checkpoint
-from winkel.runs.spec import RunSpec, check_folder_name
+from winkel.runs.spec import RunSpec, check_folder_name, experiment_of
 from winkel.types import AnyArray, Clock, Estimates, Image, Observation, OneHot
 
 Arrays = dict[str, np.ndarray]
@@ -65,7 +65,7 @@ class RunRecord:
     @property
     def experiment(self) -> str:
         """Such as 'deep_sea' of 'deep_sea/3' and of 'deep_sea:size=50'."""
-        return self.config["env"].replace(":", "/").split("/")[0]
+        return experiment_of(self.config["env"])
 
     @property
     def evaluations(self) -> Arrays:
@@ -256,8 +256,8 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
 
 def read_checkpoint(folder: Path, table: str) -> tuple[Arrays, dict[str, Any]]:
     """Read one table of a run's newest checkpoint, and the run's config."""
-    saved = load_checkpoint(folder / CHECKPOINTS, only=f"{table}/")
-    return split_tables(saved.arrays).get(table, {}), saved.meta.get("run", {})
+    arrays, meta, _ = load_checkpoint(folder / CHECKPOINTS, only=f"{table}/")
+    return split_tables(arrays).get(table, {}), meta.get("run", {})
 
 
 def split_tables(arrays: Arrays) -> dict[str, Arrays]:

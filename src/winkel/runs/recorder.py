@@ -37,8 +37,6 @@ STEP = "env_steps"
 """The entry of a row that mirrors use as time."""
 RECENT = 50
 """Episodes in the mean return of a `Status`."""
-MAX_PARTS = 256
-"""Parts of a column before they are joined. Joining after every chunk would be quadratic."""
 
 
 class Status(NamedTuple):
@@ -151,6 +149,11 @@ class Recorder:
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
         self._recent = deque(maxlen=RECENT)
 
+    @property
+    def num_updates(self) -> int:
+        """Updates made since the run was begun or resumed."""
+        return self.status.updates - self.updates_before
+
     def record(self, report: Report) -> None:
         """Record the episodes and metrics of a chunk."""
         if report.episodes:
@@ -182,8 +185,6 @@ class Recorder:
             parts = self.tables[table].setdefault(name, [])
             if len(values) or not parts:
                 parts.append(np.asarray(values))
-            if len(parts) > MAX_PARTS:
-                parts[:] = [np.concatenate(parts)]
 
     def rows(self, table: str) -> Arrays:
         """A table so far, its columns in alphabetical order."""
@@ -223,26 +224,24 @@ class Recorder:
         meta = {"run": self.spec.config, "log_position": position, "outcome": outcome}
         save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
 
-    def resume(self) -> tuple[Arrays, tuple[str, ...]]:
+    def resume(self) -> tuple[Arrays, list[str]]:
         """Take over the records of the newest checkpoint.
 
         Returns:
             The state in it, and why newer checkpoints were skipped.
         """
         assert self.folder is not None
-        saved = load_checkpoint(self.folder / CHECKPOINTS)
-        check_same_run(self.spec.config, saved.meta.get("run", {}), str(saved.path))
-        for newer in sorted((self.folder / CHECKPOINTS).glob("*.ckpt")):
-            if newer.name > saved.path.name:  # unreadable; must not count among those that are kept
-                newer.rename(newer.with_suffix(".damaged"))
-        found = split_tables(saved.arrays)
+        arrays, meta, damaged = load_checkpoint(self.folder / CHECKPOINTS)
+        check_same_run(self.spec.config, meta.get("run", {}), str(self.folder / CHECKPOINTS))
+        for path in damaged:  # it must not count among those that are kept
+            path.rename(path.with_suffix(".damaged"))
+        found = split_tables(arrays)
         for table in self.tables:
             self.add(table, found.get(table, {}))
         episodes = found.get("episodes", {})
         self._update_status(episodes, len(episodes.get("return", ())))
-        position = int(saved.meta["log_position"])
-        self._log = MetricsLog(self.folder / METRICS, position, self.mirrors)
-        return found.get("state", {}), saved.skipped
+        self._log = MetricsLog(self.folder / METRICS, int(meta["log_position"]), self.mirrors)
+        return found.get("state", {}), [*damaged.values()]
 
     def finish(self, outcome: dict[str, Any]) -> RunRecord:
         """Write the records and hand them over; the tables are empty afterwards."""
@@ -310,14 +309,13 @@ def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
     if not (folder / CONFIG).is_file():
         if not write or not has_checkpoint(folder / CHECKPOINTS):
             return False
-        if load_checkpoint(folder / CHECKPOINTS, only="episodes/").meta.get("outcome") is None:
-            return False
-        outcome = load_checkpoint(folder / CHECKPOINTS).meta.get("outcome")
-        if outcome is None:  # the newest checkpoint is damaged, and the one before is used
-            return False
+        for only in ("episodes/", ""):  # all bytes are read only if this part says that it ended
+            _, meta, _ = load_checkpoint(folder / CHECKPOINTS, only)
+            if meta.get("outcome") is None:
+                return False
         recorder = Recorder(spec, folder)
         recorder.resume()
-        recorder.finish(outcome)
+        recorder.finish(meta["outcome"])
     check_same_run(spec.config, load_run(folder).config, str(folder / CONFIG))
     return True
 

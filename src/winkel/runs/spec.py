@@ -10,11 +10,11 @@ import math
 import numbers
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 import jax
 import numpy as np
@@ -225,7 +225,8 @@ def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, 
     Where it is not given, the categorical support is the environment's range of returns.
     """
     kind, preset = _find(name)
-    fields = dict(preset) | {field_name(name, field): v for field, v in fields.items()}
+    check_field_names(fields, name)
+    fields = {**preset, **fields}
     hints = typing.get_type_hints(kind.config)
     static = {f.name for f in dataclasses.fields(kind.config)}
     config = kind.config(**{f: _convert(f, v, hints[f]) for f, v in fields.items() if f in static})
@@ -242,32 +243,13 @@ def field_names(agent: str) -> list[str]:
     return [f.name for f in dataclasses.fields(kind.config)] + list(kind.hyper._fields)
 
 
-def fields_of(agent: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some fields that an agent has."""
-    known = field_names(agent)
-    return {name: value for name, value in fields.items() if name in known}
-
-
-def check_fields(agents: Sequence[str], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields by their names in Python; raises unless at least one of the agents has each."""
-    known = {name for agent in agents for name in field_names(agent)}
-    for name in fields:
-        if _plain(name) not in known:
-            field_name(agents[0], name)  # raises, and suggests
-    return {_plain(name): value for name, value in fields.items()}
-
-
-def field_name(agent: str, field: str) -> str:
-    """The field of an agent that a name on the command line or in Python means."""
-    plain, known = _plain(field), field_names(agent)
-    if plain not in known:
-        hint = suggest(plain, known, f"it has {', '.join(known)}")
-        raise InputError(f"{agent} has no field {field!r}; {hint}")
-    return plain
-
-
-def _plain(field: str) -> str:
-    return field.replace("-", "_").removeprefix("config.").removeprefix("hyper.")
+def check_field_names(fields: Iterable[str], *agents: str) -> None:
+    """Raise unless each field is one of at least one of the agents."""
+    known = dict.fromkeys(name for agent in agents for name in field_names(agent))
+    for field in fields:
+        if field not in known:
+            hint = suggest(field, known, f"known are {', '.join(known)}")
+            raise InputError(f"{' or '.join(agents)} has no field {field!r}; {hint}")
 
 
 def _find(name: str) -> tuple[Kind, Mapping[str, Any]]:
@@ -311,9 +293,9 @@ def _fill_support(hyper: Any, task: Task) -> Any:
     return hyper._replace(z_min=z_min, z_max=z_max)
 
 
-def check_seeds(seeds: int | Sequence[int]) -> list[int]:
+def check_seeds(seeds: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
     """Seeds 0, 1, … of a number, or those given; raises unless they are different and in range."""
-    if isinstance(seeds, int):
+    if not isinstance(seeds, Iterable):
         return list(range(require_integer("seeds", seeds, at_least=1)))
     chosen = [require_integer("each seed", seed, at_least=0) for seed in seeds]
     if chosen and max(chosen) > MAX_SEED:
@@ -323,6 +305,11 @@ def check_seeds(seeds: int | Sequence[int]) -> list[int]:
     if not chosen or len(set(chosen)) != len(chosen):
         raise InputError(f"need different seeds, at least one, got {chosen}")
     return chosen
+
+
+def experiment_of(env_id: str) -> str:
+    """Such as 'deep_sea' of 'deep_sea/3' and of 'deep_sea:size=50'."""
+    return re.split("[/:]", env_id)[0]
 
 
 def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:

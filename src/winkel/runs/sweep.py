@@ -12,16 +12,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from filelock import FileLock
 
 from winkel.envs.base import Task
-from winkel.envs.registry import EXPERIMENTS, family_of, make, make_packed, make_padded, parse
+from winkel.envs.registry import EXPERIMENTS, family_of, make, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.runs.record import RunRecord, load_run
 from winkel.runs.recorder import Status, is_ended
-from winkel.runs.spec import Options, RunSpec, check_seeds, fields_of, make_spec
+from winkel.runs.spec import (
+    Options,
+    RunSpec,
+    check_seeds,
+    experiment_of,
+    field_names,
+    make_spec,
+)
 from winkel.runs.train import MAX_LANES, Session, make_lanes, state_shapes
-from winkel.training.lanes import Lanes
+from winkel.training.lanes import Lanes, round_up
 from winkel.training.programs import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
@@ -94,7 +102,7 @@ class Group(NamedTuple):
         if task.pack is not None:
             return f"{self.runs[0].algorithm} in {task.pack}"
         alone = len({run.task.id for run in self.runs}) == 1
-        where = task.id if alone else family_of(_experiment(task.id))
+        where = task.id if alone else family_of(experiment_of(task.id))
         return f"{self.runs[0].algorithm} in {where}"
 
 
@@ -125,8 +133,9 @@ def group_runs(
     for env, agent, seed in sweep.items() if items is None else items:
         if env not in tasks:
             tasks[env] = _make_task(sweep, env, mnist_dir)
+        own = {name: sweep.fields[name] for name in field_names(agent) if name in sweep.fields}
         spec = make_spec(
-            tasks[env], agent, fields_of(agent, sweep.fields),
+            tasks[env], agent, own,
             seed=seed, episodes=sweep.episodes, until=sweep.until, options=options,
         )  # fmt: skip
         groups.setdefault(_shape(spec), Group([], 0)).runs.append(spec)
@@ -164,19 +173,19 @@ def remaining_groups(
 
 
 def run_sweep(
+    sweep: Sweep,
     groups: list[Group],
-    ended: Counter[str],
     out: Path,
     lanes: int | None = None,
+    before: int = 0,
     progress: Callable[[int, list[Status]], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
-    log: Callable[[dict[str, Any], str], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Run all groups, one after the other. A run that fails is counted and stops nothing.
 
-    Returns, as JSON, how many `runs` are finished, failed, or had ended before; what it took, by
-    group and in all; and the updates made, by experiment. `log` gets the same and 'ended', or what
-    there is so far and 'interrupted'.
+    Returns, as JSON, how many `runs` are finished, failed, or had ended `before`; what it took, by
+    group and in all; and the updates made, by experiment. The folder's log of sweeps gets the same,
+    also if the sweep is interrupted.
     """
     ensure_folder(out)
     begin, ending = time.perf_counter(), "interrupted"
@@ -188,23 +197,26 @@ def run_sweep(
 
     try:
         for number, group in enumerate(groups):
-            count, began = choose_lanes(group, lanes, notice), time.perf_counter()
-            show = partial(progress, number)
-            session = Session(group.runs, out, count, count_ended, show, notice)
+            began = time.perf_counter()
+            session = Session(
+                specs=group.runs, out=out, num_lanes=choose_lanes(group, lanes), ended=count_ended,
+                progress=partial(progress, number), notice=notice,
+            )  # fmt: skip
             if group.runs[0].options.compile_in_background and number + 1 < len(groups):
                 _compile_in_background(groups[number + 1], lanes)
             try:
                 session.run()
             finally:
-                made = _count_updates(session)
+                made = Counter[str]()
+                for spec, recorder in zip(session.specs, session.recorders, strict=False):
+                    made[experiment_of(spec.task.id)] += recorder.num_updates
                 updates += made
                 seconds = time.perf_counter() - began
                 costs.append({"group": group.name} | _cost(session, seconds, made.total()))
         ending = "ended"
     finally:
         outcome = {
-            "runs": {name: counts[name] for name in ("finished", "failed")}
-            | {"before": ended.total()},
+            "runs": {name: counts[name] for name in ("finished", "failed")} | {"before": before},
             "seconds": round(time.perf_counter() - begin, 1),
             "programs": sum(cost["programs"] for cost in costs),
             "compiling": round(sum(cost["compiling"] for cost in costs), 1),
@@ -212,20 +224,8 @@ def run_sweep(
             "groups": costs,
         }
         if groups:
-            log(outcome, ending)
+            _write_log(out, sweep, outcome | {"status": ending})
     return outcome
-
-
-def _count_updates(session: Session) -> Counter[str]:
-    """Updates that a session has made, by experiment: 'catch' for 'catch/3'."""
-    made = Counter[str]()
-    for recorder in session.recorders:
-        made[_experiment(recorder.status.env)] += recorder.status.updates - recorder.updates_before
-    return made
-
-
-def _experiment(env: str) -> str:
-    return env.replace(":", "/").split("/")[0]
 
 
 def _cost(session: Session, seconds: float, updates: int) -> dict[str, Any]:
@@ -243,29 +243,38 @@ def _cost(session: Session, seconds: float, updates: int) -> dict[str, Any]:
     }
 
 
-def choose_lanes(
-    group: Group, wanted: int | None, notice: Callable[[str], None] = lambda _: None
-) -> int:
+def _write_log(out: Path, sweep: Sweep, outcome: Mapping[str, Any]) -> None:
+    """Append a line to the folder's log of sweeps, for the provenance of a report."""
+    row = {
+        "agents": list(sweep.agents),
+        "settings": len(sweep.envs),
+        "seeds": list(sweep.seeds),
+        "episodes": sweep.episodes,
+        "until": sweep.until,
+        "packed": sweep.packed,
+        **outcome,
+        "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+    }
+    path = out / SWEEPS
+    with FileLock(out / f".{SWEEPS}.lock"):  # shards may end at the same time
+        before = path.read_text() if path.is_file() else ""
+        write_text(path, before + json.dumps(row) + "\n")
+
+
+def choose_lanes(group: Group, wanted: int | None) -> int:
     """How many runs of a group go side by side: all, if the devices have room for them.
 
-    A number that is asked for is used; the notice says if it may not fit.
+    A number that is asked for is used; if memory does not suffice, `Lanes` continues with fewer.
     """
     run = group.runs[0]
     devices = run.options.devices
     default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES * devices
-    lanes = min(default if wanted is None else wanted, group.total)
-    lanes = -(-lanes // devices) * devices
-    need = lane_bytes(run.agent, state_shapes(run), run.task.params)
-    fit = lanes_that_fit(need)
-    if fit is None or lanes <= (fit := fit * devices):
+    lanes = round_up(min(default if wanted is None else wanted, group.total), devices)
+    if wanted is not None:
         return lanes
-    if wanted is None:
-        return fit
-    notice(
-        f"{group.name}: {lanes} lanes of about {need / 2**20:,.0f} MiB each may not fit in memory; "
-        f"{fit} should"
-    )
-    return lanes
+    fit = lanes_that_fit(lane_bytes(run.agent, state_shapes(run), run.task.params))
+    return lanes if fit is None else min(lanes, fit * devices)
 
 
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
@@ -278,25 +287,6 @@ def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
         times.append(time.perf_counter() - begin)
     running = min(machine.num_lanes, len(group.runs))
     return machine.chunk_steps * running / times[1], max(times[0] - times[1], 0.0)
-
-
-def write_log(out: Path, sweep: Sweep, outcome: Mapping[str, Any], status: str) -> None:
-    """Append the call to the folder's log of sweeps, for the provenance of a report."""
-    path = out / SWEEPS
-    row = {
-        "agents": list(sweep.agents),
-        "settings": len(sweep.envs),
-        "seeds": list(sweep.seeds),
-        "episodes": sweep.episodes,
-        "until": sweep.until,
-        "packed": sweep.packed,
-        **outcome,
-        "status": status,
-        "device": jax.devices()[0].device_kind,
-        "jax": jax.__version__,
-    }
-    before = path.read_text() if path.is_file() else ""
-    write_text(path, before + json.dumps(row) + "\n")
 
 
 def _compile_in_background(group: Group, lanes: int | None) -> None:
@@ -324,6 +314,6 @@ def _shape(spec: RunSpec) -> tuple[Any, ...]:
 def _make_task(sweep: Sweep, env: str, mnist_dir: Path | None) -> Task:
     experiment, _ = parse(env)
     if sweep.packed and env in experiment.ids:
-        return make_packed(env, mnist_dir)
+        return make_padded(env, mnist_dir, packed=True)
     padded = sweep.padded and experiment.name in PADDED
     return (make_padded if padded else make)(env, mnist_dir)

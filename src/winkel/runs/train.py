@@ -4,10 +4,10 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, split_tables
+from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, read_checkpoint
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
-from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, field_name, make_spec
+from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
 from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
 from winkel.training.compaction import Compaction
@@ -43,7 +43,7 @@ Watch = Callable[[StepBatch, int], None]
 """Called with every step of simulators, and how many steps each run has made."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Session:
     """Runs that share one compiled program.
 
@@ -113,9 +113,15 @@ class Session:
         for reason in skipped:
             self.notice(f"{folder}: {reason}; went back to the checkpoint before")
         state = unpack(arrays, state_shapes(spec))
-        recorder.updates_before = int(state.clock.updates)
-        recorder.status = recorder.status._replace(updates=recorder.updates_before)
-        return spec.plan()._replace(saved=state)
+        plan, clock = spec.plan()._replace(saved=state), state.clock
+        recorder.updates_before = int(clock.updates)
+        recorder.status = recorder.status._replace(
+            progress=plan.progress(clock.episodes, clock.env_steps),
+            env_steps=int(clock.env_steps),
+            num_episodes=int(clock.episodes),
+            updates=recorder.updates_before,
+        )
+        return plan
 
     def _advance(self) -> list[Report]:
         """Advance the lanes by a chunk and record it. Ctrl-C waits until both are done."""
@@ -123,7 +129,7 @@ class Session:
             self.consistent = False
             reports = self.lanes.advance()
             for report in reports:
-                self.recorders[report.plan].record(report)
+                self.recorders[report.run].record(report)
             self._evaluate(reports)
             self._take_snapshots(reports)
             for report in reports:
@@ -136,12 +142,12 @@ class Session:
         """Make the greedy evaluations that are due, those of one number together."""
         due: dict[int, list[Report]] = {}
         for report in reports:
-            number = self.recorders[report.plan].due_evaluation(report)
+            number = self.recorders[report.run].due_evaluation(report)
             if number is not None:
                 due.setdefault(number, []).append(report)
         for number, chosen in sorted(due.items()):
             num_episodes = self.specs[0].options.evaluation_episodes
-            found = self.lanes.evaluate([report.plan for report in chosen], number, num_episodes)
+            found = self.lanes.evaluate([report.run for report in chosen], number, num_episodes)
             for report, returns in zip(chosen, found, strict=True):
                 row = {
                     "evaluation": np.array([number]),
@@ -149,27 +155,27 @@ class Session:
                     "episodes": np.array([report.num_episodes]),
                     "returns": np.asarray(returns, np.float64)[None],
                 }
-                self.recorders[report.plan].add("evaluations", row)
+                self.recorders[report.run].add("evaluations", row)
 
     def _take_snapshots(self, reports: Sequence[Report]) -> None:
         """Take the snapshots that are due."""
-        due = [report for report in reports if self.recorders[report.plan].due_snapshot(report)]
-        surveys = self.lanes.survey([report.plan for report in due])
+        due = [report for report in reports if self.recorders[report.run].due_snapshot(report)]
+        surveys = self.lanes.survey([report.run for report in due])
         for report, survey in zip(due, surveys, strict=True):
             row = {"episodes": np.array([report.num_episodes])}
             row |= {name: values[None] for name, values in survey.items()}
-            self.recorders[report.plan].add("snapshots", row)
+            self.recorders[report.run].add("snapshots", row)
 
     def _finish(self, report: Report) -> None:
         """Save a run that has ended, and free its lane."""
-        spec, recorder = self.specs[report.plan], self.recorders[report.plan]
-        state = self.lanes.state(report.plan)
+        spec, recorder = self.specs[report.run], self.recorders[report.run]
+        state = self.lanes.state(report.run)
         outcome = {"status": "finished"}
         if report.failure is not None:
             where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
             self.notice(f"{where} stopped: {report.failure}")
             outcome = {"status": "failed", "reason": report.failure}
-        outside = self.lanes.support_notice(report.plan)
+        outside = self.lanes.support_notice(report.run)
         if outside is not None:
             self.notice(f"seed {spec.seed}: {outside}")
         begin = time.perf_counter()
@@ -177,7 +183,7 @@ class Session:
         record = recorder.finish(outcome)
         self.saving += time.perf_counter() - begin
         self.ended(dataclasses.replace(record, spec=spec, learner=state.learner))
-        self.lanes.release(report.plan)
+        self.lanes.release(report.run)
 
     def _save(self) -> None:
         """Write a checkpoint of every run under way."""
@@ -235,7 +241,7 @@ def train(
     env: str,
     agent: str = "pe_dqn",
     *,
-    seeds: int | Sequence[int] = 1,
+    seeds: SupportsIndex | Iterable[SupportsIndex] = 1,
     episodes: int | None = None,
     steps: int | None = None,
     until: int | None = None,
@@ -281,7 +287,7 @@ def train(
     """
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
-    task = make_task(env, agent, fields, mnist_dir, num_envs, workers)
+    task = make_task(env, fields, mnist_dir, num_envs, workers)
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
@@ -308,7 +314,10 @@ def train(
 
     for batch in filter(None, batches):
         with _watch(task, batch, root, notice) as watch:
-            Session(batch, root, num_lanes, keep, progress, notice, mirrors, watch).run()
+            Session(
+                specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
+                notice=notice, mirrors=mirrors, watch=watch,
+            ).run()  # fmt: skip
     return Training(runs=tuple(done[spec.seed] for spec in specs))
 
 
@@ -321,8 +330,8 @@ def _simulator_batches(
         folder = None if root is None else spec.folder(root) / CHECKPOINTS
         if folder is None or not has_checkpoint(folder):
             return 0
-        name = "state/clock.env_steps"
-        return int(load_checkpoint(folder, only=name).arrays[name])
+        # All of it is read, since a run goes back to an older checkpoint if any byte is damaged.
+        return int(load_checkpoint(folder)[0]["state/clock.env_steps"])
 
     for _, group in itertools.groupby(sorted(specs, key=steps_made), steps_made):
         while batch := list(itertools.islice(group, size)):
@@ -344,7 +353,6 @@ def _watch(
 
 def make_task(
     env: str,
-    agent: str,
     fields: Mapping[str, Any],
     mnist_dir: Path | None = None,
     num_envs: int | None = None,
@@ -361,15 +369,14 @@ def make_task(
     require_integer("num_envs", num_envs, at_least=1)
     if workers is not None:
         require_integer("workers", workers, at_least=0)
-    given = {field_name(agent, field) for field in fields}
-    measure = not {"z_min", "z_max"} <= given
+    measure = not {"z_min", "z_max"} <= fields.keys()
     return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
 
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
     """Add what the agent has learned, from the newest checkpoint, to a record on disk."""
-    saved = load_checkpoint(record.folder / CHECKPOINTS, only="state/")
-    state = unpack(split_tables(saved.arrays).get("state", {}), state_shapes(spec))
+    arrays, _ = read_checkpoint(record.folder, "state")
+    state = unpack(arrays, state_shapes(spec))
     return dataclasses.replace(record, spec=spec, learner=state.learner, clock=state.clock)
 
 

@@ -24,7 +24,7 @@ from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import MAX_SEED, RunSpec, field_name, make_spec
+from winkel.runs.spec import MAX_SEED, RunSpec, check_field_names, make_spec
 from winkel.runs.train import make_task
 from winkel.simulators.names import load_function
 from winkel.types import OneHot
@@ -96,7 +96,7 @@ class Problem:
     @cached_property
     def tasks(self) -> list[Task]:
         """The environments, made at their first use."""
-        return [make_task(e.id, self.agent, self.fields, self.mnist_dir) for e in self.environments]
+        return [make_task(e.id, self.fields, self.mnist_dir) for e in self.environments]
 
     def check(self) -> None:
         """Raise if an environment, a score or a value is impossible."""
@@ -212,11 +212,17 @@ def score_episodes(name: str, episodes: Episodes) -> float:
     return float(value)
 
 
-def read_paper_space(name: str) -> str:
-    """Read the file of one of the paper's spaces."""
-    if name not in PAPER_SPACES:
-        raise InputError(f"need a space from {', '.join(PAPER_SPACES)}, got {name!r}")
-    return (resources.files("winkel.search") / "spaces" / f"{name}.toml").read_text("utf-8")
+def read_space(source: str) -> str:
+    """Read one of the paper's spaces by name, or a file."""
+    spaces = resources.files("winkel.search") / "spaces"
+    path = spaces / f"{source}.toml" if source in PAPER_SPACES else Path(source)
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError as error:
+        names = ", ".join(PAPER_SPACES)
+        raise InputError(f"need a space from {names}, or a file, got {source!r}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {source}: {error}") from error
 
 
 def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: Any) -> Problem:
@@ -226,16 +232,9 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
     environments; `options` are other attributes of `Problem`.
     """
     try:
-        known = source in PAPER_SPACES
-        text = read_paper_space(source) if known else Path(source).read_text("utf-8")
-        table = tomllib.loads(text)
-    except FileNotFoundError as error:
-        names = ", ".join(PAPER_SPACES)
-        raise InputError(f"need a space from {names}, or a file, got {source!r}") from error
+        table = tomllib.loads(read_space(source))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{source} is not TOML ({error})") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {source}: {error}") from error
     kinds = {"environments": list, "spaces": dict, "prune": bool, "preset": str}
     spaces = _check_table(table, kinds, source).get("spaces", {})
     _check_table(spaces, dict.fromkeys(spaces, dict), f"{source}: spaces")
@@ -245,11 +244,14 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
             raise InputError(f"unknown agent {agent!r}; see `winkel list agents`")
         known_agents = ", ".join(spaces) or "no agent"
         raise InputError(f"{source} has spaces for {known_agents}, not for {agent}")
-    entries = {field_name(agent, written): entry for written, entry in spaces[name].items()}
+    check_field_names(spaces[name], agent)
     environments = [_parse_environment(entry, source) for entry in table.get("environments", ())]
     return Problem(
         agent=agent,
-        parameters={f: parse_parameter(agent, f, e, f"{source}: {f}") for f, e in entries.items()},
+        parameters={
+            field: parse_parameter(agent, field, entry, f"{source}: {field}")
+            for field, entry in spaces[name].items()
+        },
         environments=[parse_environment(text) for text in envs] or environments,
         prune=table.get("prune", True),
         preset=table.get("preset"),

@@ -70,12 +70,11 @@ class Compaction:
             return rows
 
         def frozen_within(share: float) -> list[int]:
+            done = {run: float(row.clock.progress[lane]) for run, lane in row.running.items()}
             return [
-                plan
-                for plan, lane in row.running.items()
-                if agent.can_freeze_bonus(
-                    float(row.clock.progress[lane]) + share, lanes.plans[plan].hyper
-                )
+                run
+                for run in done
+                if agent.can_freeze_bonus(done[run] + share, lanes.plans[run].hyper)
             ]
 
         runs, frozen = [*row.running], frozen_within(0.0)
@@ -98,8 +97,8 @@ class Compaction:
         joined = self._gather(lanes, frozen_agent, parts, wanted, sizes)
         if joined is None:
             return rows
-        plan_of = [None if plan in joined.plan_of else plan for plan in row.plan_of]
-        staying = replace(row, plan_of=plan_of)
+        run_of = [None if run in joined.run_of else run for run in row.run_of]
+        staying = replace(row, run_of=run_of)
         return [staying, joined] if staying.running else [joined]
 
     def _compact(self, lanes: Lanes, row: Row, unit: int) -> Row:
@@ -134,13 +133,13 @@ class Compaction:
             return None
         offsets = np.cumsum([0, *(row.num_lanes for row, _ in parts)])
         lane_of = {
-            plan: int(offset) + row.running[plan]
-            for offset, (row, plans) in zip(offsets, parts, strict=False)
-            for plan in plans
+            run: int(offset) + row.running[run]
+            for offset, (row, runs) in zip(offsets, parts, strict=False)
+            for run in runs
         }
         moved = [*lane_of][:size]
         idle = size - len(moved)
-        which = np.array([lane_of[plan] for plan in (*moved, *moved[:1] * idle)], np.int32)
+        which = np.array([lane_of[run] for run in (*moved, *moved[:1] * idle)], np.int32)
         jobs, states = shard_lanes(gather_lanes(states, which), lanes.mesh)
         clocks = [row.clock for row, _ in parts]
         clock = jax.tree.map(lambda *columns: np.concatenate(columns)[which], *clocks)
@@ -189,8 +188,8 @@ def fewer_lanes(num_lanes: int, running: int, unit: int, waits: bool) -> int:
 def steps_left(lanes: Lanes, row: Row, runs: list[int]) -> float:
     """Steps that the longest of some runs can still have."""
     left = [0.0]
-    for number in runs:
-        plan = lanes.plans[number]
-        done = plan.progress(row.clock, row.running[number])
+    for run in runs:
+        plan, lane = lanes.plans[run], row.running[run]
+        done = plan.progress(row.clock.episodes[lane], row.clock.env_steps[lane])
         left.append(np.inf if plan.most_steps is None else plan.most_steps * (1.0 - done))
     return max(left)

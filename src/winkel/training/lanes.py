@@ -44,7 +44,7 @@ class Report(NamedTuple):
     """Results of a chunk of steps for one run.
 
     Attributes:
-        plan: number of the run among the plans.
+        run: number of the run: the index of its plan.
         episodes: the episodes that ended, up to the end of the run: return, length, facts, and the
             step at which they ended.
         metrics: means over the chunk, empty without learning.
@@ -54,7 +54,7 @@ class Report(NamedTuple):
         failure: why the run had to stop, None if it did not.
     """
 
-    plan: int
+    run: int
     episodes: Arrays
     metrics: dict[str, float]
     env_steps: int
@@ -113,7 +113,7 @@ class Lanes:
     @property
     def running(self) -> list[int]:
         """Runs under way."""
-        return [plan for row in self.rows for plan in row.running]
+        return [run for row in self.rows for run in row.running]
 
     def advance(self) -> list[Report]:
         """Fill idle lanes from the queue, then move all by a chunk. Empty when all is done.
@@ -127,7 +127,7 @@ class Lanes:
                 self.rows = self.rearrange(self)
                 self.num_lanes = sum(row.num_lanes for row in self.rows)
             queue, plans = self._queue.copy(), self.plans
-            rows = [replace(row, plan_of=row.plan_of[:]) for row in self.rows]
+            rows = [replace(row, run_of=row.run_of[:]) for row in self.rows]
             try:
                 return self._advance()
             except jax.errors.JaxRuntimeError as error:
@@ -143,10 +143,10 @@ class Lanes:
             return []
         moved = [self.world.advance(row, self.chunk_steps) for row in self.rows]
         reports = []
-        for row, (runs, results) in zip(self.rows, moved, strict=True):
-            reports += self._report(row, burn_in, runs, self.world.read(runs, results))
+        for row, (states, results) in zip(self.rows, moved, strict=True):
+            reports += self._report(row, burn_in, states, self.world.read(states, results))
             burn_in = None  # only the first row starts runs
-        return sorted(reports, key=lambda report: report.plan)
+        return sorted(reports, key=lambda report: report.run)
 
     def prepare(self) -> list[Future[None]]:
         """Compile what the first chunks need, in the background."""
@@ -154,28 +154,28 @@ class Lanes:
         return self.world.compile_ahead(self.agent, self.chunk_steps, self._make_jobs(plans))
 
     def add(self, plan: Plan) -> int:
-        """Queue one run more, also while others run; its number among the plans."""
+        """Queue one run more, also while others run; returns its number."""
         if not self.world.refills:
             raise InputError("need all runs in simulators at the beginning, got one more")
         self.plans = [*self.plans, plan]
         self._queue.append(len(self.plans) - 1)
         return len(self.plans) - 1
 
-    def release(self, plan: int) -> None:
+    def release(self, run: int) -> None:
         """Free a run's lane for the next in the queue, or take the run out of the queue."""
-        if plan in self._queue:
-            self._queue.remove(plan)
+        if run in self._queue:
+            self._queue.remove(run)
         else:
-            row = self._row(plan)
-            row.plan_of[row.running[plan]] = None
+            row = self._row(run)
+            row.run_of[row.running[run]] = None
 
-    def state(self, plan: int) -> RunState:
+    def state(self, run: int) -> RunState:
         """The state of one run, on the host (keys stay JAX's)."""
-        row = self._row(plan)
-        return jax.device_get(select_lane(row.lanes, row.running[plan]))
+        row = self._row(run)
+        return jax.device_get(select_lane(row.lanes, row.running[run]))
 
-    def evaluate(self, plans: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
-        """Returns `[plans, num_episodes]` of greedy episodes of some runs.
+    def evaluate(self, runs: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
+        """Returns `[runs, num_episodes]` of greedy episodes of some runs.
 
         `index` is the number of the evaluation, on which its random numbers depend.
         """
@@ -183,53 +183,53 @@ class Lanes:
         def of(row: Row, lanes: list[int]) -> list[np.ndarray]:
             return self.world.evaluate(self.agent, row, lanes, index, num_episodes)
 
-        return np.stack(self._each(of, plans))
+        return np.stack(self._each(of, runs))
 
-    def survey(self, plans: Sequence[int]) -> list[Arrays]:
+    def survey(self, runs: Sequence[int]) -> list[Arrays]:
         """Visits, value, disagreement and bonus of some runs at every countable observation."""
-        return self._each(lambda row, lanes: self.world.survey(self.agent, row, lanes), plans)
+        return self._each(lambda row, lanes: self.world.survey(self.agent, row, lanes), runs)
 
-    def support_notice(self, plan: int) -> str | None:
+    def support_notice(self, run: int) -> str | None:
         """A sentence on returns of a run outside of its support, None without any."""
-        return self.world.support_notice(self._row(plan).running[plan])
+        return self.world.support_notice(self._row(run).running[run])
 
     def close(self) -> None:
         """End all simulators."""
         self.world.close()
 
-    def _row(self, plan: int) -> Row:
-        return next(row for row in self.rows if plan in row.plan_of)
+    def _row(self, run: int) -> Row:
+        return next(row for row in self.rows if run in row.run_of)
 
     def _each(
-        self, function: Callable[[Row, list[int]], list[Any]], plans: Sequence[int]
+        self, function: Callable[[Row, list[int]], list[Any]], runs: Sequence[int]
     ) -> list[Any]:
-        """Call a function of each row and some of its lanes; the results of all `plans`."""
+        """Call a function of each row and some of its lanes; the results of all `runs`."""
         found = dict[int, Any]()
         for row in self.rows:
-            lanes = {plan: lane for plan, lane in row.running.items() if plan in plans}
+            lanes = {run: lane for run, lane in row.running.items() if run in runs}
             if lanes:
                 found |= zip(lanes, function(row, [*lanes.values()]), strict=True)
-        return [found[plan] for plan in plans]
+        return [found[run] for run in runs]
 
     def _fill(self) -> Arrays | None:
         """Start queued runs in idle lanes of the first row; returns the episodes of burn-in."""
         row = self.rows[0]
-        idle = [lane for lane, plan in enumerate(row.plan_of) if plan is None]
+        idle = [lane for lane, run in enumerate(row.run_of) if run is None]
         new = idle[: len(self._queue)]
         if not new:
             return None
         for lane in new:
-            row.plan_of[lane] = self._queue.popleft()
+            row.run_of[lane] = self._queue.popleft()
         row.agent = self.agent  # the bonus of a new run is not frozen
-        filler = next(plan for plan in row.plan_of if plan is not None)
-        plans = [self.plans[filler if plan is None else plan] for plan in row.plan_of]
+        filler = next(run for run in row.run_of if run is not None)
+        plans = [self.plans[filler if run is None else run] for run in row.run_of]
         row.jobs = self._make_jobs(plans)
         row.lanes, burn_in = self.world.begin(row, plans, new)
         row.clock = self.programs.fetch(row.lanes.clock)
-        begun = {row.plan_of[lane] for lane in new}
+        begun = {row.run_of[lane] for lane in new}
         self.plans = [
-            plan._replace(saved=None) if number in begun else plan
-            for number, plan in enumerate(self.plans)
+            plan._replace(saved=None) if run in begun else plan
+            for run, plan in enumerate(self.plans)
         ]
         return burn_in
 
@@ -238,7 +238,7 @@ class Lanes:
         return shard_lanes(make_jobs(plans, self.agent.spec, masked), self.mesh)
 
     def _report(
-        self, row: Row, burn_in: Arrays | None, runs: RunState, results: Results
+        self, row: Row, burn_in: Arrays | None, states: RunState, results: Results
     ) -> list[Report]:
         """Take over the states after a chunk, and report it together with the burn-in before it.
 
@@ -247,30 +247,32 @@ class Lanes:
         """
         clock, episodes, metrics = results
         running, back = row.running, set[int]()
-        ended = {n for plan, n in running.items() if self.plans[plan].progress(row.clock, n) == 1.0}
+        counts = list(zip(row.clock.episodes, row.clock.env_steps, strict=True))
+        ended = {n for run, n in running.items() if self.plans[run].progress(*counts[n]) == 1.0}
         failures = find_failures(metrics, row.clock.updates, {*running.values()} - ended)
         if self.world.refills and (ended or failures):
             back = {*ended, *failures}
             which = np.isin(np.arange(row.num_lanes), [*back])
-            runs = shard_lanes(where_lanes(which, row.lanes, runs), self.mesh)
+            states = shard_lanes(where_lanes(which, row.lanes, states), self.mesh)
             clock = jax.tree.map(lambda old, new: np.where(which, old, new), row.clock, clock)
-            counts = ~which[episodes["lane"]]
-            episodes = {name: column[counts] for name, column in episodes.items()}
+            new = ~which[episodes["lane"]]
+            episodes = {name: column[new] for name, column in episodes.items()}
             kept = "; the state before that chunk is kept"
             failures = {lane: text + kept for lane, text in failures.items()}
-        row.lanes, row.clock = runs, clock
+        row.lanes, row.clock = states, clock
         tables = split_by_lane(row.num_lanes, [*([burn_in] if burn_in else []), episodes])
         means = mean_metrics(metrics, row.num_lanes)
         reports = []
-        for number, lane in running.items():
-            plan, failure = self.plans[number], failures.get(lane)
-            done, num_episodes = plan.progress(clock, lane), int(clock.episodes[lane])
+        for run, lane in running.items():
+            plan, failure = self.plans[run], failures.get(lane)
+            num_episodes, env_steps = int(clock.episodes[lane]), int(clock.env_steps[lane])
+            done = plan.progress(num_episodes, env_steps)
             reports.append(
                 Report(
-                    plan=number,
+                    run=run,
                     episodes=cut_at_end(tables[lane], num_episodes, plan),
                     metrics={} if lane in back and failure is None else means[lane],
-                    env_steps=min(int(clock.env_steps[lane]), int(plan.end.steps)),
+                    env_steps=min(env_steps, int(plan.end.steps)),
                     num_episodes=min(num_episodes, int(plan.end.episodes)),
                     updates=int(clock.updates[lane]),
                     progress=done,
@@ -292,10 +294,10 @@ class Lanes:
         running, plans = self.running, list(self.plans)
         for row in self.rows:
             if row.running:
-                runs = jax.device_get(row.lanes)
-                for plan, lane in row.running.items():
-                    state = jax.tree.map(lambda x, lane=lane: x[lane], runs)
-                    plans[plan] = plans[plan]._replace(saved=state)
+                states = jax.device_get(row.lanes)
+                for run, lane in row.running.items():
+                    state = jax.tree.map(lambda x, lane=lane: x[lane], states)
+                    plans[run] = plans[run]._replace(saved=state)
         self.plans = plans
         self._queue.extendleft(reversed(running))
         before = self.num_lanes

@@ -122,14 +122,14 @@ class Row:
 
     Attributes:
         agent: the algorithm, or the same with a frozen bonus.
-        plan_of: the run of each lane, None where it is idle.
+        run_of: number of the run of each lane, None where it is idle.
         jobs: of all lanes; idle lanes repeat the job of another.
         lanes: the states of all lanes, None before the first run has begun.
         clock: the clocks of all lanes, on the host.
     """
 
     agent: Agent
-    plan_of: list[int | None]
+    run_of: list[int | None]
     jobs: Any = None
     lanes: Any = None
     clock: Any = None
@@ -137,12 +137,12 @@ class Row:
     @property
     def num_lanes(self) -> int:
         """Number of lanes, idle ones included."""
-        return len(self.plan_of)
+        return len(self.run_of)
 
     @property
     def running(self) -> dict[int, int]:
         """Lane of each run under way."""
-        return {plan: lane for lane, plan in enumerate(self.plan_of) if plan is not None}
+        return {run: lane for lane, run in enumerate(self.run_of) if run is not None}
 
     @property
     def state(self) -> tuple[Job, RunState]:

@@ -91,13 +91,13 @@ class Plan(NamedTuple):
         """When the run stops: `stop`, else the horizon."""
         return self.stop or self.horizon
 
-    def progress(self, clock: Clock, lane: int) -> float:
-        """Share of the run up to its end that is done; `clock` has the clocks of all lanes.
+    def progress(self, episodes: Any, env_steps: Any) -> float:
+        """Share of the run up to its end that is done, after so many episodes and steps.
 
         1 if and only if the end is reached. Unlike `Clock.progress` it is not rounded by a program.
         """
-        by_episodes = int(clock.episodes[lane]) / int(self.end.episodes)
-        by_steps = int(clock.env_steps[lane]) / int(self.end.steps)
+        by_episodes = int(episodes) / int(self.end.episodes)
+        by_steps = int(env_steps) / int(self.end.steps)
         return min(max(by_episodes, by_steps), 1.0)
 
 

@@ -1,7 +1,5 @@
 """Eleven arms that pay 0, 0.1 … 1 in an order given by the setting; an episode is one step."""
 
-from typing import NamedTuple
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -14,43 +12,44 @@ NUM_ARMS = 11
 PAYS = np.linspace(0, 1, NUM_ARMS).astype(np.float32)
 
 
-class BanditParams(NamedTuple):
-    """ranks[a]: arm a pays ranks[a]/10."""
-
-    ranks: Int[AnyArray, "A"]
-
-
 class Bandit(Environment):
-    """A bandit without context; the observation is 1 throughout."""
+    """A bandit without context; the observation is 1 throughout.
+
+    Its parameters are the ranks of the arms: arm a pays ranks[a]/10.
+    """
 
     observation = Dense((1, 1))
     """[[1.0]]."""
     num_actions = NUM_ARMS
     """One per arm."""
 
-    def start(self, draws: None, episode: Int[Array, ""], params: BanditParams) -> Bool[Array, ""]:
+    def start(
+        self, draws: None, episode: Int[Array, ""], params: Int[AnyArray, "A"]
+    ) -> Bool[Array, ""]:
         """Return a placeholder: there is no state."""
         return jnp.zeros((), bool)
 
     def transition(
-        self, state: Bool[Array, ""], action: Int[Array, ""], draws: None, params: BanditParams
+        self,
+        state: Bool[Array, ""],
+        action: Int[Array, ""],
+        draws: None,
+        params: Int[AnyArray, "A"],
     ) -> tuple[Bool[Array, ""], Outcome]:
         """Pay and end. 'missed_tenths' is ten times the regret: integers add up exactly."""
-        rank = jnp.asarray(params.ranks)[action]
+        rank = jnp.asarray(params)[action]
         paid = jnp.asarray(PAYS)[rank]
         return state, outcome(paid, jnp.ones((), bool), missed_tenths=NUM_ARMS - 1 - rank)
 
-    def observe(self, state: Bool[Array, ""], params: BanditParams) -> Float[Array, "1 1"]:
+    def observe(self, state: Bool[Array, ""], params: Int[AnyArray, "A"]) -> Float[Array, "1 1"]:
         """Return 1."""
         return jnp.ones((1, 1))
 
 
-def bandit_params(mapping_seed: int) -> BanditParams:
+def bandit_ranks(mapping_seed: int) -> Int[np.ndarray, "A"]:
     """Permute the arms as the original does, by NumPy's legacy generator."""
-    permutation = np.random.RandomState(mapping_seed).choice(
-        range(NUM_ARMS), size=NUM_ARMS, replace=False
-    )
-    return BanditParams(ranks=np.asarray(permutation, np.int32))
+    rng = np.random.RandomState(mapping_seed)
+    return rng.choice(range(NUM_ARMS), size=NUM_ARMS, replace=False).astype(np.int32)
 
 
 _ARMS = [{"mapping_seed": seed} for seed in range(20)]
@@ -61,7 +60,7 @@ FAMILY = perturbed(
         defaults={"mapping_seed": 0},
         at_least={"mapping_seed": 0},
         make_env=lambda *_: Bandit(),
-        make_params=lambda _, setting: bandit_params(setting["mapping_seed"]),
+        make_params=lambda _, setting: bandit_ranks(setting["mapping_seed"]),
         returns=reward_once(0.0, 1.0),
         longest_episode=lambda _: 1,
         facts=("missed_tenths",),

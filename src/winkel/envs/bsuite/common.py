@@ -30,13 +30,6 @@ class PerturbedParams(NamedTuple):
     noise_scale: Float[AnyArray, ""]
 
 
-class PerturbedDraws(NamedTuple):
-    """Draws of the wrapped environment, and a standard normal number."""
-
-    inner: PyTree
-    noise: Float[Array, ""]
-
-
 class PerturbedReward(Environment):
     """Multiply rewards by a scale and add Gaussian noise on every transition; facts do not change.
 
@@ -64,19 +57,22 @@ class PerturbedReward(Environment):
         """Start the wrapped environment."""
         return self.env.start(draws, episode, params.inner)
 
-    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> PerturbedDraws:
-        """Draw for the wrapped environment, and draw the noise."""
+    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> tuple[PyTree, Float[Array, ""]]:
+        """Draw for the wrapped environment, and draw the noise, a standard normal number."""
         key_inner, key_noise = (jax.random.fold_in(key, use) for use in range(2))
-        return PerturbedDraws(
-            inner=self.env.draw(key_inner, params.inner), noise=jax.random.normal(key_noise)
-        )
+        return self.env.draw(key_inner, params.inner), jax.random.normal(key_noise)
 
     def transition(
-        self, state: PyTree, action: Int[Array, ""], draws: PerturbedDraws, params: PerturbedParams
+        self,
+        state: PyTree,
+        action: Int[Array, ""],
+        draws: tuple[PyTree, Float[Array, ""]],
+        params: PerturbedParams,
     ) -> tuple[PyTree, Outcome]:
         """Make a transition and perturb its reward."""
-        state, result = self.env.transition(state, action, draws.inner, params.inner)
-        reward = result.reward * params.reward_scale + draws.noise * params.noise_scale
+        inner, noise = draws
+        state, result = self.env.transition(state, action, inner, params.inner)
+        reward = result.reward * params.reward_scale + noise * params.noise_scale
         return state, result._replace(reward=jnp.asarray(reward, jnp.float32))
 
     def observe(self, state: PyTree, params: PerturbedParams) -> Array:

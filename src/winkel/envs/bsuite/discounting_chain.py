@@ -23,54 +23,37 @@ class ChainState(NamedTuple):
     step: Int[Array, ""]
 
 
-class DiscountingChainParams(NamedTuple):
-    """Which choice pays 1.1."""
-
-    bonus_arm: Int[AnyArray, ""]
-
-
 class DiscountingChain(Environment):
-    """A hundred steps, of which only the first action counts."""
+    """A hundred steps, of which only the first action counts; `params` is the one that pays 1.1."""
 
     observation = Dense((1, 2))
     """The choice, −1 before it, and the time."""
     num_actions = len(REWARD_STEPS)
     """One per delay."""
 
-    def start(
-        self, draws: None, episode: Int[Array, ""], params: DiscountingChainParams
-    ) -> ChainState:
+    def start(self, draws: None, episode: Int[Array, ""], params: Int[AnyArray, ""]) -> ChainState:
         """Start undecided."""
         return ChainState(context=jnp.full((), UNDECIDED, jnp.int32), step=jnp.zeros((), jnp.int32))
 
     def transition(
-        self,
-        state: ChainState,
-        action: Int[Array, ""],
-        draws: None,
-        params: DiscountingChainParams,
+        self, state: ChainState, action: Int[Array, ""], draws: None, params: Int[AnyArray, ""]
     ) -> tuple[ChainState, Outcome]:
         """Pay when the delay of the choice has passed."""
         context = jnp.where(state.step == 0, action, state.context).astype(jnp.int32)
         step = state.step + 1
-        paid = jnp.where(context == params.bonus_arm, 1.1, 1.0)
+        paid = jnp.where(context == params, 1.1, 1.0)
         reward = jnp.where(step == jnp.asarray(REWARD_STEPS)[context], paid, 0.0)
         return ChainState(context=context, step=step), outcome(reward, step == NUM_STEPS)
 
-    def observe(self, state: ChainState, params: DiscountingChainParams) -> Float[Array, "1 2"]:
+    def observe(self, state: ChainState, params: Int[AnyArray, ""]) -> Float[Array, "1 2"]:
         """Return choice and time."""
         return jnp.stack([state.context.astype(jnp.float32), jnp.asarray(TIME)[state.step]])[None]
 
-    def render(self, state: ChainState, params: DiscountingChainParams) -> str:
+    def render(self, state: ChainState, params: Int[AnyArray, ""]) -> str:
         """Show the place on the chain, and when the choice pays."""
         choice = int(state.context)
         text = f"pays at {REWARD_STEPS[choice]}" if choice >= 0 else "undecided"
         return draw_track(int(state.step), NUM_STEPS, text)
-
-
-def discounting_chain_params(mapping_seed: int) -> DiscountingChainParams:
-    """Choose the bonus arm: the seed modulo five."""
-    return DiscountingChainParams(bonus_arm=np.asarray(mapping_seed % len(REWARD_STEPS), np.int32))
 
 
 _NAME = "discounting_chain"
@@ -81,7 +64,7 @@ FAMILY = Family(
     defaults={"mapping_seed": 0},
     at_least={"mapping_seed": 0},
     make_env=lambda *_: DiscountingChain(),
-    make_params=lambda _, setting: discounting_chain_params(**setting),
+    make_params=lambda _, s: np.asarray(s["mapping_seed"] % len(REWARD_STEPS), np.int32),
     returns=reward_once(0.0, 1.1),
     longest_episode=lambda _: NUM_STEPS,
 )

@@ -46,21 +46,6 @@ class UmbrellaParams(NamedTuple):
     time: Float[AnyArray, "T"]
 
 
-class UmbrellaStartDraws(NamedTuple):
-    """Fair coins for the start of an episode."""
-
-    need: Int[Array, ""]
-    has: Int[Array, ""]
-    distractors: Int[Array, "D"]
-
-
-class UmbrellaDraws(NamedTuple):
-    """Fair coins of a step; the reward's is used on every step but the last."""
-
-    reward: Int[Array, ""]
-    distractors: Int[Array, "D"]
-
-
 class UmbrellaChain(Environment):
     """A chain of any length up to `max_length` with up to `max_distractors` distractors.
 
@@ -79,67 +64,50 @@ class UmbrellaChain(Environment):
         """Need, possession, time left, distractors."""
         return Dense((1, 3 + self.max_distractors))
 
-    def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> UmbrellaStartDraws | None:
-        """Draw coins, unless they come from the stream."""
-        if self.stream is not None:
-            return None
-        coins = _coins(key, 2 + self.max_distractors)
-        return UmbrellaStartDraws(need=coins[0], has=coins[1], distractors=coins[2:])
+    def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> Int[Array, "coins"] | None:
+        """Draw coins for need, possession and distractors, unless they come from the stream."""
+        return self._draw_coins(key, 2 + self.max_distractors)
 
     def start(
-        self, draws: UmbrellaStartDraws | None, episode: Int[Array, ""], params: UmbrellaParams
+        self, draws: Int[Array, "coins"] | None, episode: Int[Array, ""], params: UmbrellaParams
     ) -> UmbrellaState:
         """Start with or without an umbrella at random; the first action overwrites that."""
-        cursor = jnp.zeros((), jnp.int32)
-        if draws is None:
-            count = params.num_distractors
-            per_episode = 2 + count * (params.length + 1) + params.length - 1
-            cursor = (1 + (episode % NUM_EPISODES) * per_episode).astype(jnp.int32)
-            draws = UmbrellaStartDraws(
-                need=self._read(cursor, 1)[0],
-                has=self._read(cursor + 1, 1)[0],
-                distractors=self._read(cursor + 2, self.max_distractors),
-            )
-            cursor = cursor + 2 + count
-        return UmbrellaState(
-            need=draws.need,
-            has=draws.has,
-            step=jnp.zeros((), jnp.int32),
-            distractors=draws.distractors,
-            cursor=cursor,
-        )
+        step = cursor = jnp.zeros((), jnp.int32)
+        if draws is not None:
+            return UmbrellaState(draws[0], draws[1], step, distractors=draws[2:], cursor=cursor)
+        count = params.num_distractors
+        per_episode = 2 + count * (params.length + 1) + params.length - 1
+        cursor = (1 + (episode % NUM_EPISODES) * per_episode).astype(jnp.int32)
+        need, has = self._read(cursor, 1)[0], self._read(cursor + 1, 1)[0]
+        distractors = self._read(cursor + 2, self.max_distractors)
+        return UmbrellaState(need, has, step, distractors, cursor + 2 + count)
 
-    def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> UmbrellaDraws | None:
-        """Draw coins, unless they come from the stream."""
-        if self.stream is not None:
-            return None
-        coins = _coins(key, 1 + self.max_distractors)
-        return UmbrellaDraws(reward=coins[0], distractors=coins[1:])
+    def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> Int[Array, "coins"] | None:
+        """Draw coins for reward and distractors, unless they come from the stream."""
+        return self._draw_coins(key, 1 + self.max_distractors)
 
     def transition(
         self,
         state: UmbrellaState,
         action: Int[Array, ""],
-        draws: UmbrellaDraws | None,
+        draws: Int[Array, "coins"] | None,
         params: UmbrellaParams,
     ) -> tuple[UmbrellaState, Outcome]:
         """Pay ±1 at random on the way, and ±1 for the umbrella at the end."""
         step = state.step + 1
         ended = step == params.length
         cursor = state.cursor
-        if draws is None:
+        if draws is not None:
+            coin, distractors = draws[0], draws[1:]
+        else:
             after_reward = jnp.where(ended, cursor, cursor + 1)  # the last step draws no reward
-            draws = UmbrellaDraws(
-                reward=self._read(cursor, 1)[0],
-                distractors=self._read(after_reward, self.max_distractors),
-            )
+            coin = self._read(cursor, 1)[0]
+            distractors = self._read(after_reward, self.max_distractors)
             cursor = (after_reward + params.num_distractors).astype(jnp.int32)
         has = jnp.where(step == 1, action, state.has).astype(jnp.int32)
         right = has == state.need
-        reward = jnp.where(ended, jnp.where(right, 1.0, -1.0), 2.0 * draws.reward - 1.0)
-        following = UmbrellaState(
-            need=state.need, has=has, step=step, distractors=draws.distractors, cursor=cursor
-        )
+        reward = jnp.where(ended, jnp.where(right, 1.0, -1.0), 2.0 * coin - 1.0)
+        following = UmbrellaState(state.need, has, step, distractors, cursor)
         return following, outcome(reward, ended, wrong=ended & ~right)
 
     def observe(self, state: UmbrellaState, params: UmbrellaParams) -> Float[Array, "1 O"]:
@@ -161,24 +129,16 @@ class UmbrellaChain(Environment):
         carried = "umbrella" if int(state.has) else "no umbrella"
         return draw_track(int(state.step), int(params.length), f"{weather}, {carried}")
 
+    def _draw_coins(self, key: PRNGKeyArray, count: int) -> Int[Array, "count"] | None:
+        if self.stream is not None:
+            return None
+        return jax.random.bernoulli(key, 0.5, (count,)).astype(jnp.int32)
+
     def _read(self, start: Int[Array, ""], count: int) -> Int[Array, "count"]:
         assert self.stream is not None
         position = start + jnp.arange(count)
         byte = jnp.asarray(self.stream)[position >> 3].astype(jnp.int32)
         return (byte >> (7 - (position & 7))) & 1
-
-
-def _coins(key: PRNGKeyArray, count: int) -> Int[Array, "count"]:
-    return jax.random.bernoulli(key, 0.5, (count,)).astype(jnp.int32)
-
-
-def umbrella_params(max_length: int, length: int, num_distractors: int) -> UmbrellaParams:
-    """Return the parameters of one setting."""
-    return UmbrellaParams(
-        length=np.asarray(length, np.int32),
-        num_distractors=np.asarray(num_distractors, np.int32),
-        time=countdown_table(length, max_length),
-    )
 
 
 def seed_zero_stream(length: int, num_distractors: int) -> UInt8[np.ndarray, "bytes"]:
@@ -214,8 +174,10 @@ def _family(
         defaults={"chain_length": chain_length, "n_distractor": n_distractor},
         at_least={"chain_length": 1, "n_distractor": 0},
         make_env=lambda settings, _: _make_env(settings, replay=replay),
-        make_params=lambda env, setting: umbrella_params(
-            env.max_length, setting["chain_length"], setting["n_distractor"]
+        make_params=lambda env, setting: UmbrellaParams(
+            length=np.asarray(setting["chain_length"], np.int32),
+            num_distractors=np.asarray(setting["n_distractor"], np.int32),
+            time=countdown_table(setting["chain_length"], env.max_length),
         ),
         returns=_returns,
         longest_episode=lambda setting: setting["chain_length"],

@@ -11,14 +11,6 @@ from winkel.runs.results import Results
 TITLE = "Deep sea: what a statistic explores (Fig. 3)"
 PROJECTIONS = ("quantile", "categorical")
 MOMENTS = ("mean", "variance", "skewness", "kurtosis")
-SHAPES = {
-    "projections": "projections",
-    "moments": "moments",
-    "estimate low high": "projections moments",
-    "seed_shares": "projections moments seeds",
-    "size budget": "",
-    "notes": "notes",
-}
 
 _COLOURS = {"quantile": style.QUANTILE, "categorical": style.CATEGORICAL}
 
@@ -49,7 +41,6 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 
 def draw(results: Arrays) -> Figure:
     """Draw bars at the medians, whiskers at the quartiles, a dot for each seed; by moment."""
-    common.check(results, SHAPES)
     projections = [str(name) for name in results["projections"]]
     figure = style.new_figure(height=2.1, width=3.3)
     axes = figure.subplots()
