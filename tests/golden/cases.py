@@ -154,6 +154,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="an agent, or a part of the names of cases")
     options = parser.parse_args()
     recorded, failures = load_hashes(), 0
+    if not recorded and not options.write:
+        sys.exit("no hashes of this machine: python tests/golden/cases.py --write, on old code")
     names = [name for name in case_names() if name.split()[0] == options.only]
     for name in names or (name for name in case_names() if options.only in name):
         with tempfile.TemporaryDirectory() as out:
