@@ -48,14 +48,10 @@ class Session:
     """Runs that share one compiled program.
 
     Attributes:
-        specs: the runs.
         out: folder for all runs; None to keep them in memory.
         num_lanes: runs side by side; the others wait.
         ended: gets the record of every run that has ended, with its learner.
-        progress: gets the status of every run after each chunk.
-        notice: gets sentences that a user should see.
-        mirrors: makes copies of the metrics' log.
-        watch: gets every step of simulators.
+        progress, notice, mirrors: as in `train`.
     """
 
     specs: Sequence[RunSpec]
