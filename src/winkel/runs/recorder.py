@@ -143,11 +143,6 @@ class Recorder:
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
         self._recent = deque(maxlen=RECENT)
 
-    @property
-    def num_updates(self) -> int:
-        """Updates made since the run was begun or resumed."""
-        return self.status.updates - self.updates_before
-
     def record(self, report: Report) -> None:
         """Record the episodes and metrics of a chunk."""
         if report.episodes:

@@ -94,10 +94,8 @@ class Group(NamedTuple):
     def name(self) -> str:
         """The agent and its environments."""
         task = self.runs[0].task
-        if task.pack is not None:
-            return f"{self.runs[0].algorithm} in {task.pack}"
         alone = len({run.task.id for run in self.runs}) == 1
-        where = task.id if alone else family_of(experiment_of(task.id))
+        where = task.pack or (task.id if alone else family_of(experiment_of(task.id)))
         return f"{self.runs[0].algorithm} in {where}"
 
 
@@ -203,8 +201,9 @@ def run_sweep(
                 session.run()
             finally:
                 made = Counter[str]()
-                for spec, recorder in zip(session.specs, session.recorders, strict=False):
-                    made[experiment_of(spec.task.id)] += recorder.num_updates
+                for recorder in session.recorders:
+                    name = experiment_of(recorder.status.env)
+                    made[name] += recorder.status.updates - recorder.updates_before
                 updates += made
                 seconds = time.perf_counter() - began
                 costs.append({"group": group.name} | _cost(session, seconds, made.total()))

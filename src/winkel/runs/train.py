@@ -82,11 +82,11 @@ class Session:
         try:
             while self._advance():
                 if time.monotonic() - saved_at >= pause:
-                    begin = time.monotonic()
+                    before = self.saving
                     self._save()
                     saved_at = time.monotonic()
                     if pause:
-                        pause = max(pause, (saved_at - begin) / MAX_SAVING)
+                        pause = max(pause, (self.saving - before) / MAX_SAVING)
                 self.progress([recorder.status for recorder in self.recorders])
         except KeyboardInterrupt:
             if self.consistent:
