@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import zoo
 from helpers import mixed_atoms, random_atoms, unchecked
 from winkel import bounds, mdps
 from winkel import operators as O
@@ -43,10 +44,10 @@ class Case(NamedTuple):
 def draw(seed):
     """An MDP, a policy, two estimates and the truth to an accuracy, for both ensembles."""
     rng = np.random.default_rng(seed)
-    mdp = mdps.random_mdp(
+    mdp = zoo.random_mdp(
         seed, num_states=3, num_rewards=2, num_successors=2, gamma=(0.5, 0.7, 0.8)[seed % 3]
     )
-    policy = mdps.random_policy(mdp, seed)
+    policy = zoo.random_policy(mdp, seed)
     low, high = mdp.return_range
     limits = {"low": low, "high": high}
     estimate = Atoms(*(x.reshape(3, 2, -1) for x in random_atoms(rng, 6, 6, **limits)))
@@ -243,7 +244,7 @@ def test_the_fixed_point_is_close_to_the_truth_without_any_modulus(p, diverse):
 @pytest.mark.parametrize("p", [1.0, 2.0])
 def test_both_residual_bounds_are_attained(p):
     """By projections that shift: so no smaller constant than 1/(1 − γ) will do."""
-    mdp = mdps.coin_flips()
+    mdp = zoo.coin_flips()
     arguments = (mdp, np.ones((1, 1)), [Shifted()])
     truth = O.return_distribution(*arguments[:2], accuracy=1e-3)
     fixed_point = truth._replace(locations=truth.locations + 0.3 / (1 - mdp.gamma))
@@ -337,7 +338,7 @@ def test_equal_laws_in_another_order_have_modulus_zero(rng):
     grid = Categorical(num_atoms=7, z_min=-5.0, z_max=5.0)
     for p in (1.0, 2.0):
         assert bounds.empirical_modulus(grid, eta, same, p) <= 1.0
-    mdp = mdps.random_mdp(0)
+    mdp = zoo.random_mdp(0)
     eta, same = (Atoms(*(x[:8].reshape(4, 2, -1) for x in a)) for a in (eta, same))
     ensemble = bounds.categorical_quantile_ensemble(mdp, 5)
     assert bounds.contraction(mdp, mdps.uniform_policy(mdp), ensemble, eta, same).holds()
@@ -346,7 +347,7 @@ def test_equal_laws_in_another_order_have_modulus_zero(rng):
 def test_nan_is_never_a_small_distance():
     broken = Atoms(locations=np.full((1, 1, 2), np.nan), probs=np.full((1, 1, 2), 0.5))
     fine = Atoms.of([[[0.0, 1.0]]])
-    arguments = (mdps.coin_flips(), np.ones((1, 1)), [Quantile(num_atoms=2)])
+    arguments = (zoo.coin_flips(), np.ones((1, 1)), [Quantile(num_atoms=2)])
     assert not bounds.contraction(*arguments, fine, broken, p=2.0).holds()
     found = O.value_iteration(*arguments, initial=broken, p=2.0, max_iterations=3)
     assert not found.converged
@@ -354,7 +355,7 @@ def test_nan_is_never_a_small_distance():
 
 def test_projection_errors_are_averaged_in_their_p_norm():
     found = bounds.fixed_point_error_without_modulus(
-        mdps.coin_flips(), np.ones((1, 1)), [Same(), Same()], *[Atoms.of([[[0.0]]])] * 2,
+        zoo.coin_flips(), np.ones((1, 1)), [Same(), Same()], *[Atoms.of([[[0.0]]])] * 2,
         p=2.0, errors=[0.0, 0.6],
     )  # fmt: skip
     np.testing.assert_allclose(found.right, np.sqrt(0.18) / 0.5)
@@ -392,7 +393,7 @@ def test_violations_are_reported_by_their_size():
         bounds.joint_modulus([])
     with pytest.raises(InputError, match="one modulus for each of 1 projections, got 2"):
         bounds.contraction(
-            mdps.coin_flips(),
+            zoo.coin_flips(),
             np.ones((1, 1)),
             [Same()],
             *[Atoms.of([[[0.0]]])] * 2,

@@ -1,19 +1,18 @@
 """Exact functions of finite distributions: moments, quantiles, mixtures, distances.
 
 Every function takes single distributions, `Atoms` of shape [N], and is batched with `jax.vmap`;
-`mixture`, `bootstrap` (of one reward) and `sup_wasserstein` also take leading axes. Atoms need
-neither be sorted nor equally weighted nor equal in number.
+`mixture` and `bootstrap` (of one reward) also take leading axes. Atoms need neither be sorted nor
+equally weighted nor equal in number.
 """
 
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from winkel.errors import InputError
-from winkel.types import AnyArray, Atoms, normalised
+from winkel.types import AnyArray, Atoms
 
 Scalar = Float[Array, ""]
 
@@ -75,14 +74,9 @@ def mean(atoms: Atoms) -> Scalar:
     return jnp.sum(jnp.asarray(atoms.probs) * atoms.locations)
 
 
-def central_moment(atoms: Atoms, order: int) -> Scalar:
-    """E[(Z − E[Z])^order]."""
-    return jnp.sum(jnp.asarray(atoms.probs) * (atoms.locations - mean(atoms)) ** order)
-
-
 def variance(atoms: Atoms) -> Scalar:
     """Var[Z]."""
-    return central_moment(atoms, 2)
+    return jnp.sum(jnp.asarray(atoms.probs) * (atoms.locations - mean(atoms)) ** 2)
 
 
 def skewness(atoms: Atoms) -> Scalar:
@@ -193,30 +187,17 @@ def _first_reaching(cumulative: Array, levels: Array) -> Array:
     return jnp.maximum(reached, lowest)
 
 
-def mixture(
-    members: Sequence[Atoms], weights: Sequence[float] | Float[AnyArray, "M"] | None = None
-) -> Atoms:
-    """Σ_i weights[i] member_i, uniform where no weights are given: concatenated atoms.
+def mixture(members: Sequence[Atoms]) -> Atoms:
+    """The uniform mixture 1/M Σ_i member_i: concatenated atoms.
 
     Members may differ in their number of atoms, not in their leading axes.
     """
-    count = len(members)
-    if not count:
+    if not members:
         raise InputError("need at least one member, got none")
-    if weights is not None:
-        if len(weights) != count:
-            raise InputError(f"need one weight for each member, got {len(weights)} for {count}")
-        if jnp.asarray(weights).ndim != 1:
-            raise InputError(f"need weights of shape [M], got {list(jnp.asarray(weights).shape)}")
-        if not any(isinstance(weight, jax.core.Tracer) for weight in (weights, *weights)):
-            normalised(np.asarray(weights), "mixture weights")
-    shares = [1.0 / count] * count if weights is None else list(jnp.asarray(weights))
+    share = 1.0 / len(members)
     return Atoms(
         locations=jnp.concatenate([m.locations for m in members], axis=-1),
-        probs=jnp.concatenate(
-            [share * jnp.asarray(m.probs) for share, m in zip(shares, members, strict=True)],
-            axis=-1,
-        ),
+        probs=jnp.concatenate([share * jnp.asarray(m.probs) for m in members], axis=-1),
     )
 
 
@@ -288,27 +269,13 @@ def _sorted_gaps(both: Atoms) -> tuple[Array, Array]:
 def _compared_gaps(both: Atoms) -> tuple[Array, Array]:
     """By a sort of the values alone, which is cheap on a CPU, and the masses below each."""
     z = sorted_values(both.locations)
-    below = _sum_below_by_atom(jnp.asarray(both.locations), jnp.asarray(both.probs)[None], z[:-1])[
-        0
-    ]
-    return below, jnp.diff(z)
+    locations, probs = jnp.asarray(both.locations), jnp.asarray(both.probs)
+    return _sum_below_by_atom(locations, probs[None], z[:-1])[0], jnp.diff(z)
 
 
 def _root(cost: Scalar, p: float) -> Scalar:
     zero = cost <= 0  # false for NaN, which must come through
     return jnp.where(zero, 0.0, jnp.where(zero, 1.0, cost) ** (1.0 / p))
-
-
-def sup_wasserstein(first: Atoms, second: Atoms, p: float = 1.0) -> Scalar:
-    """w̄_p = max over all leading axes, (s, a) in the paper, of w_p."""
-    axes = [jnp.shape(atoms.locations)[:-1] for atoms in (first, second)]
-    if axes[0] != axes[1]:
-        raise InputError(f"need equal leading axes, got {list(axes[0])} and {list(axes[1])}")
-
-    def flat(atoms: Atoms) -> Atoms:
-        return Atoms(*(jnp.reshape(x, (-1, x.shape[-1])) for x in atoms))
-
-    return jnp.max(jax.vmap(lambda x, y: wasserstein(x, y, p))(flat(first), flat(second)))
 
 
 def disagreement(members: Sequence[Atoms], p: float = 1.0) -> Scalar:

@@ -254,7 +254,6 @@ def value_iteration(
     p: float = 1.0,
     tolerance: float = 1e-9,
     max_iterations: int = 2_000,
-    progress: Callable[[int, float], None] | None = None,
 ) -> ValueIteration:
     """η_{E,k+1} = Ω_M T^π η_{E,k} (eq. 8), until w̄_p between iterates is within the tolerance.
 
@@ -269,7 +268,6 @@ def value_iteration(
         p: order of the distance in the trace.
         tolerance: where to stop.
         max_iterations: where to give up.
-        progress: called after each iteration with its number and distance.
     """
     require_integer("max_iterations", max_iterations, at_least=1)
     eta = initial
@@ -280,8 +278,6 @@ def value_iteration(
         members, following = project_ensemble(projections, bellman(mdp, policy, eta))
         trace.append(float(distances(eta, following, p).max()))
         eta = following
-        if progress is not None:
-            progress(len(trace), trace[-1])
         if trace[-1] <= tolerance or len(trace) >= max_iterations:
             return ValueIteration(
                 mixture=eta,

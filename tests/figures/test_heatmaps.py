@@ -53,19 +53,6 @@ def test_half_cells_hold_the_numbers_of_left_and_right(rng):
                     assert shown[y, 2 * x + 1] == cells[y, x, right]
 
 
-def test_large_grids_show_the_higher_action_and_say_so(rng):
-    results = arrays(rng, 2, 50)
-    figure = draw(results)
-    shown = panels(figure)[1][1].get_array()
-    reachable = np.tri(50, dtype=bool)
-    np.testing.assert_array_equal(
-        shown[reachable], results["disagreement"][1].max(axis=-1)[reachable]
-    )
-    assert shown.mask[~reachable].all()
-    assert "higher of both actions" in figure.get_supxlabel()
-    assert "action left | action right" in draw(arrays(rng, 2, 10)).get_supxlabel()
-
-
 def test_first_and_last_snapshot_are_shown_in_even_steps(rng):
     figure = draw(arrays(rng, 11, 4))
     titles = [image.axes.get_title() for image in panels(figure)[0]]

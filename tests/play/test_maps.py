@@ -18,9 +18,6 @@ from winkel.simulators.vizdoom.my_way_home import DoomMaker
 ROOM = np.array(
     [[(0, 0), (60, 0)], [(60, 0), (60, 40)], [(60, 40), (0, 40)], [(0, 40), (0, 0)]], float
 )
-CONFIG = {
-    "horizon": {"steps": 2_000_000, "episodes": None}, "until": None, "status": "finished"
-}  # fmt: skip
 
 
 def make_arrays(rng, panels=3, starts=0):
@@ -80,43 +77,26 @@ def doom_task(variant):
     return dataclasses.replace(room_task(), maker=DoomMaker(variant))
 
 
-def arrays_of(folder, config, task):
+def arrays_of(folder, task):
     """The arrays of a run of which only these are known."""
     fields = TINY | {"channels": 1, "z_min": 0.0, "z_max": 1.0}
     spec = make_spec(task, "c51", fields, steps=100, options=OPTIONS)
-    return map_arrays(RunRecord(config, {}, folder, spec=spec))
+    return map_arrays(RunRecord({}, {}, folder, spec=spec))
 
 
 def test_a_map_of_vizdoom_has_walls_starts_and_the_goal(tmp_path, monkeypatch):
-    assert arrays_of(tmp_path, CONFIG, doom_task("dense")) is None
+    assert arrays_of(tmp_path, doom_task("dense")) is None
     save_visits(tmp_path)
     for variant, starts in (("dense", 17), ("sparse", 1), ("very-sparse", 1)):
-        name, arrays = arrays_of(tmp_path, CONFIG, doom_task(variant))
+        name, arrays = arrays_of(tmp_path, doom_task(variant))
         assert name == "map"
         assert arrays["starts"].shape == (starts, 2)
         assert arrays["walls"].shape[1:] == (2, 2)
-    assert arrays["titles"].tolist() == ["0–400 k steps", "400 k–800 k steps", "800 k–1.2 M steps"]
+    assert arrays["titles"].tolist() == [f"{n}–{n + 20} % of training" for n in (0, 20, 40)]
     assert arrays["visits"].sum(axis=(1, 2)).tolist() == [4, 4, 4]
 
     def missing(self):
         raise InputError("need vizdoom")
 
     monkeypatch.setattr(DoomMaker, "floor_plan", missing)
-    assert arrays_of(tmp_path, CONFIG, doom_task("dense"))[0] == "places"
-
-
-@pytest.mark.parametrize(
-    ("horizon", "others", "titles"),
-    [
-        ({"steps": 100, "episodes": None}, {}, ["0–20 steps", "20–40 steps", "40–60 steps"]),
-        ({"steps": None, "episodes": 50}, {}, ["0–20 % of training", "20–40 % of training"]),
-        ({"steps": 10**7, "episodes": None}, {"until": 5}, ["0–20 % of training"]),
-        ({"steps": 25, "episodes": None}, {"status": "failed"}, ["0–5 steps", "5–10 steps",
-                                                                "from 10 steps on"]),
-        ({"steps": 25, "episodes": None}, {"status": None}, ["0–5 steps"]),
-    ],
-)  # fmt: skip
-def test_panels_are_named_by_steps_or_by_shares(tmp_path, horizon, others, titles):
-    save_visits(tmp_path)
-    _, arrays = arrays_of(tmp_path, CONFIG | {"horizon": horizon} | others, room_task())
-    assert arrays["titles"][: len(titles)].tolist() == titles
+    assert arrays_of(tmp_path, doom_task("dense"))[0] == "places"

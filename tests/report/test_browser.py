@@ -4,7 +4,7 @@ import pytest
 
 from report.devtools import BROWSERS, Browser, find_browser
 from report.synthetic import deep_sea
-from winkel.report import write_report
+from winkel.report.page import write_report
 
 pytestmark = pytest.mark.skipif(
     find_browser() is None, reason=f"needs a browser on PATH: {' or '.join(BROWSERS)}"

@@ -10,7 +10,7 @@ from report.synthetic import deep_sea
 from winkel.agents import AGENTS
 from winkel.commands.report import Report
 from winkel.errors import InputError
-from winkel.report import write_report
+from winkel.report.page import write_report
 from winkel.report.tables import changes
 from winkel.runs.results import read_results
 

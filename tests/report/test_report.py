@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from report.synthetic import SEEDS, deep_sea, official, save
-from winkel.report import write_report
-from winkel.report.page import inline, number
+from winkel.report.page import inline, number, write_report
 
 VOID = {"meta", "link", "wbr", "br"}
 HOSTILE = "<script>alert(1)</script>&\"'"

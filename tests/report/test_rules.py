@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from winkel.analysis.statistics import Interval
-from winkel.report import load_claims
-from winkel.report.claims import RULES, apply_rule, summarize_missing
+from winkel.report.claims import RULES, apply_rule, load_claims, summarize_missing
 from winkel.report.measures import MEASURES, compare, mean_gap, median_gap, median_ratio
 
 

@@ -6,7 +6,7 @@ random prior; a member that is drawn at the start of an episode acts greedily un
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -92,10 +92,7 @@ class BDQN(base.Agent):
         """One step of every member on the transitions of its mask."""
         config, masks, rate = self.config, batch.transitions.extras, hyper.learning_rate
         inputs = learning.encode(learner.shared, batch.transitions, online_next=config.double)
-        gradients = td_gradient(
-            learner, inputs, batch.weights, masks, self.spec, gamma=hyper.gamma,
-            prior_scale=hyper.prior_scale, double=config.double, huber_width=config.huber_width,
-        )  # fmt: skip
+        gradients = td_gradient(self, learner, inputs, batch.weights, masks, hyper)
         learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
         return learner, Update(priorities=gradients.losses, metrics={"loss": gradients.loss})
 
@@ -132,39 +129,36 @@ def draw_mask(key: PRNGKeyArray, count: int, probability: Number) -> Bool[Array,
 
 
 def td_gradient(
+    agent: base.Agent,
     learner: Learner,
     inputs: Inputs,
     weights: Float[Array, " B"],
     masks: Bool[Array, "B M"],
-    spec: base.Spec,
-    *,
-    gamma: Number,
-    prior_scale: Number,
-    double: bool,
-    huber_width: float,
+    hyper: Any,
 ) -> Gradients:
     """Differentiate the sum of all members' TD losses, ½ δ² or Huber's, averaged over a batch.
 
     The target of member m is r + γ Q̃_m(s', a'_m), with Q̃_m its target network and a'_m greedy by
-    its online network if `double`, else by Q̃_m. A member learns only from the transitions of its
-    mask. Being a sum, the loss gives every member the gradient that it would have alone.
+    its online network if the agent is `double`, else by Q̃_m. A member learns only from the
+    transitions of its mask. As a sum, the loss gives every member the gradient it would have alone.
     """
     params, prior, transitions = learner.params, learner.prior, inputs.transitions
+    double, huber_width = agent.config.double, agent.config.huber_width
 
     def with_prior(found: Float[Array, "M B A"], obs: Array) -> Float[Array, "M B A"]:
         if prior is None:
             return found
-        return found + prior_scale * batched.outputs(prior, batched.forward(prior, obs))
+        return found + hyper.prior_scale * batched.outputs(prior, batched.forward(prior, obs))
 
     def batch_values(params: Ensemble, obs: Array) -> Float[Array, "M B A"]:
         return with_prior(batched.outputs(params, batched.forward(params, obs)), obs)
 
     successor = batch_values(learner.target_params, inputs.target_next_obs)
     chooser = batch_values(params, transitions.next_obs) if double else successor
-    greedy = jnp.argmax(spec.mask_unavailable(chooser), axis=-1)
+    greedy = jnp.argmax(agent.spec.mask_unavailable(chooser), axis=-1)
     best = jnp.take_along_axis(successor, greedy[..., None], axis=-1)[..., 0]
     reward, discount = (jnp.asarray(x)[None] for x in (transitions.reward, transitions.discount))
-    targets = reward + gamma * discount * best
+    targets = reward + hyper.gamma * discount * best
 
     computed = batched.forward(params, transitions.obs)
     value = with_prior(batched.outputs(params, computed), transitions.obs)

@@ -1,17 +1,73 @@
 """One model of return distributions: what C51, QR-DQN, DLTV, IDS and `statistic` share."""
 
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import learning
-from winkel.agents.base import Number, Spec
+from winkel.agents.base import Agent, Number, Spec, epsilon_schedule
 from winkel.agents.learning import Gradients, Inputs, Learner
 from winkel.distributions import bootstrap, mean
 from winkel.networks import MLP
 from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import Categorical, Projection
-from winkel.types import Atoms, Estimates, Transition
+from winkel.types import Atoms, Batch, Clock, Estimates, Transition, Update
+
+
+@dataclass(frozen=True)
+class SingleModel(Agent):
+    """An agent that learns one model, with the loss of its projection.
+
+    Of its `Config` it reads `hidden` and `num_atoms`, and `prior` and `double` if there are such
+    fields; else there is no prior, and the online network chooses the action of the target.
+    """
+
+    @abstractmethod
+    def projection(self, hyper: Any) -> Projection:
+        """The model's representation, and its loss."""
+
+    def schedules(self, clock: Clock, hyper: Any) -> dict[str, Float[Array, ""]]:
+        """Values of schedules to record as metrics, by default ε."""
+        return {"epsilon": epsilon_schedule(clock, hyper)}
+
+    def init(self, key: PRNGKeyArray, hyper: Any) -> Learner:
+        """One network; the target network starts as a copy."""
+        config, prior = self.config, getattr(self.config, "prior", False)
+        return learning.init_learner(
+            key, self.spec, config, config.hidden, config.num_atoms, prior=prior
+        )
+
+    def update(
+        self, learner: Learner, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray
+    ) -> tuple[Learner, Update]:
+        """One step on the projection's loss; the target's action is greedy by the mean."""
+        double = getattr(self.config, "double", True)
+        inputs = learning.encode(learner.shared, batch.transitions, online_next=double)
+        gradients, metrics = projected_gradient(
+            self.projection(hyper), learner, inputs, batch.weights, self.spec, gamma=hyper.gamma,
+            prior_scale=getattr(hyper, "prior_scale", 0.0), double=double,
+        )  # fmt: skip
+        rate = hyper.learning_rate
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
+        metrics.update(self.schedules(clock, hyper))
+        return learner, Update(priorities=gradients.losses, metrics=metrics)
+
+    def estimates(self, learner: Learner, obs: Array, hyper: Any) -> Estimates:
+        """The one model, which has neither disagreement nor bonus."""
+        scale = getattr(hyper, "prior_scale", 0.0)
+        distributions = predict(self.projection(hyper), learner, obs, scale)
+        value = jax.vmap(mean)(distributions)
+        nothing = jnp.full_like(value, jnp.nan)
+        return Estimates(
+            value=value,
+            members=jax.tree.map(lambda x: x[None], distributions),
+            disagreement=nothing,
+            bonus=nothing,
+        )
 
 
 def predict(
@@ -64,15 +120,3 @@ def projected_gradient(
         clipped = jax.vmap(lambda target: learning.mass_outside(target, z_min, z_max))(targets)
         metrics["clipped"] = jnp.mean(clipped)
     return gradients, metrics
-
-
-def estimates(distributions: Atoms, bonus: Float[Array, " A"] | None = None) -> Estimates:
-    """Estimates of a single model, which has no disagreement."""
-    value = jax.vmap(mean)(distributions)
-    nothing = jnp.full_like(value, jnp.nan)
-    return Estimates(
-        value=value,
-        members=jax.tree.map(lambda x: x[None], distributions),
-        disagreement=nothing,
-        bonus=nothing if bonus is None else bonus,
-    )

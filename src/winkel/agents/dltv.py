@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from winkel.agents import base, distributional, learning
+from winkel.agents import base
+from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
 from winkel.projections import Quantile
-from winkel.types import Batch, Clock, Estimates, Update
+from winkel.types import Clock, Estimates
 
 TIME_SCALE = 1000.0
 """α t at the end of the horizon: α is 10³ / N_episodes (bsuite) or 10³ / N_frames (VizDoom)."""
@@ -45,17 +46,10 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DLTV(base.Agent):
+class DLTV(SingleModel):
     """A quantile model whose upper spread is the bonus of optimistic choice."""
 
     config: Config
-
-    def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
-        """One network; the target network starts as a copy."""
-        config = self.config
-        return learning.init_learner(
-            key, self.spec, config, config.hidden, config.num_atoms, prior=config.prior
-        )
 
     def scores(
         self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
@@ -64,34 +58,23 @@ class DLTV(base.Agent):
         found = self.estimates(learner, obs, hyper)
         return found.value + _beta(clock, hyper) * found.bonus
 
-    def update(
-        self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
-    ) -> tuple[Learner, Update]:
-        """One step of quantile regression; the target's action is greedy by the mean."""
-        inputs = learning.encode(learner.shared, batch.transitions)
-        gradients, metrics = distributional.projected_gradient(
-            self._projection(), learner, inputs, batch.weights, self.spec, gamma=hyper.gamma,
-            prior_scale=hyper.prior_scale,
-        )  # fmt: skip
-        rate = hyper.learning_rate
-        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
-        metrics["beta"] = _beta(clock, hyper)
-        return learner, Update(priorities=gradients.losses, metrics=metrics)
+    def projection(self, hyper: Hyper) -> Quantile:
+        """Plain quantile regression, or Huber's."""
+        return Quantile(num_atoms=self.config.num_atoms, huber_width=self.config.huber_width)
+
+    def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
+        """β_t."""
+        return {"beta": _beta(clock, hyper)}
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and the bonus sqrt(σ²_+)."""
-        projection, scale = self._projection(), hyper.prior_scale
-        predicted = distributional.predict(projection, learner, obs, scale)
-        theta = jnp.asarray(predicted.locations)
-        bonus = jnp.sqrt(jax.vmap(left_truncated_variance)(theta))
-        return distributional.estimates(predicted, bonus)
+        found = super().estimates(learner, obs, hyper)
+        theta = jnp.asarray(found.members.locations)[0]
+        return found._replace(bonus=jnp.sqrt(jax.vmap(left_truncated_variance)(theta)))
 
     def member_names(self) -> tuple[str, ...]:
         """The projection."""
         return ("quantile",)
-
-    def _projection(self) -> Quantile:
-        return Quantile(num_atoms=self.config.num_atoms, huber_width=self.config.huber_width)
 
 
 def left_truncated_variance(theta: Float[Array, " K"]) -> Float[Array, ""]:

@@ -52,10 +52,7 @@ class DQN(base.Agent):
         """One step on the squared TD error."""
         config, masks = self.config, jnp.ones((len(batch.weights), 1), bool)
         inputs = learning.encode(learner.shared, batch.transitions, online_next=config.double)
-        gradients = bdqn.td_gradient(
-            learner, inputs, batch.weights, masks, self.spec, gamma=hyper.gamma, prior_scale=0.0,
-            double=config.double, huber_width=config.huber_width,
-        )  # fmt: skip
+        gradients = bdqn.td_gradient(self, learner, inputs, batch.weights, masks, hyper)
         rate = hyper.learning_rate
         learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
         metrics = {"loss": gradients.loss, "epsilon": base.epsilon_schedule(clock, hyper)}

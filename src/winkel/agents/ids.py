@@ -177,16 +177,12 @@ class IDS(base.Agent):
 
         A body gets both gradients, and the ensemble's learning rate.
         """
-        config, spec = self.config, self.spec
+        config, masks = self.config, batch.transitions.extras
         inputs = learning.encode(learner.shared, batch.transitions)
-        of_values = bdqn.td_gradient(
-            learner.ensemble, inputs, batch.weights, batch.transitions.extras, spec,
-            gamma=hyper.gamma, prior_scale=hyper.prior_scale, double=config.double,
-            huber_width=config.huber_width,
-        )  # fmt: skip
+        of_values = bdqn.td_gradient(self, learner.ensemble, inputs, batch.weights, masks, hyper)
         of_c51, metrics = distributional.projected_gradient(
-            self._projection(hyper), learner.c51, inputs, batch.weights, spec, gamma=hyper.gamma,
-            prior_scale=hyper.c51_prior_scale,
+            self._projection(hyper), learner.c51, inputs, batch.weights, self.spec,
+            gamma=hyper.gamma, prior_scale=hyper.c51_prior_scale,
         )  # fmt: skip
         in_ensemble, in_c51, in_torso = clip_by_global_norm(
             (of_values.params, of_c51.params, learning.torso_gradient(inputs, of_values, of_c51)),

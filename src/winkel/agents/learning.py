@@ -1,6 +1,7 @@
 """From a loss to a gradient step: learners, features of images, gradients, Adam, targets."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -60,10 +61,8 @@ def init_learner(
     """Create a network or an ensemble, with prior networks or without, and copies as targets."""
     key_params, key_prior, key_body = (jax.random.fold_in(key, use) for use in range(3))
 
-    def networks(key: PRNGKeyArray) -> MLP | Ensemble:
-        if members is None:
-            return init_network(key, spec, settings, hidden, columns)
-        return init_ensemble(key, members, spec, settings, hidden, columns)
+    def networks(key: PRNGKeyArray) -> Any:
+        return init_networks(key, spec, settings, hidden, columns, members)
 
     params = networks(key_params)
     return Learner(
@@ -75,18 +74,22 @@ def init_learner(
     )
 
 
-def init_network(
+def init_networks(
     key: PRNGKeyArray,
     spec: Spec,
     settings: Settings,
     hidden: tuple[int, ...],
     columns: int,
+    members: int | None,
     aligned: bool = False,
-) -> MLP:
-    """Create a network from observations, or from features of images, to [A, columns]."""
+) -> Any:
+    """Create a network from observations, or from features of images, to [A, columns].
+
+    With `members`, an ensemble of that many independent ones.
+    """
     image = isinstance(spec.observation, Image)
-    return MLP.init(
-        key,
+    make = partial(
+        MLP.init,
         inputs=num_features(settings.channels) if image else spec.inputs,
         hidden=hidden,
         outputs=(spec.num_actions, columns),
@@ -96,21 +99,9 @@ def init_network(
         aligned=aligned,
         he_slope=settings.he_slope if image else None,
     )
-
-
-def init_ensemble(
-    key: PRNGKeyArray,
-    count: int,
-    spec: Spec,
-    settings: Settings,
-    hidden: tuple[int, ...],
-    columns: int,
-    aligned: bool = False,
-) -> Ensemble:
-    """Create `count` independent networks."""
-    keys = jax.random.split(key, count)
-    make = jax.vmap(lambda k: init_network(k, spec, settings, hidden, columns, aligned))
-    return Ensemble(members=make(keys))
+    if members is None:
+        return make(key)
+    return Ensemble(members=jax.vmap(make)(jax.random.split(key, members)))
 
 
 def init_body(key: PRNGKeyArray, spec: Spec, settings: Settings) -> SharedBody | None:

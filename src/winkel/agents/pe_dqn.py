@@ -136,8 +136,8 @@ class PEDQN(base.Agent):
 
         def networks(key: PRNGKeyArray, count: int) -> Ensemble:
             aligned = kernels_support(config, spec)
-            return learning.init_ensemble(
-                key, count, spec, config, config.hidden, config.num_atoms, aligned
+            return learning.init_networks(
+                key, spec, config, config.hidden, config.num_atoms, count, aligned
             )
 
         params = Params(

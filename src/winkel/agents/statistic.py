@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from winkel.agents import base, distributional, learning
+from winkel.agents import base
+from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
 from winkel.distributions import kurtosis, mean, skewness, variance
 from winkel.projections import PROJECTIONS, Projection
@@ -67,17 +68,10 @@ class Hyper(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Statistic(base.Agent):
+class Statistic(SingleModel):
     """A single model, one statistic of which chooses."""
 
     config: Config
-
-    def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
-        """One network; the target network starts as a copy."""
-        config = self.config
-        return learning.init_learner(
-            key, self.spec, config, config.hidden, config.num_atoms, prior=config.prior
-        )
 
     def scores(
         self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
@@ -86,33 +80,30 @@ class Statistic(base.Agent):
         statistic = self.estimates(learner, obs, hyper).bonus
         return jnp.where(jnp.isnan(statistic), LOWEST, statistic)
 
+    def projection(self, hyper: Hyper) -> Projection:
+        """By its name; a categorical one has the environment's range of returns as support."""
+        support: Any = (hyper.z_min, hyper.z_max)
+        return PROJECTIONS[self.config.projection].spanning(self.config.num_atoms, *support)
+
+    def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
+        """None is recorded."""
+        return {}
+
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
-        """One step on the projection's loss; the target's action is greedy by the mean."""
-        transitions = batch.transitions
+        """One step on the projection's loss, without rewards if the configuration says so."""
         if self.config.reward_free:
-            transitions = transitions._replace(reward=jnp.zeros_like(transitions.reward))
-        inputs = learning.encode(learner.shared, transitions)
-        gradients, metrics = distributional.projected_gradient(
-            self._projection(hyper), learner, inputs, batch.weights, self.spec, gamma=hyper.gamma,
-            prior_scale=hyper.prior_scale,
-        )  # fmt: skip
-        rate = hyper.learning_rate
-        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
-        return learner, Update(priorities=gradients.losses, metrics=metrics)
+            nothing = jnp.zeros_like(batch.transitions.reward)
+            batch = batch._replace(transitions=batch.transitions._replace(reward=nothing))
+        return super().update(learner, batch, clock, hyper, key)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and as its bonus the statistic, NaN for a point mass that has none."""
-        projection, scale = self._projection(hyper), hyper.prior_scale
-        predicted = distributional.predict(projection, learner, obs, scale)
-        statistic = jax.vmap(MOMENTS[self.config.moment])(predicted)
-        return distributional.estimates(predicted, bonus=statistic)
+        found = super().estimates(learner, obs, hyper)
+        model = jax.tree.map(lambda x: x[0], found.members)
+        return found._replace(bonus=jax.vmap(MOMENTS[self.config.moment])(model))
 
     def member_names(self) -> tuple[str, ...]:
         """The projection."""
         return (self.config.projection,)
-
-    def _projection(self, hyper: Hyper) -> Projection:
-        support: Any = (hyper.z_min, hyper.z_max)
-        return PROJECTIONS[self.config.projection].spanning(self.config.num_atoms, *support)

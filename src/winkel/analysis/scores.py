@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,9 +18,7 @@ Log = Mapping[str, np.ndarray]
 Groups = dict[tuple[str, int], dict[str, dict[str, RunRecord]]]
 """Runs by agent and seed, by experiment, and by id."""
 
-OFFICIAL_IDS: Mapping[str, str] = MappingProxyType(
-    {env_id: name for name, experiment in EXPERIMENTS.items() for env_id in experiment.ids}
-)
+OFFICIAL_IDS = {env_id: name for name, found in EXPERIMENTS.items() for env_id in found.ids}
 """The experiment of each of the 468 official ids; no other environment has a score."""
 
 _LOGGED_TENTHS = np.array([10, 12, 14, 17, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100])

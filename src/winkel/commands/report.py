@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from winkel.commands.terminal import say
-from winkel.report import write_report
+from winkel.report.page import write_report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,19 +46,6 @@ class Selection:
         self.records = [r for r in self.records if key(r) == chosen]
         return chosen
 
-    def keep_first(self, key: Callable[[RunRecord], Hashable], what: str) -> None:
-        """Keep one run of each key: a second run of one agent and seed is not another sample."""
-        first: dict[Hashable, RunRecord] = {}
-        for record in self.records:
-            first.setdefault(key(record), record)
-        if extra := len(self.records) - len(first):
-            self.notes.append(f"left out: {extra} further runs of the same {what}")
-        self.records = list(first.values())
-
-    def keep_budget(self) -> int:
-        """Keep runs with the commonest number of episodes."""
-        return self.keep_most(num_episodes, lambda episodes: f"of {episodes:,} episodes")
-
     def agents(self) -> list[str]:
         """Names, sorted."""
         return sorted(set(map(agent_of, self.records)))
@@ -164,14 +151,26 @@ def deep_sea_runs(
     return selection
 
 
+def keep_one_budget(
+    selection: Selection, key: Callable[[RunRecord], Hashable] = agent_of, what: str = "agent"
+) -> int:
+    """Keep runs of the commonest number of episodes, and one of each key, size and seed."""
+    budget: int = selection.keep_most(num_episodes, lambda n: f"of {n:,} episodes")
+    first: dict[Hashable, RunRecord] = {}
+    for record in selection.records:
+        first.setdefault((key(record), size_of(record), record.config["seed"]), record)
+    if extra := len(selection.records) - len(first):
+        selection.notes.append(f"left out: {extra} further runs of the same {what}, size and seed")
+    selection.records = list(first.values())
+    return budget
+
+
 def keep_one_size(
     selection: Selection, key: Callable[[RunRecord], Hashable] = agent_of, what: str = "agent"
 ) -> tuple[int, int]:
-    """Keep runs of one size and one budget, and one run of each seed and key, such as its agent."""
+    """Keep runs of the commonest size, then as `keep_one_budget`."""
     size = selection.keep_most(size_of, lambda n: f"of size {n}")
-    budget = selection.keep_budget()
-    selection.keep_first(lambda r: (key(r), r.config["seed"]), f"{what} and seed")
-    return size, budget
+    return size, keep_one_budget(selection, key, what)
 
 
 def size_of(record: RunRecord) -> int:

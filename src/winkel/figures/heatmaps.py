@@ -21,8 +21,7 @@ TITLE = "Deep sea: visits, disagreement and bonus (Fig. 9)"
 MOST_COLUMNS = 6
 """Snapshots shown at most: evenly spaced ones, with the first and the last."""
 
-LARGEST_SPLIT = 20
-"""Largest size at which a cell shows both actions; beyond it, the higher value of the two."""
+_LARGEST_GRID = 20  # largest size at which lines are drawn between cells
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
@@ -59,14 +58,13 @@ def draw(results: Arrays) -> Figure:
     """
     times, size = len(results["episode"]), len(results["right"])
     shown = np.unique(np.linspace(0, times - 1, min(times, MOST_COLUMNS)).round().astype(int))
-    split = size <= LARGEST_SPLIT
     quantities = {
         r"$1\,/\,(1 + \mathrm{visits})$": 1.0 / (1.0 + results["visits"][shown]),
         "disagreement": results["disagreement"][shown],
         "bonus": results["bonus"][shown],
     }
     rows = {
-        label: [_picture(cells, results["right"], split=split) for cells in quantity]
+        label: [_picture(cells, results["right"]) for cells in quantity]
         for label, quantity in quantities.items()
     }
     rows = {label: pictures for label, pictures in rows.items() if not np.isnan(pictures).all()}
@@ -75,7 +73,7 @@ def draw(results: Arrays) -> Figure:
     figure.set_layout_engine("compressed", w_pad=0.035, h_pad=0.025)
     panels = figure.subplots(len(rows), len(shown), sharex=True, sharey=True, squeeze=False)
     for line, (label, pictures) in zip(panels, rows.items(), strict=True):
-        image = _draw_row(line, pictures, size, grid=split)
+        image = _draw_row(line, pictures, size)
         bar = figure.colorbar(
             image, ax=list(line), aspect=14, pad=0.02, format="%g", label=label,
             ticks=MaxNLocator(3, steps=[1, 2, 5, 10]),
@@ -86,26 +84,22 @@ def draw(results: Arrays) -> Figure:
     for axes in panels.flat:
         place = axes.get_subplotspec()
         axes.tick_params(left=place.is_first_col(), bottom=place.is_last_row())
-    how = "action left | action right" if split else "the higher of both actions"
-    figure.supxlabel(f"column\n(in each cell: {how})", fontsize=8, linespacing=1.1)
+    label = "column\n(in each cell: action left | action right)"
+    figure.supxlabel(label, fontsize=8, linespacing=1.1)
     figure.supylabel("row", fontsize=8)
     return figure
 
 
-def _picture(cells: np.ndarray, right: np.ndarray, *, split: bool) -> np.ndarray:
-    """Arrange cells as [N, N], or [N, 2N] with left and right side by side; NaN if unreachable."""
+def _picture(cells: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Arrange cells as [N, 2N], with left and right side by side; NaN if unreachable."""
     size = len(right)
     reachable = np.tri(size, dtype=bool)[..., None]
     cells = np.where(reachable & np.isfinite(cells), cells, np.nan)
-    if not split:
-        return np.fmax(cells[..., 0], cells[..., 1])
     pair = np.stack([1 - right, right], axis=-1).astype(int)
     return np.take_along_axis(cells, pair, axis=-1).reshape(size, 2 * size)
 
 
-def _draw_row(
-    line: Iterable[Axes], pictures: list[np.ndarray], size: int, *, grid: bool
-) -> AxesImage:
+def _draw_row(line: Iterable[Axes], pictures: list[np.ndarray], size: int) -> AxesImage:
     """Draw one quantity at all times on one scale; return the last image, for a colour bar."""
     # A square root, because an untrained agent's values are far above all later ones.
     low, high = min(0.0, float(np.nanmin(pictures))), float(np.nanmax(pictures))
@@ -114,7 +108,7 @@ def _draw_row(
     for axes, picture in zip(line, pictures, strict=True):
         extent = (-0.5, size - 0.5, size - 0.5, -0.5)
         image = axes.imshow(picture, norm=scale, interpolation="nearest", extent=extent)
-        if grid:
+        if size <= _LARGEST_GRID:
             axes.vlines(edges, edges, size - 0.5, color="white", linewidth=0.5)
             axes.hlines(edges[1:-1], -0.5, edges[2:], color="white", linewidth=0.5)
         axes.spines[:].set_visible(False)

@@ -22,10 +22,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     infinity, not of the budget, so that a median or quartile that depends on it is infinite too.
     """
     selection = common.deep_sea_runs(results, having=("bad",))
-    budget = selection.keep_budget()
-    selection.keep_first(
-        lambda r: (agent_of(r), size_of(r), r.config["seed"]), "agent, size and seed"
-    )
+    budget = common.keep_one_budget(selection)
     agents, sizes = selection.agents(), sorted(set(map(size_of, selection.records)))
     regret = common.seed_table(
         selection.records,

@@ -1,6 +1,7 @@
 """The style of figures: colours for colour-blind readers, sizes for a paper, lines, legends."""
 
 import hashlib
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -44,8 +45,8 @@ _DASHES, _MARKERS = (_DASHED, _DOTTED, _MIXED, _SOLID), ("h", "*", "d", "8", "H"
 TEXT_WIDTH = 5.5
 """Inches between the margins of a one-column conference paper."""
 
-MOST_NOTES = 7
-"""Written beneath a figure."""
+MOST_NOTES = 6
+"""Written beneath a figure; further ones are counted."""
 _CHARACTERS, _LINE = 26.5, 0.105  # of a note to the inch, and inches from line to line
 _ENTRY, _LETTER = 0.46, 0.047  # inches of a legend's entry without its name, and of a letter
 
@@ -188,8 +189,12 @@ def legend_above(
         for line in map(agent_style, agents)
     ]  # fmt: skip
     width, height = figure.get_size_inches()
-    columns = _columns([len(str(handle.get_label())) for handle in handles], width)
-    rows = -(-len(handles) // columns)
+    widths = [_ENTRY + _LETTER * len(str(handle.get_label())) for handle in handles]
+    columns = len(handles)
+    while columns > 1 and sum(max(widths[i::columns]) for i in range(columns)) > width:
+        columns -= 1
+    rows = math.ceil(len(handles) / columns)
+    columns = math.ceil(len(handles) / rows)  # rows of equal length
     figure.set_size_inches(width, height + 0.15 * rows)
     # Legends fill columns first; agents are to be read from left to right.
     figure.legend(
@@ -201,16 +206,6 @@ def legend_above(
     )
 
 
-def _columns(letters: Sequence[int], width: float) -> int:
-    """Count the columns that fit into a width in inches, preferring rows of equal length."""
-    for columns in range(len(letters), 1, -1):
-        widths = [_ENTRY + _LETTER * max(letters[place::columns]) for place in range(columns)]
-        if sum(widths) <= width:
-            rows = -(-len(letters) // columns)
-            return -(-len(letters) // rows)
-    return 1
-
-
 def write_below(figure: Figure, caption: str, notes: Iterable[str]) -> None:
     """Write a caption and notes beneath all panels; the figure grows by their height.
 
@@ -218,14 +213,9 @@ def write_below(figure: Figure, caption: str, notes: Iterable[str]) -> None:
     """
     width, height = figure.get_size_inches()
     columns = int(width * _CHARACTERS)
-    lines = textwrap.wrap(caption, columns)
-    notes = [str(note) for note in notes]
-    if len(notes) > MOST_NOTES:
-        more = len(notes) - MOST_NOTES + 1
-        notes = [
-            *notes[: MOST_NOTES - 1],
-            f"and {more} notes more, among the arrays of this figure",
-        ]
+    lines, notes = textwrap.wrap(caption, columns), list(notes)
+    if more := len(notes[MOST_NOTES:]):
+        notes[MOST_NOTES:] = [f"and {more} notes more, among the arrays of this figure"]
     for note in notes:
         lines += textwrap.wrap(f"Note: {note}", columns, subsequent_indent="   ")
     room = _LINE * len(lines) + 0.06

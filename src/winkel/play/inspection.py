@@ -41,17 +41,14 @@ def inspection_arrays(run: RunRecord, obs: np.ndarray) -> Arrays:
     """Return the agent's estimates at an observation, as `draw` needs them."""
     task, estimates = run.task, run.estimates(obs)
     shown = to_arrays(task, [newest_frame(task.env.observation, obs)], max_numbers=0)
-    arrays = {
-        "locations": np.asarray(estimates.members.locations),
-        "probs": np.asarray(estimates.members.probs),
-        "value": np.asarray(estimates.value),
-        "disagreement": np.asarray(estimates.disagreement),
-        "bonus": np.asarray(estimates.bonus),
+    names = task.action_names or [f"action {action}" for action in range(len(estimates.value))]
+    return {
+        **estimates._asdict(),
+        **estimates.members._asdict(),
         "members": np.array(run.agent.member_names()),
         "observation": shown["pictures"][0],
+        "actions": np.array(names),
     }
-    names = task.action_names or [f"action {action}" for action in range(len(arrays["value"]))]
-    return arrays | {"actions": np.array(names)}
 
 
 def draw(arrays: Arrays) -> Figure:

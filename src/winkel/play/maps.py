@@ -1,16 +1,13 @@
 """Maps of visits: where the environments of a run have been over training, with walls if known."""
 
 import contextlib
-import itertools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter
+from matplotlib.ticker import FuncFormatter
 
 from winkel.errors import InputError
 from winkel.figures import style
@@ -34,28 +31,13 @@ def map_arrays(run: RunRecord) -> tuple[str, Arrays] | None:
     found = load_visits(run.folder)
     visits = found["visits"].reshape(PANELS, -1, *found["visits"].shape[1:]).sum(axis=1)
     made = int(np.flatnonzero(visits.any(axis=(1, 2)))[-1]) + 1
-    titles = np.array(_titles(run.config, made))
-    arrays = {"visits": visits[:made], "extent": found["extent"], "titles": titles}
+    titles = [f"{100 * i // PANELS}–{100 * (i + 1) // PANELS} % of training" for i in range(made)]
+    arrays = {"visits": visits[:made], "extent": found["extent"], "titles": np.array(titles)}
     maker: Any = getattr(run.task, "maker", None)
     if hasattr(maker, "floor_plan"):
         with contextlib.suppress(InputError):  # the file of the map is another one, or missing
             return "map", arrays | maker.floor_plan()
     return "places", arrays
-
-
-def _titles(config: Mapping[str, Any], made: int) -> list[str]:
-    """Name panels by steps if the run's length is known in steps, else by per cent of training.
-
-    The last panel of a run that has not ended has a beginning only.
-    """
-    steps, unit = config["horizon"]["steps"], "steps"
-    if steps is None or config["horizon"]["episodes"] or config.get("until"):
-        steps, unit = 100, "% of training"
-    ends = [EngFormatter()(steps * part / PANELS) for part in range(PANELS + 1)]
-    titles = [f"{begin}–{end} {unit}" for begin, end in itertools.pairwise(ends)][:made]
-    if config.get("status") != "finished":
-        titles[-1] = f"from {ends[made - 1]} {unit} on"
-    return titles
 
 
 def draw(arrays: Arrays) -> Figure:
@@ -68,6 +50,7 @@ def draw(arrays: Arrays) -> Figure:
     visits, titles, walls = arrays["visits"], arrays["titles"], arrays.get("walls")
     left, right, bottom, top = arrays["extent"]
     if walls is not None:
+        starts = arrays["starts"]
         (left, bottom), (right, top) = walls.min(axis=(0, 1)), walls.max(axis=(0, 1))
         room = 0.03 * (right - left)
         left, right, bottom, top = left - room, right + room, bottom - room, top + room
@@ -92,7 +75,12 @@ def draw(arrays: Arrays) -> Figure:
             norm=scale,
         )
         if walls is not None:
-            _draw_level(axes, arrays)
+            lines = LineCollection(list(walls), colors=style.INK, linewidths=0.8, zorder=2)
+            axes.add_collection(lines)
+            name = "start" if len(starts) == 1 else f"one of {len(starts)} starts"
+            axes.plot(*starts.T, "o", label=name, ms=3.6, mfc="white", mec=style.INK, mew=0.8)
+            goal = {"ms": 7.5, "mfc": style.CATEGORICAL, "mec": "white", "mew": 0.5}
+            axes.plot(*arrays["goal"], "*", label="goal", **goal)
         axes.set(xlim=(left, right), ylim=(bottom, top))
         axes.set_title(str(title), pad=3, fontsize=7.5)
         axes.locator_params(nbins=4)
@@ -114,14 +102,3 @@ def draw(arrays: Arrays) -> Figure:
     caption = f"Share of a panel's steps in each cell of side {cell:g}, on a logarithmic scale."
     style.write_below(figure, caption, [])
     return figure
-
-
-def _draw_level(axes: Axes, arrays: Arrays) -> None:
-    """Draw walls, starts and the goal."""
-    starts = arrays["starts"]
-    walls = LineCollection(list(arrays["walls"]), colors=style.INK, linewidths=0.8, zorder=2)
-    axes.add_collection(walls)
-    name = "start" if len(starts) == 1 else f"one of {len(starts)} starts"
-    axes.plot(*starts.T, "o", label=name, ms=3.6, mfc="white", mec=style.INK, mew=0.8)
-    x, y = arrays["goal"]
-    axes.plot(x, y, "*", label="goal", ms=7.5, mfc=style.CATEGORICAL, mec="white", mew=0.5)

@@ -15,8 +15,8 @@ import numpy as np
 from winkel.analysis.scores import OFFICIAL_IDS
 from winkel.analysis.statistics import Interval, bootstrap, wilson_interval
 from winkel.envs.registry import EXPERIMENTS
-from winkel.figures import common, ensemble_size, radar, regret, vizdoom
-from winkel.figures.common import agent_of, num_episodes
+from winkel.figures import common, ensemble_size, radar, vizdoom
+from winkel.figures.common import agent_of, num_episodes, size_of
 from winkel.runs.results import Results, RunRecord
 
 REPETITIONS = 10_000
@@ -28,8 +28,6 @@ Samples = Sequence[np.ndarray]
 """For each task one value for each seed, seeds on the last axis."""
 Statistic = Callable[[Samples, Samples], Any]
 """Compares two agents, over leading axes of their samples."""
-DeepSea = tuple[dict[tuple[str, int], np.ndarray], int, np.ndarray]
-"""One value for each seed, by agent and size; the number of episodes; notes."""
 
 
 class Comparison(NamedTuple):
@@ -99,17 +97,10 @@ def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str)
 
 def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Measured:
     """Ratio of median regrets over all common sizes, and as details at each size."""
-
-    def collect(chosen: Results) -> DeepSea:
-        arrays = regret.collect(chosen)
-        places = itertools.product(arrays["agents"].tolist(), arrays["sizes"].tolist())
-        regrets = np.minimum(arrays["seed_regrets"], arrays["budget"])  # [agents, sizes, seeds]
-        samples = zip(places, map(_known, np.concatenate(regrets)), strict=True)
-        found = {place: values for place, values in samples if values.size}
-        return found, int(arrays["budget"]), arrays["notes"]
-
     pairs = {other: (agent, other) for other in others}
-    return _compare_pairs(results, pairs, collect, median_ratio)
+    return _compare_pairs(
+        results, pairs, "bad", lambda record: record.episodes["bad"].sum(), median_ratio
+    )
 
 
 def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: str) -> Measured:
@@ -118,20 +109,11 @@ def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: s
     `pairs` are two agents by label; `when` is 'end', or 'mean' for the average over episodes.
     """
 
-    def collect(chosen: Results) -> DeepSea:
-        selection = common.deep_sea_runs(chosen, having=("visited",))
-        size, budget = common.keep_one_size(selection)
-        shares = defaultdict(list)
-        for record in selection.records:
-            visited = common.visited_shares(record)
-            shares[agent_of(record), size].append(visited[-1] if when == "end" else visited.mean())
-        return (
-            {key: np.array(found) for key, found in shares.items()},
-            budget,
-            selection.all_notes(),
-        )
+    def share(record: RunRecord) -> float:
+        shares = common.visited_shares(record)
+        return shares[-1] if when == "end" else shares.mean()
 
-    return _compare_pairs(results, pairs, collect, median_gap)
+    return _compare_pairs(results, pairs, "visited", share, median_gap, one_size=True)
 
 
 def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
@@ -234,20 +216,33 @@ def mean_gap(xs: Samples, ys: Samples) -> Any:
 def _compare_pairs(
     results: Results,
     pairs: Mapping[str, Sequence[str]],
-    collect: Callable[[Results], DeepSea],
+    column: str,
+    value: Callable[[RunRecord], float],
     statistic: Statistic,
+    *,
+    one_size: bool = False,
 ) -> Measured:
-    """Compare the agents of each pair over the sizes of deep sea that both have, and at each."""
+    """Compare values of the agents of each pair in deep sea, over all sizes of both and at each.
+
+    `value` is the number of one run; only runs with the column are compared.
+    """
     names = list(dict.fromkeys(itertools.chain(*pairs.values())))
     missing = _missing(results, names)
     present = {label: pair for label, pair in pairs.items() if not _missing(results, pair)}
     if not present:
         return Measured(missing=missing)
-    samples, budget, notes = collect(_only(results.records, names))
+    selection = common.deep_sea_runs(_only(results.records, names), having=(column,))
+    if one_size:
+        selection.keep_most(size_of, lambda n: f"of size {n}")
+    budget = common.keep_one_budget(selection)
+    values: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for record in selection.records:
+        values[agent_of(record), size_of(record)].append(value(record))
+    samples = {place: np.array(found, float) for place, found in values.items()}
     comparisons: list[Comparison] = []
     largest, fewest = [], []
     for label, (agent, other) in present.items():
-        sizes = [n for who, n in samples if who == agent and (other, n) in samples]
+        sizes = sorted(n for who, n in samples if who == agent and (other, n) in samples)
         if not sizes:
             missing += (f"deep_sea of one size and budget by both {agent} and {other}",)
             continue
@@ -261,7 +256,7 @@ def _compare_pairs(
     if not comparisons:
         return Measured(missing=missing)
     scale = {"seeds": min(fewest), "episodes": budget, "size": min(largest)}
-    return Measured(tuple(comparisons), missing, scale, tuple(notes.tolist()))
+    return Measured(tuple(comparisons), missing, scale, tuple(selection.all_notes().tolist()))
 
 
 def _only(records: Iterable[RunRecord], agents: Collection[str]) -> Results:

@@ -15,7 +15,7 @@ import jax
 from filelock import FileLock
 
 from winkel.envs.base import Task
-from winkel.envs.registry import EXPERIMENTS, family_of, make, make_packed, make_padded, parse
+from winkel.envs.registry import EXPERIMENTS, family_of, make, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.runs.record import RunRecord, load_run
@@ -308,6 +308,6 @@ def _shape(spec: RunSpec) -> tuple[Any, ...]:
 def _make_task(sweep: Sweep, env: str, mnist_dir: Path | None) -> Task:
     experiment, _ = parse(env)
     if sweep.packed and env in experiment.ids:
-        return make_packed(env, mnist_dir)
+        return make_padded(env, mnist_dir, packed=True)
     padded = sweep.padded and experiment.name in PADDED
     return (make_padded if padded else make)(env, mnist_dir)
