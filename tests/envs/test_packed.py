@@ -32,7 +32,7 @@ def digits(monkeypatch):
 
 def make_packed(task_id):
     """Make a task in a folder of its own: packs are cached by the folder of MNIST."""
-    return registry.make_packed(task_id, Path("a folder of random digits"))
+    return registry.make_padded(task_id, Path("a folder of random digits"), packed=True)
 
 
 @jax.jit

@@ -119,7 +119,7 @@ def test_a_search_goes_on_for_more_trials(study, capsys):
     message = refused([*command, "--resume", "--trials", "13"], capsys)
     assert "need trials <= 12, the configurations that the space has" in message
     message = refused([*command, "--resume", "--agent", "pe_dqn"], capsys)
-    assert "pe_dqn has no field 'num-members'" in message
+    assert "pe_dqn has no field 'num_members'" in message
     message = refused(
         ["search", *SEA, *TINY, "--out", str(study), "--name", "bdqn", "--resume"], capsys
     )
@@ -137,7 +137,7 @@ def test_a_search_goes_on_for_more_trials(study, capsys):
         (["--envs", "deep_sea:size=6"], "need ID@EPISODES"),
         (["--envs", "deepsea:size=6@10"], "did you mean deep_sea"),
         (["--storage", "somewhere"], "need a storage such as sqlite:///"),
-        (["--learning-rat", "1"], "pe_dqn has no field 'learning-rat'"),
+        (["--learning-rat", "1"], "pe_dqn has no field 'learning_rat'"),
         (["--out", "pyproject.toml"], "the file pyproject.toml"),
     ],
 )
@@ -150,4 +150,6 @@ def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch, request, changed, 
 def test_a_space_is_printed(capsys):
     cli.main(["search", "space", "bsuite"])
     assert "[spaces.pe_dqn]" in capsys.readouterr().out
-    assert "from bsuite, vizdoom, got 'doom'" in refused(["search", "space", "doom"], capsys)
+    assert "from bsuite, vizdoom, or a file, got 'doom'" in refused(
+        ["search", "space", "doom"], capsys
+    )

@@ -50,8 +50,7 @@ def test_a_trial_below_the_median_stops_at_the_first_milestone(tmp_path, scripte
     assert states(found) == ["COMPLETE", "COMPLETE", "PRUNED", "COMPLETE", "COMPLETE"]
     assert updates(found) == [WHOLE, WHOLE, SHORT, WHOLE, WHOLE]
     assert found.updates == 4 * WHOLE + SHORT
-    none = dict.fromkeys(("failed", "running", "elsewhere"), 0)
-    assert shown[-1] == ({"complete": 4, "pruned": 1} | none, 1.0)
+    assert shown[-1] == ("4 complete, 1 pruned, best trial 4: 0.0005", 1.0)
 
 
 def test_the_next_trial_takes_the_lane_of_a_pruned_one(tmp_path, scripted, monkeypatch):

@@ -17,7 +17,7 @@ from winkel.search.problem import (
     list_values,
     load_problem,
     parse_environment,
-    read_paper_space,
+    read_space,
     score_episodes,
     to_fields,
 )
@@ -88,7 +88,7 @@ def test_a_variant_has_its_agents_space():
 
 @pytest.mark.parametrize("name", PAPER_SPACES)
 def test_a_printed_space_can_be_read_again(name, tmp_path):
-    path = written(tmp_path, read_paper_space(name))
+    path = written(tmp_path, read_space(name))
     assert load_problem(path, "bdqn") == load_problem(name, "bdqn")
 
 

@@ -143,8 +143,8 @@ def test_a_folder_without_a_study(tmp_path):
 def test_an_interrupted_search_goes_on_at_once(tmp_path, stop):
     """The first trial is complete, the second in progress; the first is not run again."""
 
-    def interrupt(trials, _):
-        if trials["complete"] and trials["running"]:
+    def interrupt(shown, _):
+        if "complete" in shown and "running" in shown:
             raise stop
 
     found = population(tmp_path, wanted=4, lanes=1, progress=interrupt)
@@ -164,8 +164,8 @@ def test_an_interrupted_search_goes_on_at_once(tmp_path, stop):
 def test_a_trial_that_another_process_took_for_dead_is_dropped(tmp_path):
     notes = []
 
-    def take(trials, _):
-        if trials["running"] and not notes:
+    def take(shown, _):
+        if "running" in shown and not notes:
             found.study.requeue(next(iter(found.in_progress.values())).trial)
 
     found = population(tmp_path, wanted=2, lanes=1, progress=take, notice=notes.append)

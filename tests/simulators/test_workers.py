@@ -15,6 +15,7 @@ import winkel
 from simulators.processes import folders, gone, is_temporary, living
 from simulators.worlds import Engine, Inside, Walk
 from winkel.errors import InputError
+from winkel.simulators import pool as pools
 from winkel.simulators.names import parse
 from winkel.simulators.pool import Pool
 
@@ -132,10 +133,11 @@ def test_fresh_seeds_follow_from_the_old_ones():
         ("mute", "lost a simulator, the engine is gone"),
     ],
 )
-def test_every_way_to_go(how, named):
+def test_every_way_to_go(how, named, monkeypatch):
+    monkeypatch.setattr(pools, "STEP_TIMEOUT", 0.3 if how == "hangs" else 60.0)
     notices = []
     began = time.monotonic()
-    with fails(how, timeout=0.3 if how == "hangs" else 60.0, notice=notices.append) as pool:
+    with fails(how, notice=notices.append) as pool:
         pool.reset()
         lost = [pool.step(np.array([2, 1, 1])).lost.tolist() for _ in range(4)]
     assert time.monotonic() - began < 10.0
@@ -156,9 +158,10 @@ def test_a_simulator_that_dies_in_this_process_is_made_again():
     assert notices[0].startswith("this process lost a simulator, the engine is gone")
 
 
-def test_a_worker_is_not_replaced_without_end():
+def test_a_worker_is_not_replaced_without_end(monkeypatch):
+    monkeypatch.setattr(pools, "MAX_RESTARTS", 2)
     notices = []
-    pool = fails("leaves", restarts=2, notice=notices.append)
+    pool = fails("leaves", notice=notices.append)
     pool.reset()
     pids = pool.pids
     for _ in range(8):
@@ -173,10 +176,11 @@ def test_a_worker_is_not_replaced_without_end():
     assert gone(pids)
 
 
-def test_a_worker_that_cannot_be_replaced(tmp_path):
+def test_a_worker_that_cannot_be_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(pools, "MAX_RESTARTS", 2)
     notices = []
     maker = parse(f"simulators.worlds:born_once:folder={tmp_path}")[1]
-    with Pool(maker, [1], 1, restarts=2, notice=notices.append) as pool:
+    with Pool(maker, [1], 1, notice=notices.append) as pool:
         pool.reset()
         os.kill(pool.pids[0], signal.SIGKILL)
         with pytest.raises(InputError, match="ended by itself with status 7, after 2 restarts"):

@@ -83,17 +83,15 @@ class SearchCommand:
         with progress_bar() as bar:
             task = bar.add_task(f"search for {self.agent}", total=self.trials)
 
-            def show(trials: dict[str, int], share: float) -> None:
-                counts = ", ".join(f"{count} {state}" for state, count in trials.items())
-                bar.update(task, completed=share * self.trials, description=counts)
-
             population = Population(
                 study=study,
                 wanted=self.trials,
                 lanes=self.lanes,
                 chunk_steps=self.chunk_steps,
                 seed=self.sampler_seed,
-                progress=show,
+                progress=lambda text, share: bar.update(
+                    task, description=text, completed=share * self.trials
+                ),
                 notice=lambda text: bar.console.print(text, highlight=False, markup=False),
             )
             population.run()
@@ -166,9 +164,9 @@ class SearchSpace:
 
     def run(self) -> None:
         """Print the file."""
-        from winkel.search.problem import read_paper_space
+        from winkel.search.problem import read_space
 
-        text = read_paper_space(self.space)
+        text = read_space(self.space)
         console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
 
 

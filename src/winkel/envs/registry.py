@@ -14,7 +14,6 @@ from winkel.envs.base import Environment, Episodes, Experiment, Family, Setting,
 from winkel.envs.bsuite import (
     bandit,
     cartpole,
-    cartpole_swingup,
     catch,
     deep_sea,
     discounting_chain,
@@ -32,7 +31,7 @@ FAMILIES: Mapping[str, Family] = {
     for family in (
         bandit.FAMILY,
         cartpole.FAMILY,
-        cartpole_swingup.FAMILY,
+        cartpole.SWINGUP,
         catch.FAMILY,
         deep_sea.DETERMINISTIC,
         deep_sea.STOCHASTIC,
@@ -79,20 +78,14 @@ def make(task_id: str, mnist_dir: Path | None = None) -> Task:
     return _task(task_id, experiment, setting, env=env, params=params)
 
 
-def make_padded(task_id: str, mnist_dir: Path | None = None) -> Task:
-    """Make the environment of a bsuite id, padded to the shape of its experiment."""
-    experiment, setting = _parse_official(task_id)
-    env, params = _build(experiment.ids, mnist_dir)[experiment.family]
-    inputs = FAMILIES[experiment.family].num_inputs(setting, env)
-    shape = {"env": env, "params": params[task_id], "padded": True, "inputs": inputs}
-    return _task(task_id, experiment, setting, **shape)
-
-
-def make_packed(task_id: str, mnist_dir: Path | None = None) -> Task:
-    """Make the environment of a bsuite id, padded to the shape of its pack."""
-    experiment, setting = _parse_official(task_id)
-    pack = pack_of(experiment.name, setting)
-    env, members = _build_pack(pack, mnist_dir)
+def make_padded(task_id: str, mnist_dir: Path | None = None, *, packed: bool = False) -> Task:
+    """Make the environment of a bsuite id, padded to the shape of its experiment or its pack."""
+    experiment, setting = parse(task_id)
+    if task_id not in experiment.ids:
+        raise InputError(f"need one of bsuite's own ids to pad it with others, got {task_id!r}")
+    pack = pack_of(experiment.name, setting) if packed else None
+    experiments = tuple(PACKS[pack]) if pack else (experiment.name,)
+    env, members = _build(experiments, pack, mnist_dir)
     own, by_id = members[experiment.family]
     params, available = by_id[task_id], None
     if isinstance(env, Packed):
@@ -103,16 +96,16 @@ def make_packed(task_id: str, mnist_dir: Path | None = None) -> Task:
         params = PackedParams(which=which, inner=tuple(inner))
     inputs = FAMILIES[experiment.family].num_inputs(setting, own)
     shape = {"env": env, "params": params, "inputs": inputs, "available": available}
-    return _task(task_id, experiment, setting, pack=pack, **shape)
+    return _task(task_id, experiment, setting, padded=not packed, pack=pack, **shape)
 
 
 def remake(config: Mapping[str, Any], mnist_dir: Path | None = None) -> Task:
     """Make the task of a run again from the run's config, without starting a simulator."""
     if "host" in config:
         return remake_simulator(config)
-    if "packed" in config:
-        return make_packed(config["env"], mnist_dir)
-    return (make_padded if config.get("padded") else make)(config["env"], mnist_dir)
+    if "packed" in config or config.get("padded"):
+        return make_padded(config["env"], mnist_dir, packed="packed" in config)
+    return make(config["env"], mnist_dir)
 
 
 def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> TaskBatch:
@@ -165,29 +158,23 @@ Members = Mapping[str, tuple[Environment, dict[str, Any]]]
 
 
 @lru_cache(maxsize=8)
-def _build(ids: tuple[str, ...], mnist_dir: Path | None) -> Members:
-    """Build settings family by family, in the order in which families first occur."""
+def _build(
+    experiments: tuple[str, ...], pack: str | None, mnist_dir: Path | None
+) -> tuple[Environment, Members]:
+    """Build the settings of experiments (those in a pack, if given), and an environment for all.
+
+    Families are in the order in which they first occur.
+    """
     by_family: dict[str, dict[str, Any]] = {}
-    for task_id in ids:
-        experiment, setting = parse(task_id)
-        by_family.setdefault(experiment.family, {})[task_id] = setting
+    for name in experiments:
+        for task_id in EXPERIMENTS[name].ids:
+            _, setting = parse(task_id)
+            if pack is None or pack_of(name, setting) == pack:
+                by_family.setdefault(EXPERIMENTS[name].family, {})[task_id] = setting
     members = {}
-    for name, settings in by_family.items():
-        env, params = FAMILIES[name].build([*settings.values()], mnist_dir)
-        members[name] = env, dict(zip(settings, params, strict=True))
-    return members
-
-
-@lru_cache(maxsize=8)
-def _build_pack(pack: str, mnist_dir: Path | None) -> tuple[Environment, Members]:
-    """Build the families of a pack, and one environment that holds all of them."""
-    ids = [
-        task_id
-        for experiment in map(EXPERIMENTS.__getitem__, PACKS[pack])
-        for task_id, setting in zip(experiment.ids, experiment.settings, strict=True)
-        if pack_of(experiment.name, setting) == pack
-    ]
-    members = _build(tuple(ids), mnist_dir)
+    for family, settings in by_family.items():
+        env, params = FAMILIES[family].build([*settings.values()], mnist_dir)
+        members[family] = env, dict(zip(settings, params, strict=True))
     first, *others = (env for env, _ in members.values())
     equal = all(eqx.tree_equal(env, first) for env in others)  # as in both deep seas
     return first if equal else Packed(envs=(first, *others)), members
@@ -208,21 +195,14 @@ def _task(task_id: str, experiment: Experiment, setting: Setting, **shape: Any) 
     )
 
 
-def _parse_official(task_id: str) -> tuple[Experiment, Setting]:
-    experiment, setting = parse(task_id)
-    if task_id not in experiment.ids:
-        raise InputError(f"need one of bsuite's own ids to pad it with others, got {task_id!r}")
-    return experiment, setting
-
-
 def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     """Return the experiment that an id names, and its setting with all defaults."""
     match = _ID.fullmatch(task_id)
     name = match["name"] if match else task_id
-    if match is None or name not in {*EXPERIMENTS, *FAMILIES}:
-        hint = suggest(name, {*EXPERIMENTS, *FAMILIES}, "see `winkel list envs`")
+    if match is None or name not in EXPERIMENTS:
+        hint = suggest(name, EXPERIMENTS, "see `winkel list envs`")
         raise InputError(f"unknown environment {task_id!r}; {hint}")
-    experiment = EXPERIMENTS.get(name) or Experiment(name, name, 1_000, (), [{}])  # not of bsuite
+    experiment = EXPERIMENTS[name]
     family = FAMILIES[experiment.family]
     setting: dict[str, Any] = dict(family.defaults)
     if match["index"] is not None:

@@ -19,8 +19,10 @@ from winkel.search.study import Study, storage_errors
 from winkel.search.trials import (
     REASON,
     calibrated_scores,
+    final_scores,
     is_below_median,
     is_counted,
+    raw_scores,
     step_of,
 )
 from winkel.training.lanes import Lanes, Report
@@ -100,8 +102,9 @@ class Population:
         lanes: runs side by side; None for the default.
         chunk_steps: steps between two checks of the lanes.
         seed: of the suggestions.
-        progress: called now and then with the number of trials by state, and the share of the work
-            that is done. Trials of other processes, and queued ones, are 'elsewhere'.
+        progress: called now and then with a line on the trials and the best one so far, and the
+            share of the work that is done. Trials of other processes, and queued ones, are
+            'elsewhere'.
         notice: called with messages for the user.
         in_progress: trials in progress here, by number.
         programs: lanes by environment, agent with its static settings, and for simulators, whose
@@ -114,7 +117,7 @@ class Population:
     lanes: int | None = None
     chunk_steps: int = 100
     seed: int = 0
-    progress: Callable[[dict[str, int], float], None] = lambda *_: None
+    progress: Callable[[str, float], None] = lambda *_: None
     notice: Callable[[str], None] = lambda _: None
     in_progress: dict[int, TrialInProgress] = field(init=False, default_factory=dict)
     programs: dict[tuple[int, Agent, int | None], Lanes] = field(init=False, default_factory=dict)
@@ -159,13 +162,13 @@ class Population:
             self._show_progress()
 
     def _show_progress(self) -> None:
-        states = [trial.state for trial in self.study.trials() if is_counted(trial)]
+        trials, num_environments = self.study.trials(), len(self.problem.tasks)
+        states = [trial.state for trial in trials if is_counted(trial)]
         ended = sum(state.is_finished() for state in states)
-        here = self.in_progress.values()
-        done = float(ended)
+        done, here = float(ended), self.in_progress.values()
         for trial in here:
             share = sum(report.progress for report in trial.last_reports) / len(trial.reports)
-            done += (trial.environment + share) / len(self.problem.tasks)
+            done += (trial.environment + share) / num_environments
         counts = {
             "complete": states.count(TrialState.COMPLETE),
             "pruned": states.count(TrialState.PRUNED),
@@ -173,7 +176,12 @@ class Population:
             "running": len(here),
             "elsewhere": len(states) - ended - len(here),
         }
-        self.progress(counts, min(done / self.wanted, 1.0))
+        shown = [f"{count} {state}" for state, count in counts.items() if count]
+        if totals := final_scores(trials, num_environments):
+            best = max(totals, key=totals.__getitem__)
+            scores = raw_scores([trials[best]], num_environments)[0]
+            shown.append(f"best trial {best}: {' and '.join(f'{s:,.6g}' for s in scores)}")
+        self.progress(", ".join(shown), min(done / self.wanted, 1.0))
 
     def _fill(self) -> bool:
         """Begin as many trials as there is room for; return whether any is in progress."""

@@ -212,11 +212,17 @@ def score_episodes(name: str, episodes: Episodes) -> float:
     return float(value)
 
 
-def read_paper_space(name: str) -> str:
-    """Read the file of one of the paper's spaces."""
-    if name not in PAPER_SPACES:
-        raise InputError(f"need a space from {', '.join(PAPER_SPACES)}, got {name!r}")
-    return (resources.files("winkel.search") / "spaces" / f"{name}.toml").read_text("utf-8")
+def read_space(source: str) -> str:
+    """Read one of the paper's spaces by name, or a file."""
+    spaces = resources.files("winkel.search") / "spaces"
+    path = spaces / f"{source}.toml" if source in PAPER_SPACES else Path(source)
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError as error:
+        names = ", ".join(PAPER_SPACES)
+        raise InputError(f"need a space from {names}, or a file, got {source!r}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {source}: {error}") from error
 
 
 def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: Any) -> Problem:
@@ -226,16 +232,9 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
     environments; `options` are other attributes of `Problem`.
     """
     try:
-        known = source in PAPER_SPACES
-        text = read_paper_space(source) if known else Path(source).read_text("utf-8")
-        table = tomllib.loads(text)
-    except FileNotFoundError as error:
-        names = ", ".join(PAPER_SPACES)
-        raise InputError(f"need a space from {names}, or a file, got {source!r}") from error
+        table = tomllib.loads(read_space(source))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{source} is not TOML ({error})") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {source}: {error}") from error
     kinds = {"environments": list, "spaces": dict, "prune": bool, "preset": str}
     spaces = _check_table(table, kinds, source).get("spaces", {})
     _check_table(spaces, dict.fromkeys(spaces, dict), f"{source}: spaces")

@@ -16,8 +16,10 @@ from winkel.simulators.base import Maker, SimulatorDied, Spec
 from winkel.simulators.worker import map_rows
 from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
 
-START_TIMEOUT = 120.0
-"""Seconds that a worker may take to make its environments, if `timeout` is not longer."""
+START_TIMEOUT, STEP_TIMEOUT = 120.0, 60.0
+"""Seconds that a worker may take to make its environments, and to step or reset them."""
+MAX_RESTARTS = 5
+"""How often each worker is replaced before that is an error."""
 
 
 class StepBatch(NamedTuple):
@@ -52,9 +54,7 @@ class Pool(AbstractContextManager["Pool"]):
         seeds: of the environments, each given at its first reset.
         num_workers: processes; by default one per environment or CPU, whichever are fewer. With 0,
             all environments are in this process, for debuggers; it dies with them.
-        timeout: seconds that a step may take before its worker is killed and replaced.
-        restarts: how often each worker is replaced before that is an error.
-        notice: is called with a sentence whenever one is.
+        notice: is called with a sentence whenever a worker is replaced.
 
     The attributes `layout`, `num_actions`, `facts` and `probes` are those of the `Simulator`.
     """
@@ -65,17 +65,11 @@ class Pool(AbstractContextManager["Pool"]):
         seeds: Sequence[int],
         num_workers: int | None = None,
         *,
-        timeout: float = 60.0,
-        restarts: int = 5,
         notice: Callable[[str], None] = lambda _: None,
     ):
         self._seeds = [require_integer("a seed", seed, at_least=0) for seed in seeds]
         if not self._seeds:
             raise InputError("need at least one seed, got none")
-        if not timeout > 0:
-            raise InputError(f"need timeout > 0 seconds, got {timeout}")
-        self._timeout, self._start_timeout = timeout, max(timeout, START_TIMEOUT)
-        self._restarts = require_integer("restarts", restarts, at_least=0)
         self._notice = notice
         num_workers = _num_cpus() if num_workers is None else num_workers
         num_workers = min(require_integer("num_workers", num_workers, at_least=0), len(self))
@@ -94,7 +88,7 @@ class Pool(AbstractContextManager["Pool"]):
                 self._workers.append(Worker(i, range(*ends), maker, len(self), descriptors))
             specs: list[Spec] = []
             for worker in self._workers:
-                specs += worker.receive(self._start_timeout)
+                specs += worker.receive(START_TIMEOUT)
             kinds = [f"{s.num_actions} actions with {s.layout}" for s in dict.fromkeys(specs)]
             if len(kinds) > 1:
                 raise InputError(f"need environments of one kind, got {' and '.join(kinds)}")
@@ -186,7 +180,7 @@ class Pool(AbstractContextManager["Pool"]):
         try:
             for worker in self._workers:
                 try:
-                    worker.receive(self._timeout)
+                    worker.receive(STEP_TIMEOUT)
                 except SimulatorDied as error:
                     self._replace(worker, str(error))
                     lost.extend(worker.numbers)
@@ -197,22 +191,22 @@ class Pool(AbstractContextManager["Pool"]):
 
     def _replace(self, worker: Worker | LocalWorker, how: str) -> None:
         while True:
-            if worker.restarts == self._restarts:
+            if worker.restarts == MAX_RESTARTS:
                 raise InputError(
                     f"{worker} {how}, after {worker.restarts} restarts, the most that are allowed"
                 )
             worker.restarts += 1
             self._notice(
                 f"{worker} {how}; its episodes begin anew "
-                f"(restart {worker.restarts} of at most {self._restarts})"
+                f"(restart {worker.restarts} of at most {MAX_RESTARTS})"
             )
             try:
                 worker.start()
-                worker.receive(self._start_timeout)
+                worker.receive(START_TIMEOUT)
                 # Another seed for each environment, so that a failure is not repeated.
                 derived = [SeedSequence((self._seeds[n], worker.restarts)) for n in worker.numbers]
                 worker.send([int(seed.generate_state(1)[0]) >> 1 for seed in derived])
-                worker.receive(self._timeout)
+                worker.receive(STEP_TIMEOUT)
                 return
             except SimulatorDied as lost:
                 how = str(lost)

@@ -1,4 +1,4 @@
-"""Balance a pole on a cart: explicit Euler steps of 0.01 s, ten seconds at most."""
+"""A pole on a cart, to balance or to swing up: Euler steps of 0.01 s, ten seconds at most."""
 
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ TIME = (_ELAPSED[: NUM_STEPS + 1] / MAX_TIME).astype(np.float32)
 MASS_CART, MASS_POLE, LENGTH, FORCE, GRAVITY = 1.0, 0.1, 0.5, 10.0, 9.8
 INIT_RANGE = 0.05
 FULL_TURN = 2 * np.pi
+SWINGUP_X_THRESHOLD, THETA_DOT_THRESHOLD, MOVE_COST = 3.0, 1.0, 0.1
+HANGING = np.array([0.0, 0.0, np.pi, 0.0], np.float32)
 
 
 class CartpoleState(NamedTuple):
@@ -49,9 +51,7 @@ def draw_pose(key: PRNGKeyArray) -> Float[Array, "4"]:
 def pose_state(pose: Float[Array, "4"]) -> CartpoleState:
     """Make a first state of its four numbers."""
     x, x_dot, theta, theta_dot = pose
-    return CartpoleState(
-        x=x, x_dot=x_dot, theta=theta, theta_dot=theta_dot, step=jnp.zeros((), jnp.int32)
-    )
+    return CartpoleState(x, x_dot, theta, theta_dot, step=jnp.zeros((), jnp.int32))
 
 
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
@@ -124,9 +124,62 @@ class Cartpole(Environment):
         return pose_features(state, params.x_threshold)[None]
 
 
+class CartpoleSwingup(Environment):
+    """Swing a hanging pole up: pays 1 while it is up, slow and central, less 0.1 for a push.
+
+    An episode ends when the cart leaves the table or the time is out.
+    """
+
+    observation = Dense((1, 8))
+    """Cartpole's six features, ±1 for a central cart, ±1 for a slow pole."""
+    num_actions = 3
+    """Left, stay, right."""
+
+    def draw_start(self, key: PRNGKeyArray, params: CartpoleParams) -> Float[Array, "4"]:
+        """Draw a pose near upright, which `start` turns upside down."""
+        return draw_pose(key)
+
+    def start(
+        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: CartpoleParams
+    ) -> CartpoleState:
+        """Let the pole hang."""
+        return pose_state(draws + jnp.asarray(HANGING))
+
+    def transition(
+        self, state: CartpoleState, action: Int[Array, ""], draws: None, params: CartpoleParams
+    ) -> tuple[CartpoleState, Outcome]:
+        """Count steps as facts; the original's raw return is upright − 0.1 moves."""
+        state = move(state, action)
+        upright = (
+            (jnp.cos(state.theta) > params.height_threshold)
+            & (jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD)
+            & (jnp.abs(state.x) < params.x_threshold)
+        )
+        moves = jnp.abs(action - 1)
+        ended = (state.step >= NUM_STEPS) | (jnp.abs(state.x) > SWINGUP_X_THRESHOLD)
+        reward = upright.astype(jnp.float32) - MOVE_COST * moves
+        return state, outcome(reward, ended, upright=upright, moves=moves)
+
+    def observe(self, state: CartpoleState, params: CartpoleParams) -> Float[Array, "1 8"]:
+        """Return the eight features."""
+        pose = pose_features(state, jnp.asarray(SWINGUP_X_THRESHOLD, np.float32))
+        central = jnp.abs(state.x) < params.x_threshold
+        slow = jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD
+        return jnp.concatenate([pose, jnp.where(jnp.stack([central, slow]), 1.0, -1.0)])[None]
+
+
 def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     balanced = episodes["balanced"]
     return {"raw_return": 1.0 * count(balanced), "best_episode": best(balanced)}
+
+
+def _swingup_info(episodes: Episodes) -> dict[str, np.ndarray]:
+    upright, moves = episodes["upright"], episodes["moves"]
+    return {
+        "raw_return": count(upright) - count(moves) / 10,
+        "total_upright": 1.0 * count(upright),
+        "best_episode": best(upright - moves / 10),
+    }
 
 
 _TAGS = ("basic", "credit_assignment", "generalization")
@@ -146,4 +199,24 @@ FAMILY = perturbed(
         info=_info,
     ),
     "generalization",
+)
+_SWINGUP = "cartpole_swingup"
+_SWINGUP_SETTINGS = [
+    {"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)
+]
+SWINGUP = Family(
+    name=_SWINGUP,
+    experiments=(
+        Experiment(_SWINGUP, _SWINGUP, 1_000, ("exploration", "generalization"), _SWINGUP_SETTINGS),
+    ),
+    defaults={"height_threshold": 0.5, "x_reward_threshold": 1.0},
+    make_env=lambda *_: CartpoleSwingup(),
+    make_params=lambda _, setting: CartpoleParams(
+        height_threshold=np.asarray(setting["height_threshold"], np.float32),
+        x_threshold=np.asarray(setting["x_reward_threshold"], np.float32),
+    ),
+    returns=reward_each_step(-0.1, 1.0),
+    longest_episode=lambda _: NUM_STEPS,
+    facts=("upright", "moves"),
+    info=_swingup_info,
 )

@@ -29,7 +29,6 @@ CHECKSUMS = {
     IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
 }
-_HEADERS = {IMAGES: 16, LABELS: 8}  # bytes before the pixels and the labels
 
 Digits = tuple[UInt8[np.ndarray, "N 28 28"], UInt8[np.ndarray, " N"]]
 """Images and labels. The arrays are read-only, because all callers share them."""
@@ -53,14 +52,15 @@ def load_mnist(directory: Path | None = None) -> Digits:
 
 @lru_cache(maxsize=2)
 def _load(directory: Path) -> Digits:
-    arrays = []
-    for name, header in _HEADERS.items():
+    contents = []
+    for name in CHECKSUMS:
         path, content = read_idx(directory, name)
         if not is_official(name, content):
             raise InputError(f"{path} is not the official file; `winkel data mnist` fetches it")
-        arrays.append(np.frombuffer(content[header:], np.uint8))
-    pixels, labels = arrays
-    return pixels.reshape(-1, 28, 28), labels
+        contents.append(content)
+    pixels, labels = contents
+    images = np.frombuffer(pixels, np.uint8, offset=16).reshape(-1, 28, 28)
+    return images, np.frombuffer(labels, np.uint8, offset=8)
 
 
 def is_official(name: str, content: bytes) -> bool:
