@@ -1,6 +1,7 @@
 """`winkel train` and `winkel inspect`, as one types them."""
 
 import contextlib
+import re
 import resource
 import shutil
 
@@ -32,8 +33,8 @@ def runs(tmp_path_factory):
 def row_of(printed, seed):
     """The cells of a seed's row in the summary."""
     table = printed[printed.index("Summary") :]
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines()]
-    (row,) = [row for row in rows if row and row[0] == str(seed)]
+    rows = [re.split("  +", line.strip()) for line in table.splitlines()]
+    (row,) = [row for row in rows if row[0] == str(seed)]
     return row
 
 
@@ -57,7 +58,7 @@ def test_a_run_is_summed_up(tmp_path, capsys):
 
 def test_fields_and_options_reach_the_run(tmp_path, capsys):
     options = ["--first-seed", "3", "--label", "mine", "--until", "4", "--evaluate-every", "2"]
-    fields = ["--beta", "2", "--hyper.z-min=-2", "--z_max", "3"]
+    fields = ["--beta", "2", "--z-min=-2", "--z_max", "3"]
     cli.main([*TRAIN, *options, *fields, "--out", str(tmp_path)])
     config = winkel.load(tmp_path / "deep_sea/mine/size=5/seed-3").of(3).config
     assert config["hyper"]["beta"] == 2.0
@@ -84,7 +85,7 @@ def test_a_run_that_fails_says_so(tmp_path, capsys):
     ("changed", "shown"),
     [
         (["--agent", "pe_dqm"], "unknown agent 'pe_dqm'; did you mean pe_dqn"),
-        (["--num-atom", "5"], "pe_dqn has no field 'num-atom'; did you mean num_atoms"),
+        (["--num-atom", "5"], "pe_dqn has no field 'num_atom'; did you mean num_atoms"),
         (["--num-atoms", "five"], "need a whole number for num_atoms, got 'five'"),
         (["--gamma", "2"], "got 2"),
         (["--beta", "-2"], "beta >= 0, got -2"),

@@ -32,11 +32,6 @@ def require_single(*distributions: Atoms) -> None:
             )
 
 
-def _require_order(p: float) -> None:
-    if not 1 <= p < float("inf"):
-        raise InputError(f"need a Wasserstein order 1 <= p < inf, got {p}")
-
-
 def _sort(atoms: Atoms) -> Atoms:
     order = jnp.argsort(jnp.asarray(atoms.locations))
     return Atoms(
@@ -227,7 +222,8 @@ def wasserstein(first: Atoms, second: Atoms, p: float = 1.0) -> Scalar:
     moves the distance by about ε^(1/p).
     """
     require_single(first, second)
-    _require_order(p)
+    if not 1 <= p < float("inf"):
+        raise InputError(f"need a Wasserstein order 1 <= p < inf, got {p}")
     if p == 1:
         gap, width = _cdf_gaps(first, second)
         return jnp.sum(jnp.abs(gap) * width)

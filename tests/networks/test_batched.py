@@ -66,7 +66,7 @@ def dense(found):
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_are_those_of_each_observation(case, hidden):
     ensemble, obs = networks_of(case, hidden), batch_of(case)
-    found = jax.jit(lambda e, o: batched.outputs(e, batched.forward(e, o)))(ensemble, obs)
+    found = jax.jit(lambda e, o: batched.forward(e, o)[0])(ensemble, obs)
     np.testing.assert_allclose(found, one_by_one(ensemble, obs), rtol=1e-5, atol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_gradients_are_those_of_jax(case, hidden):
 
     @jax.jit
     def by_hand(ensemble):
-        return batched.backward(ensemble, batched.forward(ensemble, obs), obs, gradient)
+        return batched.backward(ensemble, batched.forward(ensemble, obs)[1], obs, gradient)
 
     found = by_hand(ensemble)
     assert isinstance(found.members.layers[0].weight, RowGradient) == case.startswith("large")
@@ -93,8 +93,8 @@ def test_lanes_do_as_one_alone(case):
     gradient = jnp.ones((COUNT, len(obs), 2))
 
     def both(obs):
-        done = batched.forward(ensemble, obs)
-        return batched.outputs(ensemble, done), batched.backward(ensemble, done, obs, gradient)
+        outputs, residuals = batched.forward(ensemble, obs)
+        return outputs, batched.backward(ensemble, residuals, obs, gradient)
 
     together, one = jax.jit(jax.vmap(both))(jnp.stack([obs, obs[::-1]])), jax.jit(both)(obs)
     for found, alone in zip(*map(jax.tree.leaves, (together, one)), strict=True):
@@ -103,12 +103,10 @@ def test_lanes_do_as_one_alone(case):
 
 def test_outputs_without_the_padding_of_a_wide_last_layer():
     ensemble, obs = networks_of("dense", (5,), actions=67), batch_of("dense")
-    done = batched.forward(ensemble, obs)
-    np.testing.assert_allclose(
-        batched.outputs(ensemble, done), one_by_one(ensemble, obs), rtol=1e-5, atol=1e-6
-    )
+    outputs, residuals = batched.forward(ensemble, obs)
+    np.testing.assert_allclose(outputs, one_by_one(ensemble, obs), rtol=1e-5, atol=1e-6)
     gradient = jnp.ones((COUNT, len(obs), 67))
-    found = batched.backward(ensemble, done, obs, gradient).members.layers[-1].bias
+    found = batched.backward(ensemble, residuals, obs, gradient).members.layers[-1].bias
     np.testing.assert_allclose(found[:, :67], len(obs), rtol=1e-6)
     np.testing.assert_array_equal(found[:, 67:], 0.0)
 

@@ -148,10 +148,10 @@ def td_gradient(
     def with_prior(found: Float[Array, "M B A"], obs: Array) -> Float[Array, "M B A"]:
         if prior is None:
             return found
-        return found + hyper.prior_scale * batched.outputs(prior, batched.forward(prior, obs))
+        return found + hyper.prior_scale * batched.forward(prior, obs)[0]
 
     def batch_values(params: Ensemble, obs: Array) -> Float[Array, "M B A"]:
-        return with_prior(batched.outputs(params, batched.forward(params, obs)), obs)
+        return with_prior(batched.forward(params, obs)[0], obs)
 
     successor = batch_values(learner.target_params, inputs.target_next_obs)
     chooser = batch_values(params, transitions.next_obs) if double else successor
@@ -160,8 +160,8 @@ def td_gradient(
     reward, discount = (jnp.asarray(x)[None] for x in (transitions.reward, transitions.discount))
     targets = reward + hyper.gamma * discount * best
 
-    computed = batched.forward(params, transitions.obs)
-    value = with_prior(batched.outputs(params, computed), transitions.obs)
+    found, residuals = batched.forward(params, transitions.obs)
+    value = with_prior(found, transitions.obs)
     chosen = transitions.action[None, :, None] == jnp.arange(value.shape[-1])[None, None]
     errors = jnp.sum(jnp.where(chosen, value, 0.0), axis=-1) - targets
     if huber_width:
@@ -174,11 +174,11 @@ def td_gradient(
     gradient = jnp.where(chosen, slope[..., None], 0.0)  # in the outputs, [M, B, A]
     in_features = None
     if inputs.shared is not None:
-        run = lambda x: batched.outputs(params, batched.forward(params, x))  # noqa: E731
-        in_features = jax.vjp(run, transitions.obs)[1](gradient)[0]
+        _, pull, _ = jax.vjp(lambda x: batched.forward(params, x), transitions.obs, has_aux=True)
+        (in_features,) = pull(gradient)
     return Gradients(
         loss=jnp.mean(weights * losses),
         losses=losses,
-        params=batched.backward(params, computed, transitions.obs, gradient),
+        params=batched.backward(params, residuals, transitions.obs, gradient),
         features=in_features,
     )

@@ -221,9 +221,8 @@ class PEDQN(base.Agent):
         """Targets of one transition: actions by online networks, distributions by target networks.
 
         `target_next_obs` is s' for the target networks, which on images have their own features.
-        `gamma_power` is γⁿ⁻¹ for a sample of n steps, also if it ended by termination. The bonus
-        uses only the disagreement at the last of n states; at the first with
-        `intrinsic_reward="learned"`.
+        `gamma_power` is γⁿ⁻¹ for a sample of n steps, also after termination. The bonus uses the
+        disagreement at the last of n states, at the first with `intrinsic_reward="learned"`.
         """
         config, mask, target_params = self.config, self.spec.mask_unavailable, learner.target_params
         # Line 15: η_θ̃i(s', ·).
@@ -255,9 +254,8 @@ class PEDQN(base.Agent):
                 apart = online.disagreement[exploratory]
                 bonus_reward = bonus_discount * self._intrinsic_reward(apart, learner, hyper)
             else:
-                params, obs = learner.params, transition.obs
-                members = self._value_distributions(params, learner.prior, obs, hyper)
-                apart = self._disagreement(members, hyper)[transition.action]
+                here = self.predict(learner, transition.obs, hyper)
+                apart = here.disagreement[transition.action]
                 bonus_reward = self._intrinsic_reward(apart, learner, hyper)
             bonus_target = bootstrap(bonus_reward, bonus_discount, raw)
         return Targets(

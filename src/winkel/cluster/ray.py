@@ -64,18 +64,12 @@ def run_on_ray(
 ) -> Counter[str]:
     """Run all shards of a manifest; count the runs that finished, failed, or had ended before.
 
+    The folder `out` with the manifest must be shared by all nodes. Each shard gets `cpus` and
+    `gpus`, and is tried again up to `retries` times if its worker or node is lost. `show` gets the
+    numbers of ended shards, and the status of runs by shard.
+
     A shard that cannot run does not stop the others; raise at the end. On Ctrl-C cancel all tasks:
     Ray raises KeyboardInterrupt in them, and they write checkpoints.
-
-    Args:
-        ray: the module, connected to a cluster.
-        manifest: the manifest in the results folder.
-        out: the results folder, which all nodes share.
-        cpus: of a shard.
-        gpus: of a shard; a part of one, or whole ones.
-        retries: how often a shard is tried again whose worker or node is lost.
-        show: called with the numbers of ended shards, and the status of runs by shard.
-        notice: called with messages for the user.
     """
     out = out.absolute()
     task = ray.remote(

@@ -47,7 +47,6 @@ class Shard:
         id: hash of its runs and its number of lanes.
         group: name of the program, for display.
         lanes: runs side by side, idle lanes included.
-        runs: the runs.
     """
 
     id: str
@@ -58,15 +57,7 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A sweep in shards.
-
-    Attributes:
-        sweep: what to run.
-        options: how to train.
-        shards: all runs of the sweep, each in one shard.
-        deterministic: whether a GPU must give the same bits each time.
-        mnist_dir: folder of MNIST's files on every machine.
-    """
+    """A sweep in shards: each of its runs is in one. Folders are the same on all machines."""
 
     sweep: Sweep
     options: Options

@@ -11,33 +11,17 @@ import jax
 import tyro
 
 from winkel.agents import VARIANTS
+from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.cluster.shards import (
-    MANIFEST,
-    SHARDS,
-    Manifest,
-    hold_lock,
-    lock_folder,
-    plan_manifest,
-)
 from winkel.cluster.slurm import write_script
 from winkel.commands.shard import say_counts
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, make_table
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
+from winkel.runs import sweep as sweeps
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, check_field_names
-from winkel.runs.sweep import (
-    Group,
-    Sweep,
-    bsuite_envs,
-    choose_lanes,
-    deep_sea_envs,
-    measure_speed,
-    remaining_groups,
-    run_sweep,
-)
 from winkel.runs.train import MAX_LANES
 from winkel.training.programs import make_deterministic, make_mesh
 
@@ -146,7 +130,7 @@ class SweepCommand:
                 gpus = float(jax.default_backend() != "cpu")
             manifest = self._write_manifest(gpus)
             if self.script is not None:
-                path = self.out / MANIFEST
+                path = self.out / shards.MANIFEST
                 write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
                 say(f"script: {self.script}; read it, then: sbatch {self.script}")
         else:
@@ -185,29 +169,29 @@ class SweepCommand:
             groups, _ = self._remaining(sweep, options, write=False)
             _print_estimate(groups, self.lanes)
             return
-        with lock_folder(self.out):
+        with shards.lock_folder(self.out):
             groups, ended = self._remaining(sweep, options, write=True)
             if groups:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
                     show, before = partial(_show, display, groups), ended.total()
-                    outcome = run_sweep(
+                    outcome = sweeps.run_sweep(
                         sweep, groups, self.out, self.lanes, before, show, display.say
                     )
                 _print_costs(outcome)
         say(f"runs: {self.out}")
 
     def _remaining(
-        self, sweep: Sweep, options: Options, write: bool
-    ) -> tuple[list[Group], Counter[str]]:
+        self, sweep: sweeps.Sweep, options: Options, write: bool
+    ) -> tuple[list[sweeps.Group], Counter[str]]:
         """Find the runs that have not ended, and print how many there are."""
         out, mnist_dir = self.out, self.mnist_dir
-        groups, ended = remaining_groups(sweep, out, options, mnist_dir, self.resume, write)
+        groups, ended = sweeps.remaining_groups(sweep, out, options, mnist_dir, self.resume, write)
         count = sum(len(group.runs) for group in groups) + ended.total()
         say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         return groups, ended
 
-    def _choose(self, accelerated: bool, devices: int) -> tuple[Sweep, Options]:
+    def _choose(self, accelerated: bool, devices: int) -> tuple[sweeps.Sweep, Options]:
         """What to run and how, by whether there is an accelerator."""
         fast, bsuite = accelerated and not self.deterministic, self.kind == "bsuite"
         packed = accelerated and bsuite if self.pack is None else self.pack
@@ -228,11 +212,11 @@ class SweepCommand:
         )
         return self._sweep(packed), options
 
-    def _plan(self, gpus: float) -> Manifest:
-        """Split the sweep into shards with so many GPUs each."""
+    def _write_manifest(self, gpus: float) -> shards.Manifest:
+        """Split the sweep into shards with so many GPUs each, and write it into its folder."""
         devices = max(int(gpus), 1) if self.devices is None else self.devices
         sweep, options = self._choose(gpus > 0, devices)
-        return plan_manifest(
+        manifest = shards.plan_manifest(
             sweep,
             options,
             lanes=self.lanes,
@@ -241,19 +225,15 @@ class SweepCommand:
             mnist_dir=self.mnist_dir,
             max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
         )
-
-    def _write_manifest(self, gpus: float) -> Manifest:
-        """Write the manifest into the results folder, and print what it holds."""
-        manifest = self._plan(gpus)
-        path, text = self.out / MANIFEST, manifest.to_json()
+        path, text = self.out / shards.MANIFEST, manifest.to_json()
         is_new = not path.exists() or path.read_text() != text
         if is_new and path.exists() and not self.resume:
             raise InputError(
                 f"{path} is of another sweep; replace it with --resume, or choose another --out"
             )
-        self._remaining(manifest.sweep, manifest.options, write=False)
+        self._remaining(sweep, options, write=False)
         if is_new:
-            with lock_folder(self.out):
+            with shards.lock_folder(self.out):
                 write_text(path, text)
         sizes = [len(shard.runs) for shard in manifest.shards]
         lanes = sorted({shard.lanes for shard in manifest.shards})
@@ -275,7 +255,9 @@ class SweepCommand:
             manifest = self._write_manifest(gpus)
             begin = time.perf_counter()
             with (
-                hold_lock(self.out / SHARDS / "driver.lock", "winkel sweep --cluster ray"),
+                shards.hold_lock(
+                    self.out / shards.SHARDS / "driver.lock", "winkel sweep --cluster ray"
+                ),
                 Display(f"{manifest.num_runs} runs") as display,
             ):
 
@@ -294,7 +276,7 @@ class SweepCommand:
         say_counts(runs, time.perf_counter() - begin)
         say(f"runs: {self.out}")
 
-    def _sweep(self, packed: bool) -> Sweep:
+    def _sweep(self, packed: bool) -> sweeps.Sweep:
         preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
@@ -304,12 +286,12 @@ class SweepCommand:
         if self.kind == "bsuite":
             if self.sizes:
                 raise InputError("need --experiments for bsuite, got --sizes; deep-sea takes those")
-            envs = bsuite_envs(self.experiments or None)
+            envs = sweeps.bsuite_envs(self.experiments or None)
         else:
             if self.experiments:
                 raise InputError(f"need --sizes for {self.kind}, got --experiments")
-            envs = deep_sea_envs(self.sizes or preset.get("sizes", (10,)))
-        return Sweep(
+            envs = sweeps.deep_sea_envs(self.sizes or preset.get("sizes", (10,)))
+        return sweeps.Sweep(
             envs=envs,
             agents=agents,
             seeds=tuple(range(self.first_seed, self.first_seed + seeds)),
@@ -321,7 +303,9 @@ class SweepCommand:
         )
 
 
-def _show(display: Display, groups: list[Group], number: int, statuses: list[Status]) -> None:
+def _show(
+    display: Display, groups: list[sweeps.Group], number: int, statuses: list[Status]
+) -> None:
     """Show the share of all runs that is done, and the running runs of one group."""
     sizes = [len(group.runs) for group in groups]
     share = (sum(sizes[:number]) + sum(status.progress for status in statuses)) / sum(sizes)
@@ -351,15 +335,15 @@ def _check_fits(ray: Any, cpus: float, gpus: float) -> None:
         )
 
 
-def _print_estimate(groups: list[Group], lanes: int | None) -> None:
+def _print_estimate(groups: list[sweeps.Group], lanes: int | None) -> None:
     """Print the size of a sweep, and its time from a chunk of the largest group."""
     if not groups:
         return
     largest = max(groups, key=lambda group: len(group.runs))
-    rate, compiling = measure_speed(largest, lanes)
+    rate, compiling = sweeps.measure_speed(largest, lanes)
     runs = [run for group in groups for run in group.runs]
     episodes, most = sum(int(r.end.episodes) for r in runs), sum(r.max_steps or 0 for r in runs)
     say(f"{episodes:,} episodes, at most {most:,} updates")
-    count = choose_lanes(largest, lanes)
+    count = sweeps.choose_lanes(largest, lanes)
     say(f"{largest.name}: {rate:,.0f} updates/s with {count} lanes, {compiling:.0f} s to compile")
     say(f"at that rate at most {(most / rate + compiling * len(groups)) / 3600:.1f} hours")

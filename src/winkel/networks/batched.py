@@ -7,7 +7,6 @@ once at every row of it, and the outputs are looked up.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -48,23 +47,18 @@ class RowGradient(eqx.Module):
         return self.map(lambda values: scattered.add_to(jnp.zeros_like(values)))
 
 
-class Forward(NamedTuple):
-    """Results of a forward pass that the backward pass needs, for N inputs.
+Residuals = tuple[Int[Array, " B"] | None, list[Float[Array, "M N _"]]]
+"""What the backward pass needs of a forward pass: the row of each observation in the first layer's
+table, None if that is no table, and the rectified inputs of the layers after the first."""
 
-    Attributes:
-        rows: row of each observation in the first layer's table, None if that is no table.
-        hidden: rectified inputs of the layers after the first.
-        outputs: of the last layer.
+
+def forward(ensemble: Ensemble, obs: Array) -> tuple[Float[Array, "M B O"], Residuals]:
+    """Outputs of all members for a batch, A · K of them, without padding.
+
+    The networks run at all rows of their tables if those are fewer than the observations.
     """
-
-    rows: Int[Array, " B"] | None
-    hidden: tuple[Float[Array, "M N H"], ...]
-    outputs: Float[Array, "M N O"]
-
-
-def forward(ensemble: Ensemble, obs: Array) -> Forward:
-    """Run all members on a batch, or at all rows of their tables if those are fewer."""
-    first, *rest = ensemble.members.layers
+    members = ensemble.members
+    first, *rest = members.layers
     rows = row_of(obs, first.side) if isinstance(first, Lookup) else None
     if isinstance(first, Lookup) and first.side is not None:
         rows = jax.lax.optimization_barrier(rows)  # else XLA divides for every number looked up
@@ -73,43 +67,37 @@ def forward(ensemble: Ensemble, obs: Array) -> Forward:
     for layer in rest:
         hidden.append(jax.nn.relu(x))
         x = hidden[-1] @ layer.weight + layer.bias[:, None]
-    return Forward(rows, tuple(hidden), x)
-
-
-def outputs(ensemble: Ensemble, computed: Forward) -> Float[Array, "M B O"]:
-    """Outputs for each observation of the batch, A · K of them, without padding."""
-    members, found = ensemble.members, computed.outputs
     if members.columns is not None:
-        found = found[..., : members.rows * members.columns]
-    if computed.rows is None or not _runs_at_all_rows(members.layers[0], computed.rows):
-        return found
-    return _look_up(found, computed.rows)
+        x = x[..., : members.rows * members.columns]
+    if rows is not None and _runs_at_all_rows(first, rows):
+        x = _look_up(x, rows)
+    return x, (rows, hidden)
 
 
 def backward(
-    ensemble: Ensemble, computed: Forward, obs: Array, gradient: Float[Array, "M B O"]
+    ensemble: Ensemble, residuals: Residuals, obs: Array, gradient: Float[Array, "M B O"]
 ) -> Ensemble:
     """The gradient in all parameters from that in the outputs, in the ensemble's structure.
 
     The table of a first layer that is larger than the batch gets a `RowGradient`.
     """
-    first, *rest = ensemble.members.layers
-    more = computed.outputs.shape[-1] - gradient.shape[-1]
+    (first, *rest), (rows, hidden) = ensemble.members.layers, residuals
+    more = ensemble.members.layers[-1].bias.shape[-1] - gradient.shape[-1]
     gradient = jnp.pad(gradient, ((0, 0), (0, 0), (0, more))) if more else gradient
-    if computed.rows is not None and _runs_at_all_rows(first, computed.rows):
-        here = jax.nn.one_hot(computed.rows, first.weight.shape[1] + 1)
+    if rows is not None and _runs_at_all_rows(first, rows):
+        here = jax.nn.one_hot(rows, first.weight.shape[1] + 1)
         gradient = jnp.einsum("bn,mbo->mno", here, gradient, precision="highest")
     leaves: list[Array | RowGradient] = []
-    for layer, x in zip(reversed(rest), reversed(computed.hidden), strict=True):
+    for layer, x in zip(reversed(rest), reversed(hidden), strict=True):
         leaves = [_weight_gradient(x, gradient), jnp.sum(gradient, axis=1), *leaves]
         gradient = jnp.where(x > 0, gradient @ jnp.swapaxes(layer.weight, 1, 2), 0.0)
     in_first: Array | RowGradient
-    if computed.rows is None:
+    if rows is None:
         in_first = jnp.einsum("bi,mbh->mih", obs.reshape(len(obs), -1), gradient)
-    elif _runs_at_all_rows(first, computed.rows):
+    elif _runs_at_all_rows(first, rows):
         in_first = gradient[:, :-1]
     else:
-        in_first = RowGradient(computed.rows, gradient, height=first.weight.shape[1])
+        in_first = RowGradient(rows, gradient, height=first.weight.shape[1])
     leaves = [in_first, jnp.sum(gradient, axis=1), *leaves]
     return jax.tree.unflatten(jax.tree.structure(ensemble), leaves)
 

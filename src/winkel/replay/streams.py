@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, PyTree, Shaped
 
-from winkel.errors import InputError, require_integer
+from winkel.errors import require_integer
 from winkel.replay import sum_tree
 from winkel.replay.sum_tree import SumTree
 from winkel.types import AnyArray, Batch, Transition
@@ -39,34 +39,21 @@ class Stored(NamedTuple):
     highest: Num[Array, "*batch"]
 
 
-class NStepReturn(NamedTuple):
-    """The sum of k rewards, and how it is bootstrapped.
-
-    Attributes:
-        reward: Σ_{i<k} γ^i r_i.
-        discount: `gamma_power`, or 0 if the last step terminated.
-        gamma_power: γ^(k−1). The agent multiplies by γ once more.
-        last: k − 1, the offset of the step whose next observation is bootstrapped from.
-        boundary: whether the episode ended with that step.
-    """
-
-    reward: Float[Array, "*batch"]
-    discount: Float[Array, "*batch"]
-    gamma_power: Float[Array, "*batch"]
-    last: Int[Array, "*batch"]
-    boundary: Bool[Array, "*batch"]
-
-
 def n_step_return(
     rewards: Float[Array, "*batch n"],
     discounts: Float[Array, "*batch n"],
     boundaries: Bool[Array, "*batch n"],
     gamma: Float[Array, ""] | float,
-) -> NStepReturn:
+) -> tuple[Array, Array, Array, Array, Array]:
     """The return of the first k of n steps: n, or as many as there are up to the first boundary.
 
     The step at the boundary counts, with its reward; those after it belong to another episode and
     are ignored. Truncation bootstraps, as its discount is 1.
+
+    Returns:
+        Σ_{i<k} γ^i r_i; its discount, γ^(k−1), or 0 if the last step terminated (the agent
+        multiplies by γ once more); γ^(k−1) itself; k − 1, the offset of the last step; whether the
+        episode ended with it.
     """
     offsets = jnp.broadcast_to(jnp.arange(rewards.shape[-1]), rewards.shape)
     counts = jnp.cumsum(boundaries, axis=-1) - boundaries == 0
@@ -74,13 +61,9 @@ def n_step_return(
     is_last = offsets == last[..., None]
     powers = jnp.power(gamma, offsets.astype(rewards.dtype))
     gamma_power = jnp.sum(jnp.where(is_last, powers, 0.0), axis=-1)
-    return NStepReturn(
-        reward=jnp.sum(jnp.where(counts, powers * rewards, 0.0), axis=-1),
-        discount=gamma_power * jnp.sum(jnp.where(is_last, discounts, 0.0), axis=-1),
-        gamma_power=gamma_power,
-        last=last,
-        boundary=jnp.any(counts & boundaries, axis=-1),
-    )
+    reward = jnp.sum(jnp.where(counts, powers * rewards, 0.0), axis=-1)
+    discount = gamma_power * jnp.sum(jnp.where(is_last, discounts, 0.0), axis=-1)
+    return reward, discount, gamma_power, last, jnp.any(counts & boundaries, axis=-1)
 
 
 def stack_frames(
@@ -129,12 +112,6 @@ class Streams:
     def __post_init__(self) -> None:
         require_integer("num_envs", self.num_envs, at_least=1)
         require_integer("capacity", self.capacity, at_least=self.num_envs)
-        require_integer("n_step", self.n_step, at_least=1)
-        if self.stack is not None:
-            require_integer("stack", self.stack, at_least=1)
-        for name in ("alpha", "importance_exponent"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise InputError(f"need {name} in [0, 1], got {getattr(self, name)}")
 
     @property
     def depth(self) -> int:
@@ -148,7 +125,6 @@ class Streams:
 
     def init(self, example: Transition) -> Stored:
         """Create an empty store. The example has a leading axis over environments."""
-        self._check(example)
 
         def empty(x: Array) -> Array:
             return jnp.zeros((self.num_envs, self.slots, *jnp.shape(x)[1:]), jnp.asarray(x).dtype)
@@ -172,7 +148,6 @@ class Streams:
         A step with `keep` False was lost. Its episode then ends, truncated, with the step before
         it, and the next step that is kept must be the first of an episode.
         """
-        self._check(transitions)
         kept = jnp.ones(self.num_envs, bool) if keep is None else jnp.asarray(keep)
         cut = ~kept & (state.age > 0)
         ends = jnp.where(kept, jnp.asarray(transitions.boundary), cut)
@@ -248,26 +223,25 @@ class Streams:
         environment, slot = indices // self.slots, indices % self.slots
         steps = state.steps
         window = (slot[:, None] + jnp.arange(self.n_step)[None, :]) % self.slots
-        found = n_step_return(
+        reward, discount, gamma_power, last, boundary = n_step_return(
             rewards=_read(steps.reward, environment[:, None], window),
             discounts=_read(steps.discount, environment[:, None], window),
             boundaries=_read(steps.boundary, environment[:, None], window),
             gamma=gamma,
         )
         age = _read(state.ages, environment, slot)
-        steps_on = found.last + 1
         transitions = Transition(
             obs=self._observations(steps.obs, environment, slot, age),
             action=_read(steps.action, environment, slot),
-            reward=found.reward,
-            discount=found.discount,
+            reward=reward,
+            discount=discount,
             next_obs=self._observations(
-                steps.obs, environment, (slot + steps_on) % self.slots, age + steps_on
+                steps.obs, environment, (slot + (last + 1)) % self.slots, age + (last + 1)
             ),
-            boundary=found.boundary,
+            boundary=boundary,
             extras=jax.tree.map(lambda x: _read(x, environment, slot), steps.extras),
         )
-        return transitions, found.gamma_power
+        return transitions, gamma_power
 
     def reprioritise(self, state: Stored, batch: Batch, priorities: Float[Array, "B"]) -> Stored:
         """Set (|p| + 1e-6)^α for the drawn starts, except those that were overwritten since."""
@@ -296,19 +270,6 @@ class Streams:
         if self.stack is None:
             return jax.tree.map(lambda x: _read(x, environment, slot), stored)
         return stack_frames(stored, environment, slot, age, self.stack)
-
-    def _check(self, transitions: Transition) -> None:
-        """Raise unless all arrays have the leading axis, and observations the frames of a stack."""
-        for x in jax.tree.leaves(transitions):
-            if jnp.shape(x)[:1] != (self.num_envs,):
-                raise InputError(
-                    f"need a leading axis of {self.num_envs} environments, got {jnp.shape(x)}"
-                )
-        if self.stack is not None and jnp.shape(transitions.obs)[1:2] != (self.stack,):
-            raise InputError(
-                f"need observations of {self.stack} frames [{self.num_envs}, {self.stack}, …], "
-                f"got {jnp.shape(transitions.obs)}"
-            )
 
 
 def _write(

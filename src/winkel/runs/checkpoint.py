@@ -5,7 +5,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,16 +57,19 @@ def save_checkpoint(folder: Path, arrays: Arrays, meta: Mapping[str, Any]) -> Pa
     """Write the next checkpoint, then delete all but the newest `KEPT`.
 
     A failed write leaves the others as they are. Only one process may write to a folder, because
-    half-written files are deleted. The file is not synchronised (fsync): after a
-    power cut the newest checkpoint may be damaged, and the one before is used.
+    half-written files are deleted. The file is not synchronised (fsync): after a power cut the
+    newest checkpoint may be damaged, and the one before is used.
     """
     text = json.dumps({**meta, "format": FORMAT}, indent=2, sort_keys=True)
     present = _files(folder, _CHECKPOINT)
     number = int(present[-1].stem) + 1 if present else 1
     path = folder / f"{number:012d}.ckpt"
-    _delete(_files(folder, _TEMPORARY))
     write_atomically(path, lambda file: _write(file, text, arrays))
-    _delete([*present, path][:-KEPT])
+    try:
+        for old in (*_files(folder, _TEMPORARY), *[*present, path][:-KEPT]):
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot delete {error.filename}: {error.strerror}") from error
     return path
 
 
@@ -109,10 +112,8 @@ def _write(file: IO[bytes], meta: str, arrays: Arrays) -> None:
             array = np.asarray(array, order="C")
             if array.dtype.isbuiltin == 2:  # bfloat16 and others that .npy cannot name
                 array = array.view(f"u{array.dtype.itemsize}")
-            header = np.lib.format.header_data_from_array_1_0(array)
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array_header_1_0(member, header)
-                member.write(array.reshape(-1).view(np.uint8).data)
+                np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
 def _read(path: Path, only: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -144,14 +145,6 @@ def _files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
         return []
     except OSError as error:
         raise InputError(f"cannot read {folder}: {error.strerror}") from error
-
-
-def _delete(paths: Iterable[Path]) -> None:
-    try:
-        for path in paths:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot delete {error.filename}: {error.strerror}") from error
 
 
 def _named_leaves(tree: PyTree) -> tuple[dict[str, Any], jax.tree_util.PyTreeDef]:

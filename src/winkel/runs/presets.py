@@ -39,11 +39,6 @@ def named_preset(name: str, agent: str) -> dict[str, Any]:
         own = sorted(file.stem for file in presets_folder().glob("*.toml"))
         listed = ", ".join([*PRESETS, *own])
         raise InputError(f"need a preset from {listed}, or a file such as mine.toml, got {name!r}")
-    return read_preset(path, agent)
-
-
-def read_preset(path: Path, agent: str) -> dict[str, Any]:
-    """Read a preset's file, which must be for this agent."""
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:

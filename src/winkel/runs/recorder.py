@@ -33,8 +33,6 @@ from winkel.training.steps import UNLIMITED
 from winkel.types import OneHot
 
 Row = Mapping[str, float | int]
-STEP = "env_steps"
-"""The entry of a row that mirrors use as time."""
 RECENT = 50
 """Episodes in the mean return of a `Status`."""
 
@@ -65,7 +63,7 @@ class Status(NamedTuple):
 
 
 class Mirror(NamedTuple):
-    """Another place that rows are sent to."""
+    """Another place that rows are sent to: `write` gets the number of steps and the row."""
 
     write: Callable[[int, Row], None]
     close: Callable[[], None]
@@ -115,7 +113,7 @@ class MetricsLog:
             raise InputError(f"cannot write {self.path}: {error.strerror}") from error
         self.position += len(line)
         for mirror in self.mirrors:
-            mirror.write(int(row[STEP]), row)
+            mirror.write(int(row["env_steps"]), row)
 
     def close(self) -> None:
         """Close the file and the mirrors."""
@@ -124,13 +122,9 @@ class MetricsLog:
 
 @dataclass
 class Recorder:
-    """Records of one run.
+    """Records of one run: on disk if it has a folder, else in memory.
 
     Attributes:
-        spec: the run.
-        folder: where to keep it; None to keep it in memory.
-        mirrors: copies of the metrics' log.
-        status: for a display.
         updates_before: updates that a resumed run had made before.
         tables: `episodes`, `evaluations` and `snapshots`, each column a list of parts.
     """
@@ -148,11 +142,6 @@ class Recorder:
         self.status = Status(self.spec.task.id, self.spec.label, self.spec.seed)
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
         self._recent = deque(maxlen=RECENT)
-
-    @property
-    def num_updates(self) -> int:
-        """Updates made since the run was begun or resumed."""
-        return self.status.updates - self.updates_before
 
     def record(self, report: Report) -> None:
         """Record the episodes and metrics of a chunk."""
@@ -172,12 +161,8 @@ class Recorder:
         if self.folder is not None and report.failure is None and (report.finished or due):
             if self._log is None:
                 self._log = MetricsLog(self.folder / METRICS, mirrors=self.mirrors)
-            counts: dict[str, float] = {
-                "env_steps": report.env_steps,
-                "episodes": report.num_episodes,
-                "updates": report.updates,
-            }
-            self._log.write(counts | report.metrics)
+            counts = {"env_steps": report.env_steps, "episodes": report.num_episodes}
+            self._log.write(counts | {"updates": report.updates} | report.metrics)
 
     def add(self, table: str, rows: Arrays) -> None:
         """Append rows to one of the tables."""
@@ -326,7 +311,7 @@ def tensorboard(folder: Path) -> Mirror:
 
     def write(step: int, row: Row) -> None:
         for name, value in row.items():
-            if name != STEP:
+            if name != "env_steps":
                 writer.add_scalar(name, value, step)
 
     return Mirror(write, writer.close)

@@ -108,11 +108,11 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
         sweeps = read_metrics(root / SWEEPS) if (root / SWEEPS).is_file() else []
     except InputError as error:
         problems.append(str(error))
-    return Results(
-        records=tuple(records),
-        problems=(*problems, *_versions(records), *_unequal(records), *_mixed(records)),
-        sweeps=tuple(sweeps),
-    )
+    versions = sorted({str(r.config.get("versions", {}).get("winkel")) for r in records})
+    if len(versions) > 1:
+        problems.append(f"runs of different versions of winkel: {', '.join(versions)}")
+    problems += [*_unequal(records), *_mixed(records)]
+    return Results(tuple(records), tuple(problems), tuple(sweeps))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -144,11 +144,6 @@ def _read_run(folder: Path, unfinished: bool) -> tuple[RunRecord | None, str]:
     if finished:
         return record, ""
     return record, f"unfinished, its first {len(record.episodes['return']):,} episodes"
-
-
-def _versions(records: Iterable[RunRecord]) -> list[str]:
-    found = sorted({str(r.config.get("versions", {}).get("winkel")) for r in records})
-    return [f"runs of different versions of winkel: {', '.join(found)}"] if len(found) > 1 else []
 
 
 def _unequal(records: Iterable[RunRecord]) -> list[str]:

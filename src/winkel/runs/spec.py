@@ -86,11 +86,8 @@ class RunSpec:
     """One run: everything that decides what it computes.
 
     Attributes:
-        task: the environment.
         algorithm: name of the agent or variant.
-        agent: with its static settings.
         hyper: its hyperparameters, plain numbers.
-        seed: of everything random in the run.
         horizon: when the run ends; schedules use it.
         until: number of episodes to stop after, before the horizon; None to stop at the horizon.
         label: the agent's name in folders and figures.

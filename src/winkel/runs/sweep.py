@@ -48,12 +48,9 @@ Item = tuple[str, str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What to run.
+    """What to run: every agent or variant in every environment with every seed.
 
     Attributes:
-        envs: ids of environments.
-        agents: names of agents or variants.
-        seeds: of the runs.
         episodes: horizon of each run; None for bsuite's own.
         until: stop each run after so many episodes; schedules still use the full horizon.
         padded: pad the settings of an experiment to one shape, so that they share a program.
@@ -84,12 +81,10 @@ class Sweep:
 
 
 class Group(NamedTuple):
-    """Runs that share one compiled program.
+    """Runs to make that share one compiled program, those with the most steps first.
 
-    Attributes:
-        runs: the runs to make, those with the most steps first.
-        total: number of runs, those that have ended before included. It decides the number of
-            lanes, on which rounding depends.
+    `total` also counts those that have ended before. It decides the number of lanes, on which
+    rounding depends.
     """
 
     runs: list[RunSpec]
@@ -99,10 +94,8 @@ class Group(NamedTuple):
     def name(self) -> str:
         """The agent and its environments."""
         task = self.runs[0].task
-        if task.pack is not None:
-            return f"{self.runs[0].algorithm} in {task.pack}"
         alone = len({run.task.id for run in self.runs}) == 1
-        where = task.id if alone else family_of(experiment_of(task.id))
+        where = task.pack or (task.id if alone else family_of(experiment_of(task.id)))
         return f"{self.runs[0].algorithm} in {where}"
 
 
@@ -208,8 +201,9 @@ def run_sweep(
                 session.run()
             finally:
                 made = Counter[str]()
-                for spec, recorder in zip(session.specs, session.recorders, strict=False):
-                    made[experiment_of(spec.task.id)] += recorder.num_updates
+                for recorder in session.recorders:
+                    name = experiment_of(recorder.status.env)
+                    made[name] += recorder.status.updates - recorder.updates_before
                 updates += made
                 seconds = time.perf_counter() - began
                 costs.append({"group": group.name} | _cost(session, seconds, made.total()))

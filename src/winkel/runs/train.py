@@ -48,14 +48,10 @@ class Session:
     """Runs that share one compiled program.
 
     Attributes:
-        specs: the runs.
         out: folder for all runs; None to keep them in memory.
         num_lanes: runs side by side; the others wait.
         ended: gets the record of every run that has ended, with its learner.
-        progress: gets the status of every run after each chunk.
-        notice: gets sentences that a user should see.
-        mirrors: makes copies of the metrics' log.
-        watch: gets every step of simulators.
+        progress, notice, mirrors: as in `train`.
     """
 
     specs: Sequence[RunSpec]
@@ -86,11 +82,11 @@ class Session:
         try:
             while self._advance():
                 if time.monotonic() - saved_at >= pause:
-                    begin = time.monotonic()
+                    before = self.saving
                     self._save()
                     saved_at = time.monotonic()
                     if pause:
-                        pause = max(pause, (saved_at - begin) / MAX_SAVING)
+                        pause = max(pause, (self.saving - before) / MAX_SAVING)
                 self.progress([recorder.status for recorder in self.recorders])
         except KeyboardInterrupt:
             if self.consistent:

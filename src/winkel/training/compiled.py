@@ -37,11 +37,7 @@ the number of state-actions that the run has visited; the metrics of the update.
 
 @dataclass
 class CompiledWorld(World):
-    """An environment in JAX: a chunk of steps of all lanes is one call of one program.
-
-    Attributes:
-        env: the functions of the environment.
-    """
+    """An environment in JAX: a chunk of steps of all lanes is one call of one program."""
 
     env: Any
     refills = True

@@ -49,8 +49,6 @@ class Report(NamedTuple):
             step at which they ended.
         metrics: means over the chunk, empty without learning.
         env_steps: made so far, at most those of the plan; `num_episodes` likewise.
-        progress: share of the run that is done.
-        finished: whether its end is reached.
         failure: why the run had to stop, None if it did not.
     """
 
@@ -76,18 +74,14 @@ class Lanes:
     (evaluation, the end of a run) falls on the same steps of a run, whatever its neighbours do.
 
     Attributes:
-        agent: the algorithm.
-        world: steps the environments.
         plans: the runs; they begin in this order, and are identified by their index in it.
         num_lanes: how many there are now, in all rows. Simulators need one for each run.
         chunk_steps: steps between two reports.
         rearrange: makes new rows of the runs under way when no run waits (`compaction`); None to
             keep one row.
         notice: called with a sentence when memory did not suffice.
-        programs: calls and counts programs.
         devices: number of local devices that lanes are spread over; lanes are rounded up to a
             multiple.
-        rows: all lanes.
     """
 
     agent: Agent

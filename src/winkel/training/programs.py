@@ -213,13 +213,8 @@ class World(Protocol):
 def per_lane(function: Callable[..., Any], static: Sequence[str] = (), **options: Any) -> Any:
     """Turn a function of one lane into a compiled program over all lanes.
 
-    The program takes the agent, the environment and arrays of all lanes, and by name what is static
-    and the mesh of the devices (None for one device).
-
-    Args:
-        function: for one lane.
-        static: names of static arguments; each value is compiled separately.
-        options: of `jax.jit`.
+    The program takes the agent, the environment and arrays of all lanes, and by name the `static`
+    arguments and the mesh of the devices (None for one device). `options` are those of `jax.jit`.
     """
 
     def program(agent: Any, env: Any, *arrays: Any, mesh: Mesh | None = None, **named: Any) -> Any:
@@ -341,13 +336,8 @@ def lane_bytes(agent: Agent, shapes: RunState, params: Any) -> int:
 
     Copies of its state, and four bytes for each output of every layer of every network for a batch,
     forward and backward. Matrices of target networks and of the optimizer are counted like those of
-    networks, which roughly covers the passes through target networks. `Lanes` continues
-    with fewer lanes where this is too low.
-
-    Args:
-        agent: the algorithm.
-        shapes: of the state of one run.
-        params: the setting of the environment.
+    networks, which roughly covers the passes through target networks. `Lanes` continues with fewer
+    lanes where this is too low.
     """
     state = sum(_bytes(leaf) for leaf in jax.tree.leaves((shapes, params)))
     widths = sum(

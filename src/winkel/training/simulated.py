@@ -381,13 +381,11 @@ def _observe_and_decide(
     return run, _decide(agent, env, job, run._replace(learner=learner))
 
 
-def _cut_episodes(agent: Agent, env: Any, job: Job, run: RunState) -> RunState:
-    return steps.cut_episodes(agent, run, job.hyper)
-
-
 begin = per_lane(_begin)
 decide = per_lane(_decide)
-cut_episodes = per_lane(_cut_episodes, donate_argnums=3)
+cut_episodes = per_lane(
+    lambda agent, env, job, run: steps.cut_episodes(agent, run, job.hyper), donate_argnums=3
+)
 
 
 @functools.cache

@@ -144,7 +144,7 @@ def make_jobs(plans: Sequence[Plan], spec: Spec, masked: bool) -> Job:
 
 
 def start_clock() -> Clock:
-    """Nothing has happened."""
+    """The clock before the first step."""
     zero = jnp.zeros((), jnp.int32)
     return Clock(env_steps=zero, episodes=zero, updates=zero, progress=jnp.zeros(()))
 
@@ -164,13 +164,9 @@ def step_key(run: RunState) -> PRNGKeyArray:
 
 
 def start_run(agent: Agent, job: Job, obs: Array, num_envs: int | None = None) -> RunState:
-    """A run before its first step.
+    """A run before its first step; `obs` is what its environment or each of `num_envs` shows.
 
-    Args:
-        agent: the algorithm, fitted to the setting.
-        job: what the run is to do.
-        obs: what the environment shows, or what each of several shows.
-        num_envs: environments of a run in simulators; None for a compiled environment.
+    The agent must be fitted to the setting (`fit_agent`).
     """
     first = jnp.ones(() if num_envs is None else num_envs, bool)
     keys = environment_keys(jax.random.fold_in(job.key, KEY_ACTOR), first)
