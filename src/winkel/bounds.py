@@ -89,7 +89,10 @@ def _realised_modulus(
 ) -> float:
     if moduli is None:
         moduli = [empirical_modulus(projection, first, second, p) for projection in projections]
-    _require_one_each("modulus", moduli, projections)
+    elif len(moduli) != len(projections):
+        raise InputError(
+            f"need one modulus for each of {len(projections)} projections, got {len(moduli)}"
+        )
     return joint_modulus(moduli, p)
 
 
@@ -98,17 +101,11 @@ def _realised_errors(
 ) -> Sequence[float]:
     if errors is None:
         return [projection_error(projection, eta, p) for projection in projections]
-    _require_one_each("error", errors, projections)
-    return errors
-
-
-def _require_one_each(
-    what: str, numbers: Sequence[float], projections: Sequence[Projection]
-) -> None:
-    if len(numbers) != len(projections):
+    if len(errors) != len(projections):
         raise InputError(
-            f"need one {what} for each of {len(projections)} projections, got {len(numbers)}"
+            f"need one error for each of {len(projections)} projections, got {len(errors)}"
         )
+    return errors
 
 
 def mixture_distance(first: Sequence[Atoms], second: Sequence[Atoms], p: float = 1.0) -> Inequality:

@@ -257,17 +257,9 @@ def value_iteration(
 ) -> ValueIteration:
     """η_{E,k+1} = Ω_M T^π η_{E,k} (eq. 8), until w̄_p between iterates is within the tolerance.
 
-    Starts from point masses at 0 unless `initial` is given. The quantile projection has no modulus
-    in w_p, so that convergence is not guaranteed for every ensemble: `converged` says how it ended.
-
-    Args:
-        mdp: the decision process.
-        policy: π(a | s).
-        projections: Π_1 … Π_M.
-        initial: η_{E,0}.
-        p: order of the distance in the trace.
-        tolerance: where to stop.
-        max_iterations: where to give up.
+    Starts from point masses at 0 unless `initial`, η_{E,0}, is given. The quantile projection has
+    no modulus in w_p, so that convergence is not guaranteed for every ensemble: `converged` says
+    how it ended.
     """
     require_integer("max_iterations", max_iterations, at_least=1)
     eta = initial
@@ -279,12 +271,7 @@ def value_iteration(
         trace.append(float(distances(eta, following, p).max()))
         eta = following
         if trace[-1] <= tolerance or len(trace) >= max_iterations:
-            return ValueIteration(
-                mixture=eta,
-                members=members,
-                trace=np.asarray(trace),
-                converged=trace[-1] <= tolerance,
-            )
+            return ValueIteration(eta, members, np.asarray(trace), trace[-1] <= tolerance)
 
 
 def local_error(

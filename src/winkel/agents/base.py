@@ -285,9 +285,7 @@ class Kind(NamedTuple):
 
 def check_number(kind: Kind, field: str, value: Any) -> float:
     """Return a hyperparameter as a float; raise unless it is a number in its field's range."""
-    _, bounds = get_args(get_type_hints(kind.hyper, include_extras=True)[field])
-    if value not in bounds:
-        raise InputError(f"need a finite {field}{bounds}, got {value!r}")
+    _check_setting(field, value, get_type_hints(kind.hyper, include_extras=True)[field])
     return float(value)
 
 

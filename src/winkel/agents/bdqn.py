@@ -80,11 +80,9 @@ class BDQN(base.Agent):
         obs = learning.features(learner.shared, obs)
         value = values(params, prior, obs, hyper.prior_scale)[0]
         epsilon = base.epsilon_schedule(clock, hyper)
-        decision = Decision(
-            action=base.epsilon_greedy(key_explore, value, epsilon, self.spec),
-            extras=draw_mask(key_mask, self.config.num_members, hyper.mask_probability),
-        )
-        return decision, active
+        action = base.epsilon_greedy(key_explore, value, epsilon, self.spec)
+        mask = jax.random.bernoulli(key_mask, hyper.mask_probability, (self.config.num_members,))
+        return Decision(action=action, extras=mask), active
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
@@ -121,11 +119,6 @@ def values(
 ) -> Float[Array, "M A"]:
     """Q_m(s, ·) = f_m(s) + scale · p_m(s), with p_m the prior of member m."""
     return add_prior(params(obs), prior, obs, prior_scale)[..., 0]
-
-
-def draw_mask(key: PRNGKeyArray, count: int, probability: Number) -> Bool[Array, " M"]:
-    """Which members learn from a transition, each by its own draw."""
-    return jax.random.bernoulli(key, probability, (count,))
 
 
 def td_gradient(

@@ -164,11 +164,9 @@ class IDS(base.Agent):
         beta, epsilon = self._beta(clock, hyper), base.epsilon_schedule(clock, hyper)
         regrets = regret(found.value, found.disagreement, beta, self.spec.available_actions)
         score = -root_ratio(regrets, found.bonus)
-        decision = Decision(
-            action=base.epsilon_greedy(jax.random.fold_in(key, 0), score, epsilon, self.spec),
-            extras=bdqn.draw_mask(key, self.config.num_members, hyper.mask_probability),
-        )
-        return decision, actor
+        action = base.epsilon_greedy(jax.random.fold_in(key, 0), score, epsilon, self.spec)
+        mask = jax.random.bernoulli(key, hyper.mask_probability, (self.config.num_members,))
+        return Decision(action=action, extras=mask), actor
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray

@@ -25,9 +25,6 @@ DECAYS = (0.9, 0.999)
 def adam(learning_rate: Number, epsilon: float) -> optax.GradientTransformation:
     """Adam (Kingma and Ba 2015) with a learning rate that may be traced."""
 
-    def init(params: PyTree) -> optax.ScaleByAdamState:
-        return optax.scale_by_adam().init(params)
-
     def update(
         gradients: PyTree, state: optax.ScaleByAdamState, params: PyTree = None
     ) -> tuple[PyTree, optax.ScaleByAdamState]:
@@ -42,7 +39,7 @@ def adam(learning_rate: Number, epsilon: float) -> optax.GradientTransformation:
 
         return jax.tree.map(step, mu, nu), optax.ScaleByAdamState(count, mu, nu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(optax.scale_by_adam().init, update)
 
 
 def _moments(mu: Array, nu: Array, gradient: Array | RowGradient) -> tuple[Array, Array]:

@@ -108,9 +108,9 @@ class MLP(eqx.Module):
             key: a random key.
             inputs: numbers of a dense observation, or indices of a one-hot one.
             hidden: widths of the hidden layers.
-            outputs: (rows, columns), actions and atoms.
+            outputs: actions and atoms.
             one_hot: whether observations are indices.
-            fan_in: the number of inputs without padding, if observations are padded.
+            fan_in: `inputs` without padding, if observations are padded.
             triangle: whether only the lower triangle of a square grid of indices can be reached.
             aligned: whether to pad the last layer to a multiple of eight.
             he_slope: the slope of `he_uniform`, for uniform weights.
