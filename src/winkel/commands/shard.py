@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from winkel.cluster.shards import read_manifest, run_shard
 from winkel.cluster.slurm import STOPPED
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
+from winkel.interrupts import set_last_words
 from winkel.training.programs import make_deterministic
 
 
@@ -31,19 +31,16 @@ class ShardCommand:
 
     def run(self) -> None:
         """Run what is left of the shard."""
+        set_last_words("stopped; run the shard again to continue", STOPPED)
         manifest = read_manifest(self.manifest)
         shard = manifest.shard(self.number)
         if manifest.deterministic:
             make_deterministic()
         say(f"shard {self.number}: {len(shard.runs)} runs, {shard.group}, {shard.lanes} lanes")
-        try:
-            with stop_at_signals(), Display(f"shard {self.number}") as display:
-                outcome = run_shard(
-                    manifest, self.number, self.manifest.parent, display.update, display.say
-                )
-        except KeyboardInterrupt:
-            print("winkel: stopped; run the shard again to continue", file=sys.stderr)  # noqa: T201
-            raise SystemExit(STOPPED) from None
+        with stop_at_signals(), Display(f"shard {self.number}") as display:
+            outcome = run_shard(
+                manifest, self.number, self.manifest.parent, display.update, display.say
+            )
         say_counts(outcome["runs"], outcome["seconds"])
 
 
@@ -66,7 +63,8 @@ def stop_at_signals() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:

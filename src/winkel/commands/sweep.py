@@ -19,6 +19,7 @@ from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, make_table
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
+from winkel.interrupts import defer_interrupt
 from winkel.runs import sweep as sweeps
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, check_field_names
@@ -259,9 +260,11 @@ class SweepCommand:
                     self.out / shards.SHARDS / "driver.lock", "winkel sweep --cluster ray"
                 ),
                 Display(f"{manifest.num_runs} runs") as display,
+                defer_interrupt() as check_interrupt,
             ):
 
                 def show(ended: set[int], by_shard: dict[int, list[Status]]) -> None:
+                    check_interrupt()
                     done = float(sum(len(manifest.shards[number].runs) for number in ended))
                     for number in by_shard.keys() - ended:
                         done += sum(status.progress for status in by_shard[number])

@@ -18,6 +18,7 @@ from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, family_of, make, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
+from winkel.interrupts import defer_interrupt
 from winkel.runs.record import RunRecord, load_run
 from winkel.runs.recorder import Status, is_ended
 from winkel.runs.spec import (
@@ -165,6 +166,7 @@ def remaining_groups(
     return [group for group in groups if group.runs], ended
 
 
+@defer_interrupt()
 def run_sweep(
     sweep: Sweep,
     groups: list[Group],

@@ -17,10 +17,11 @@ from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
+from winkel.interrupts import defer_interrupt
 from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, read_checkpoint
-from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
+from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
 from winkel.simulators import StepBatch
 from winkel.simulators.visits import watch_visits
@@ -72,6 +73,10 @@ class Session:
 
     def run(self) -> None:
         """Make all runs, or continue them from their checkpoints. Ctrl-C saves them."""
+        with defer_interrupt() as check_interrupt:
+            self._run(check_interrupt)
+
+    def _run(self, check_interrupt: Callable[[], None]) -> None:
         spec, options = self.specs[0], self.specs[0].options
         plans = [self._plan(spec) for spec in self.specs]
         self.lanes = make_lanes(
@@ -88,6 +93,7 @@ class Session:
                     if pause:
                         pause = max(pause, (self.saving - before) / MAX_SAVING)
                 self.progress([recorder.status for recorder in self.recorders])
+                check_interrupt()
         except KeyboardInterrupt:
             if self.consistent:
                 self._save()
@@ -120,18 +126,17 @@ class Session:
         return plan
 
     def _advance(self) -> list[Report]:
-        """Advance the lanes by a chunk and record it. Ctrl-C waits until both are done."""
-        with defer_interrupt():
-            self.consistent = False
-            reports = self.lanes.advance()
-            for report in reports:
-                self.recorders[report.run].record(report)
-            self._evaluate(reports)
-            self._take_snapshots(reports)
-            for report in reports:
-                if report.finished or report.failure is not None:
-                    self._finish(report)
-            self.consistent = True
+        """Advance the lanes by a chunk and record it."""
+        self.consistent = False
+        reports = self.lanes.advance()
+        for report in reports:
+            self.recorders[report.run].record(report)
+        self._evaluate(reports)
+        self._take_snapshots(reports)
+        for report in reports:
+            if report.finished or report.failure is not None:
+                self._finish(report)
+        self.consistent = True
         return reports
 
     def _evaluate(self, reports: Sequence[Report]) -> None:
