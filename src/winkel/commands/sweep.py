@@ -22,7 +22,7 @@ from winkel.files import write_text
 from winkel.interrupts import defer_interrupt
 from winkel.runs import sweep as sweeps
 from winkel.runs.recorder import Status
-from winkel.runs.spec import Options, check_field_names
+from winkel.runs.spec import MAX_RUNS, Options, check_field_names
 from winkel.runs.train import MAX_LANES
 from winkel.training.programs import make_deterministic, make_mesh
 
@@ -285,7 +285,7 @@ class SweepCommand:
         agents = tuple(self.agents or preset.get("agents", default_agents))
         check_field_names(self.fields, *agents)
         seeds = preset.get("seeds", 1) if self.seeds is None else self.seeds
-        require_integer("seeds", seeds, at_least=1)
+        require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)
         if self.kind == "bsuite":
             if self.sizes:
                 raise InputError("need --experiments for bsuite, got --sizes; deep-sea takes those")

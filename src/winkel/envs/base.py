@@ -195,7 +195,7 @@ class Family:
         name: such as 'catch'; catch, catch_noise and catch_scale are experiments of this family.
         experiments: those of bsuite that use it; none for other environments.
         defaults: every setting with its default, whose type is the type of the setting.
-        at_least: smallest allowed values.
+        ranges: smallest and largest value of whole numbers.
         make_env: makes an environment whose shapes hold all given settings; MNIST is read from
             the folder given.
         make_params: makes the parameters of a setting for that environment.
@@ -211,7 +211,7 @@ class Family:
     name: str
     experiments: tuple[Experiment, ...] = ()
     defaults: Mapping[str, int | float]
-    at_least: Mapping[str, int | float] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     make_env: Callable[[Sequence[Setting], Path | None], Environment]
     make_params: Callable[[Any, Setting], Any] = lambda env, setting: None
     returns: Callable[[Setting, float], Returns]

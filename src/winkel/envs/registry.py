@@ -218,9 +218,10 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
                 f"got {override!r} in {task_id!r}"
             )
         setting[key] = _number(text, type(family.defaults[key]), key)
-    for key, least in family.at_least.items():
-        if setting[key] < least:
-            raise InputError(f"need {key} >= {least}, got {setting[key]} in {task_id!r}")
+    for key, (least, most) in family.ranges.items():
+        if not least <= setting[key] <= most:
+            bound = f">= {least}" if setting[key] < least else f"<= {most}"
+            raise InputError(f"need {key} {bound}, got {setting[key]} in {task_id!r}")
     return experiment, setting
 
 

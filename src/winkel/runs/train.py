@@ -238,6 +238,12 @@ def state_shapes(spec: RunSpec) -> RunState:
     return make_world(spec.task).shapes(spec.agent, spec.plan())
 
 
+def check_run_memory(spec: RunSpec, num_lanes: int) -> None:
+    """Raise unless there is memory for so many runs like this one, side by side."""
+    world, steps = make_world(spec.task), spec.options.chunk_steps
+    check_memory(world, spec.agent, spec.plan(), num_lanes, steps, spec.record_bytes)
+
+
 def train(
     env: str,
     agent: str = "pe_dqn",
@@ -286,6 +292,18 @@ def train(
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
+    name, folder = (str, NoneType), (str, os.PathLike, NoneType)
+    for what, value, kinds, wanted in (
+        ("env", env, str, "a name such as 'deep_sea/0'"),
+        ("agent", agent, str, "a name such as 'pe_dqn'"),
+        ("preset", preset, name, "a name or None"),
+        ("label", label, name, "a name or None"),
+        ("out", out, folder, "a folder or None"),
+        ("options", options, Options, "winkel.runs.spec.Options"),
+        ("progress", progress, Callable, "a function"),
+        ("notice", notice, Callable, "a function"),
+    ):
+        require_type(what, value, kinds, wanted)
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
     task = make_task(env, fields, mnist_dir, num_envs, workers)

@@ -24,7 +24,7 @@ from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.base import Task
 from winkel.errors import InputError, require_integer
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import MAX_SEED, RunSpec, check_field_names, make_spec
+from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec
 from winkel.runs.train import make_task
 from winkel.simulators.names import load_function
 from winkel.types import OneHot
@@ -100,7 +100,7 @@ class Problem:
 
     def check(self) -> None:
         """Raise if an environment, a score or a value is impossible."""
-        require_integer("seeds", self.seeds, at_least=1)
+        require_integer("seeds", self.seeds, at_least=1, at_most=MAX_RUNS)
         for task, environment in zip(self.tasks, self.environments, strict=True):
             find_score(environment.score)
             if environment.score == "visited" and not isinstance(task.env.observation, OneHot):
@@ -112,7 +112,7 @@ class Problem:
                 part.choices if isinstance(part, CategoricalDistribution) else (part.low, part.high)
             )
             for value in values:
-                self.runs(0, {name: value})
+                check_run_memory(self.runs(0, {name: value})[0], num_lanes=1)
 
     def runs(self, environment: int, params: Mapping[str, Any]) -> list[RunSpec]:
         """Return the runs of a configuration in one of the environments, one for each seed."""
