@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError
 from winkel.types import EnvStep, Observation
@@ -41,20 +41,13 @@ NOISE_WIDTHS = 3.0
 _SHADES = " .:-=+*#%@"
 
 
-class Outcome(NamedTuple):
-    """Result of a transition before any reset. The fields are those of `EnvStep`."""
-
-    reward: Float[Array, ""]
-    discount: Float[Array, ""]
-    boundary: Bool[Array, ""]
-    info: dict[str, Array]
-
-
-def outcome(reward: Array, terminated: Bool[Array, ""], **info: Array) -> Outcome:
-    """Make an outcome without truncation: the discount is 0 exactly where the episode ends."""
-    return Outcome(
+def outcome(reward: Array, terminated: Bool[Array, ""], **info: Array) -> EnvStep:
+    """Make the outcome of a transition, still without observations; only termination ends it."""
+    return EnvStep(
         reward=jnp.asarray(reward, jnp.float32),
         discount=1.0 - terminated.astype(jnp.float32),
+        next_obs=(),
+        obs=(),
         boundary=terminated,
         info={name: fact.astype(jnp.int32) for name, fact in info.items()},
     )
@@ -99,8 +92,8 @@ class Environment(eqx.Module):
     @abstractmethod
     def transition(
         self, state: PyTree, action: Int[Array, ""], draws: PyTree, params: Any
-    ) -> tuple[PyTree, Outcome]:
-        """Make one transition, deterministic given the draws."""
+    ) -> tuple[PyTree, EnvStep]:
+        """Make one transition, deterministic given the draws; `step` fills in observations."""
 
     @abstractmethod
     def observe(self, state: PyTree, params: Any) -> Array:
@@ -138,14 +131,7 @@ class Environment(eqx.Module):
         inner = jax.tree.map(lambda a, b: jnp.where(result.boundary, a, b), begun, ended)
         next_obs = self.observe(ended, params)
         obs = jnp.where(result.boundary, self.observe(begun, params), next_obs)
-        return EnvState(inner=inner, episode=episode), EnvStep(
-            reward=result.reward,
-            discount=result.discount,
-            next_obs=next_obs,
-            obs=obs,
-            boundary=result.boundary,
-            info=result.info,
-        )
+        return EnvState(inner=inner, episode=episode), result._replace(next_obs=next_obs, obs=obs)
 
 
 def check_action(action: Any, num_actions: int) -> None:

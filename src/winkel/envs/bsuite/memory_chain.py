@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, outcome
+from winkel.envs.base import Environment, Episodes, Experiment, Family, outcome
 from winkel.envs.bsuite.common import (
     LENGTHS,
     LOG_SPACED,
@@ -21,7 +21,7 @@ from winkel.envs.bsuite.common import (
     draw_track,
     reward_once,
 )
-from winkel.types import AnyArray, Dense
+from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_EPISODES = 10_000
 
@@ -77,7 +77,7 @@ class MemoryChain(Environment):
 
     def transition(
         self, state: MemoryState, action: Int[Array, ""], draws: None, params: MemoryParams
-    ) -> tuple[MemoryState, Outcome]:
+    ) -> tuple[MemoryState, EnvStep]:
         """Advance; only the action of the last of length + 1 transitions counts."""
         ended = state.step == params.length
         right = action == state.context[state.query]
