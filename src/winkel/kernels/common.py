@@ -59,15 +59,7 @@ def floats(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 class Layout(NamedTuple):
-    """The static shape of a pair of models.
-
-    Attributes:
-        quantile: index of the quantile member.
-        categorical: index of the categorical member.
-        actions: A.
-        size: K.
-        prior_members: members with a prior.
-    """
+    """The static shape of a pair of models: indices of members, A, K, and who has a prior."""
 
     quantile: int
     categorical: int
@@ -80,16 +72,13 @@ class Outputs(NamedTuple):
     """Outputs of the networks of a pair for a batch, in the parts in which they are computed.
 
     O is at least A · K: the outputs of the first action come first.
-
-    Attributes:
-        products: of the last layer, without its bias.
-        bias: of the last layer.
-        prior: outputs of the priors, of the members that have one.
     """
 
     products: Float[Array, "2 B O"]
+    """Of the last layer, without its bias."""
     bias: Float[Array, "2 O"]
     prior: Float[Array, "P B O"] | None = None
+    """Of the members that have one."""
 
     def operands(self) -> list[Array]:
         """A kernel's operands, in the order of `specs`."""

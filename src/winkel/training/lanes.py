@@ -41,26 +41,23 @@ COUNTED = ("return", "length", "env_steps", "visited")
 
 
 class Report(NamedTuple):
-    """Results of a chunk of steps for one run.
-
-    Attributes:
-        run: number of the run: the index of its plan.
-        episodes: the episodes that ended, up to the end of the run: return, length, facts, and the
-            step at which they ended.
-        metrics: means over the chunk, empty without learning.
-        env_steps: made so far, at most those of the plan; `num_episodes` likewise.
-        failure: why the run had to stop, None if it did not.
-    """
+    """Results of a chunk of steps for one run."""
 
     run: int
+    """Number of the run: the index of its plan."""
     episodes: Arrays
+    """The episodes that ended, up to the end of the run: return, length, facts, and the step at
+    which they ended."""
     metrics: dict[str, float]
+    """Means over the chunk, empty without learning."""
     env_steps: int
+    """Made so far, at most those of the plan; `num_episodes` likewise."""
     num_episodes: int
     updates: int
     progress: float
     finished: bool
     failure: str | None
+    """Why the run had to stop, None if it did not."""
 
 
 @dataclass
@@ -72,27 +69,24 @@ class Lanes:
 
     Chunks start at step `burn_in` of each run. So everything that happens between chunks
     (evaluation, the end of a run) falls on the same steps of a run, whatever its neighbours do.
-
-    Attributes:
-        plans: the runs; they begin in this order, and are identified by their index in it.
-        num_lanes: how many there are now, in all rows. Simulators need one for each run.
-        chunk_steps: steps between two reports.
-        rearrange: makes new rows of the runs under way when no run waits (`compaction`); None to
-            keep one row.
-        notice: called with a sentence when memory did not suffice.
-        devices: number of local devices that lanes are spread over; lanes are rounded up to a
-            multiple.
     """
 
     agent: Agent
     world: World
     plans: Sequence[Plan]
+    """The runs; they begin in this order, and are identified by their index in it."""
     num_lanes: int
+    """How many there are now, in all rows. Simulators need one for each run."""
     chunk_steps: int = 100
+    """Steps between two reports."""
     rearrange: Callable[["Lanes"], list[Row]] | None = None
+    """Makes new rows of the runs under way when no run waits (`compaction`); None to keep one
+    row."""
     notice: Callable[[str], None] = lambda _: None
+    """Called with a sentence when memory did not suffice."""
     programs: Programs = field(default_factory=Programs)
     devices: int = 1
+    """Number of local devices that lanes are spread over; lanes are rounded up to a multiple."""
     rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:

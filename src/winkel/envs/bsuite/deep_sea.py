@@ -27,21 +27,16 @@ class DeepSeaState(NamedTuple):
 
 
 class DeepSeaParams(NamedTuple):
-    """Numbers of one setting.
-
-    Attributes:
-        size: N.
-        right: the action that means right in each cell; padded to the environment's size.
-        move_cost: cost of every move to the right.
-        wind: a move to the right succeeds if a uniform number exceeds this.
-        end_noise: standard deviation of the noise at both ends of the last row.
-    """
+    """Numbers of one setting."""
 
     size: Int[AnyArray, ""]
     right: Int[AnyArray, "max_size max_size"]
+    """The action that means right in each cell; padded to the environment's size."""
     move_cost: Float[AnyArray, ""]
     wind: Float[AnyArray, ""]
+    """A move to the right succeeds if a uniform number exceeds this."""
     end_noise: Float[AnyArray, ""]
+    """Standard deviation of the noise at both ends of the last row."""
 
 
 Draws = tuple[Float[Array, ""], Float[Array, ""]]

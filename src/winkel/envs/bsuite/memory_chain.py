@@ -35,20 +35,16 @@ class MemoryState(NamedTuple):
 
 
 class MemoryParams(NamedTuple):
-    """Numbers of one setting.
-
-    Attributes:
-        length: steps between bits and question.
-        num_bits: number of bits; the rest of the observation is padding.
-        time: the time feature by step, padded to the environment's length.
-        contexts: bits of each episode; after the last episode the first one follows.
-        queries: question of each episode.
-    """
+    """Numbers of one setting."""
 
     length: Int[AnyArray, ""]
+    """Steps between bits and question."""
     num_bits: Int[AnyArray, ""]
+    """Number of bits; the rest of the observation is padding."""
     time: Float[AnyArray, "T"]
+    """The time feature by step, padded to the environment's length."""
     contexts: Int[AnyArray, "E B"]
+    """Bits of each episode; after the last episode the first one follows."""
     queries: Int[AnyArray, "E"]
 
 
