@@ -1,6 +1,7 @@
 """From a loss to a gradient step: learners, features of images, gradients, Adam, targets."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from winkel.agents.base import Number, Settings, Spec
 from winkel.agents.optimizer import adam, clip_by_global_norm
 from winkel.networks import MLP, Body, Ensemble
 from winkel.networks.impala import Impala, num_features
+from winkel.projections import PROJECTIONS, Projection
 from winkel.types import Atoms, Clock, Image, Transition
 
 
@@ -163,7 +165,14 @@ def encode(
     )
 
 
-# Targets
+# Distributions
+
+
+def make_projection(name: str, config: Any, z_min: Any, z_max: Any) -> Projection:
+    """A projection by name, with the numbers of its configuration; [z_min, z_max] is a support."""
+    made: Any = PROJECTIONS[name].spanning(config.num_atoms, z_min, z_max)
+    width = getattr(config, "huber_width", 0.0)
+    return replace(made, huber_width=width) if hasattr(made, "huber_width") else made
 
 
 def at_action(distributions: Atoms, action: Int[Array, ""]) -> Atoms:
