@@ -16,10 +16,17 @@ from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
 from winkel.errors import InputError, require_integer
-from winkel.files import ensure_folder
-from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
+from winkel.runs.checkpoint import has_checkpoint, pack, unpack
+from winkel.runs.locks import hold_runs
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, read_checkpoint
+from winkel.runs.record import (
+    CHECKPOINTS,
+    RunRecord,
+    Training,
+    load_run,
+    load_run_checkpoint,
+    read_checkpoint,
+)
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
 from winkel.simulators import StepBatch
@@ -101,13 +108,13 @@ class Session:
         """Open the records of a run, and plan it from its beginning or its checkpoint."""
         folder = None if self.out is None else spec.folder(self.out)
         mirrors = self.mirrors(spec.config, folder) if self.mirrors and folder else ()
-        recorder = Recorder(spec, folder, mirrors)
+        recorder = Recorder(spec, folder, self.num_lanes, mirrors)
         self.recorders.append(recorder)
         if folder is None or not has_checkpoint(folder / CHECKPOINTS):
             return spec.plan()
-        arrays, skipped = recorder.resume()
-        for reason in skipped:
-            self.notice(f"{folder}: {reason}; went back to the checkpoint before")
+        arrays, notices = recorder.resume()
+        for text in notices:
+            self.notice(f"{folder}: {text}")
         state = unpack(arrays, state_shapes(spec))
         plan, clock = spec.plan()._replace(saved=state), state.clock
         recorder.updates_before = int(clock.updates)
@@ -300,21 +307,29 @@ def train(
     if lanes is not None:
         require_integer("lanes", lanes, at_least=1)
     root = None if out is None else Path(out)
-    done = _load_ended(specs, root, resume)
-    todo = [spec for spec in specs if spec.seed not in done]
     num_lanes = min(lanes or MAX_LANES, len(specs))
-    batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
+    with _hold(specs, root):
+        done = _load_ended(specs, root, resume)
 
-    def keep(record: RunRecord) -> None:
-        done[record.config["seed"]] = record
+        def keep(record: RunRecord) -> None:
+            done[record.config["seed"]] = record
 
-    for batch in filter(None, batches):
-        with _watch(task, batch, root, notice) as watch:
-            Session(
-                specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
-                notice=notice, mirrors=mirrors, watch=watch,
-            ).run()  # fmt: skip
+        todo = [spec for spec in specs if spec.seed not in done]
+        batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
+        for batch in filter(None, batches):
+            with _watch(task, batch, root, notice) as watch:
+                Session(
+                    specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
+                    notice=notice, mirrors=mirrors, watch=watch,
+                ).run()  # fmt: skip
     return Training(runs=tuple(done[spec.seed] for spec in specs))
+
+
+def _hold(specs: Sequence[RunSpec], root: Path | None) -> contextlib.AbstractContextManager[None]:
+    """Hold the folders of runs for writing, if there are any."""
+    if root is None:
+        return contextlib.nullcontext()
+    return hold_runs(root, [spec.folder(root) for spec in specs], "winkel train")
 
 
 def _simulator_batches(
@@ -323,11 +338,11 @@ def _simulator_batches(
     """Group runs in simulators, which begin together, after equally many steps."""
 
     def steps_made(spec: RunSpec) -> int:
-        folder = None if root is None else spec.folder(root) / CHECKPOINTS
-        if folder is None or not has_checkpoint(folder):
+        folder = None if root is None else spec.folder(root)
+        if folder is None or not has_checkpoint(folder / CHECKPOINTS):
             return 0
         # All of it is read, since a run goes back to an older checkpoint if any byte is damaged.
-        return int(load_checkpoint(folder)[0]["state/clock.env_steps"])
+        return int(load_run_checkpoint(folder)[0]["state/clock.env_steps"])
 
     for _, group in itertools.groupby(sorted(specs, key=steps_made), steps_made):
         while batch := list(itertools.islice(group, size)):
@@ -382,7 +397,6 @@ def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dic
         if resume:
             raise InputError("need a folder `out` to resume from, got none")
         return {}
-    ensure_folder(out)
     done = {}
     for spec in specs:
         folder = spec.folder(out)
