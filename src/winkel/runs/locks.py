@@ -33,12 +33,8 @@ def hold_runs(root: Path, runs: Iterable[Path], task: str, wait: float = 1.0) ->
     Raise, naming the other process, if one of them is held for `wait` seconds by another.
     """
     folder = root / WRITERS
-<<<<<<< HEAD
     for made in (root, folder):
         ensure_folder(made)
-=======
-    ensure_folder(folder)
->>>>>>> refs/heads/size
     names = sorted(str(run.relative_to(root)) for run in runs)
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     entry = {
