@@ -53,5 +53,8 @@ def test_the_runs_of_a_killed_process_are_free(tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     root = tmp_path / "file"
-    with pytest.raises(InputError, match="cannot write"), hold_runs(root, [root / "a"], ""):
+    with (
+        pytest.raises(InputError, match="need a folder to write to"),
+        hold_runs(root, [root / "a"], ""),
+    ):
         pass

@@ -77,10 +77,10 @@ def _find_writer(folder: Path, runs: set[str]) -> tuple[str, str] | None:
             with FileLock(lock).acquire(timeout=0):
                 _remove(path)
         except Timeout:
-            entry = json.loads(path.read_bytes()) if path.is_file() else {"runs": ()}
-            shared = sorted(runs.intersection(entry["runs"]))
-            if shared:
-                return shared[0], entry["writer"]
+            if path.is_file():
+                entry = json.loads(path.read_bytes())
+                if shared := runs.intersection(entry["runs"]):
+                    return min(shared), entry["writer"]
     return None
 
 
