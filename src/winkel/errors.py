@@ -5,7 +5,6 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-
 LARGEST = 2**31 - 1
 """The largest number of things: JAX counts them with 32 bits."""
 LARGEST_SEED = 2**32 - 1
@@ -32,9 +31,9 @@ def require_integer(name: str, value: Any, at_least: int, at_most: int = LARGEST
     return number
 
 
-def require_type(name: str, value: Any, kinds: type | tuple[type, ...], wanted: str) -> None:
-    """Raise unless a value has one of these types; `wanted` says it in words."""
-    if not isinstance(value, kinds):
+def require_type(name: str, value: Any, kind: Any, wanted: str) -> None:
+    """Raise unless a value is of a type or of one of several; `wanted` says it in words."""
+    if not isinstance(value, kind):
         raise InputError(f"need {wanted} for {name}, got {value!r:.80}")
 
 

@@ -43,11 +43,10 @@ def layout_of(size, prior_members=(), swapped=False):
 
 
 @partial(jax.jit, static_argnames=("layout", "with_disagreement"))
-def computed(outputs, layout, prior=None, **options):
+def computed(outputs, layout, prior=None, prior_scale=0.0, **options):
     """Values and distances by the kernel."""
-    support = (LOW, HIGH)
-    given = networks(outputs, prior)
-    return q_values_and_disagreement(given, layout, support, interpret=True, **options)
+    scales = jnp.stack([LOW, HIGH, prior_scale])
+    return q_values_and_disagreement(networks(outputs, prior), layout, scales, **options)
 
 
 def projections(size):
@@ -93,7 +92,8 @@ def test_priors_are_added_to_their_members():
 def learned(outputs, following, actions, steps, layout):
     """Losses and gradients by the kernel."""
     own, target = networks(outputs), networks(following)
-    return loss_and_gradient(own, target, actions, steps, layout, (LOW, HIGH), interpret=True)
+    scales = jnp.stack([LOW, HIGH, jnp.float32(0.0)])
+    return loss_and_gradient(own, target, actions, steps, layout, scales)
 
 
 @pytest.mark.parametrize("size", [2, 7, 16, 33])

@@ -12,6 +12,7 @@ import pytest
 
 from winkel.agents import Spec
 from winkel.agents.pe_dqn import PEDQN, Config, Hyper, kernels_support
+from winkel.kernels import common
 from winkel.kernels import pe_dqn as fused
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Dense, Image, OneHot, Transition
@@ -72,7 +73,7 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
     assert kernels_support(config, spec)
     plain = jax.jit(partial(agent.update, hyper=HYPER, key=jax.random.key(0)))
     beta = jnp.asarray(HYPER.beta)
-    kernels = jax.jit(partial(fused.update, agent, beta=beta, hyper=HYPER, interpret=True))
+    kernels = jax.jit(partial(fused.update, agent, beta=beta, hyper=HYPER))
     expected = made = jax.jit(agent.init)(jax.random.key(1), HYPER)
     clock = start_clock()
     with jax.default_matmul_precision("highest"):
@@ -87,7 +88,7 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
         for x, y in zip(jax.tree.leaves(made), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=2e-5)
         obs = jax.tree.map(lambda x: x[3], batch.transitions.obs)
-        chosen = partial(fused.value_and_bonus, agent, interpret=True)
+        chosen = partial(fused.value_and_bonus, agent)
         value, bonus = jax.jit(chosen)(made, obs, HYPER)
         estimates = jax.jit(agent.estimates)(made, obs, HYPER)
     np.testing.assert_allclose(value, estimates.value, rtol=1e-4, atol=1e-4)
@@ -95,8 +96,9 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
 
 
 @pytest.mark.parametrize("spec", [DENSE, ONE_HOT], ids=["dense", "one-hot"])
-def test_lanes_lower_to_kernels_for_a_gpu(spec):
+def test_lanes_lower_to_kernels_for_a_gpu(spec, monkeypatch):
     """No GPU is needed to turn the program into Triton's language."""
+    monkeypatch.setattr(common, "INTERPRET", False)
     config = dataclasses.replace(CONFIG, num_atoms=101, batch_size=128)
     agent = PEDQN(config, spec)
     keys = jax.random.split(jax.random.key(0), 3)
@@ -156,7 +158,7 @@ def test_with_a_frozen_bonus_values_are_learned_as_before(spec):
     agent = PEDQN(CONFIG, spec)
     whole, frozen = (
         jax.jit(
-            partial(fused.update, which, beta=jnp.zeros(()), hyper=HYPER, interpret=True),
+            partial(fused.update, which, beta=jnp.zeros(()), hyper=HYPER),
             compiler_options={"xla_cpu_use_fusion_emitters": True},  # equal bits in two programs
         )
         for which in (agent, agent.with_frozen_bonus())
@@ -179,9 +181,9 @@ def test_with_a_frozen_bonus_values_are_learned_as_before(spec):
         jax.tree.map(np.testing.assert_array_equal, trees[0].bonus, trees[2].bonus)
     assert made.opt_state.count == expected.opt_state.count
     obs = jax.tree.map(lambda x: x[3], batch.transitions.obs)
-    known, _ = fused.value_and_bonus(agent, expected, obs, HYPER, interpret=True)
+    known, _ = fused.value_and_bonus(agent, expected, obs, HYPER)
     agent = agent.with_frozen_bonus()
-    value, bonus = fused.value_and_bonus(agent, made, obs, HYPER, interpret=True)
+    value, bonus = fused.value_and_bonus(agent, made, obs, HYPER)
     np.testing.assert_array_equal(value, known)
     np.testing.assert_array_equal(bonus, np.zeros(spec.num_actions))
 

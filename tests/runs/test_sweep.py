@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import winkel
 from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
 from winkel.runs.results import read_results
-from winkel.runs.spec import Options, configure
+from winkel.runs.spec import Options, configure, run_fingerprint
 from winkel.runs.sweep import (
     Sweep,
     bsuite_envs,
@@ -217,25 +218,41 @@ def test_a_padded_run_can_be_inspected(tmp_path, capsys):
     assert "within 10 x 10" in capsys.readouterr().err
 
 
+def change_config(folder, *, sign=False, **entries):
+    """Change a config; `sign` gives it the fingerprint of its new settings."""
+    config = json.loads((folder / "config.json").read_text()) | entries
+    if sign:
+        config["fingerprint"] = run_fingerprint(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 def test_problems_are_told_and_hide_nothing_else(whole, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(whole[0], copy)
     runs = sorted(copy.glob("*/*/*/seed-*"))
-    for folder, changed in ((runs[0], {"versions": [1]}), (runs[1], {"hyper": {"gamma": 0.5}})):
-        config = json.loads((folder / "config.json").read_text()) | changed
-        (folder / "config.json").write_text(json.dumps(config))
+    change_config(runs[0], versions=[1])
+    change_config(runs[1], seed=9)
+    change_config(runs[2], agent="\udcff")
+    (runs[4] / "config.json").write_text("[" * 100_000)
+    np.savez(runs[5] / "episodes.npz", **{"return": np.zeros(1), "length": np.ones(1)})
+    folder = os.fsdecode(bytes(copy / "deep_sea") + b"/\xff/size=3/seed-0")
+    shutil.copytree(runs[6], folder)
     (copy / "sweeps.jsonl").write_text("no JSON\n{}\n")
     results = read_results(copy)
-    assert len(results.records) == 7
+    assert len(results.records) == 3
     told = "\n".join(results.problems)
-    for words in ("versions of its config", "sweeps.jsonl", "different seeds"):
+    for words in (
+        "need versions in the config", "was changed", "need UTF-8", "is not JSON",
+        "episodes that the run has made", r"\udcff/size=3/seed-0: belongs in",
+        "sweeps.jsonl", "different seeds",
+    ):  # fmt: skip
         assert words in told
+    told.encode()
 
 
 def test_other_settings_under_one_name_are_told(whole, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(whole[0], copy)
     folder = next(iter(sorted(copy.glob("*/*/*/seed-0"))))
-    config = json.loads((folder / "config.json").read_text()) | {"hyper": {"gamma": 0.5}}
-    (folder / "config.json").write_text(json.dumps(config))
+    change_config(folder, hyper={"gamma": 0.5}, sign=True)
     assert any("2 different settings" in problem for problem in read_results(copy).problems)

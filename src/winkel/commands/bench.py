@@ -20,6 +20,7 @@ from winkel.commands.terminal import say
 from winkel.envs.registry import make
 from winkel.errors import InputError, require_integer
 from winkel.runs.spec import RunSpec, make_spec
+from winkel.runs.worlds import check_run_memory
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon, Plan
@@ -69,6 +70,7 @@ def measure_row(spec: RunSpec, num_lanes: int, steps: int, bandwidth: float) -> 
         raise InputError(f"need fewer lanes: {num_lanes} of them do not fit into memory")
 
     task = spec.task
+    check_run_memory(spec, num_lanes)
     plans = [Plan(task.params, spec.hyper, Horizon(), seed=i) for i in range(num_lanes)]
     world = CompiledWorld(task.env)
     lanes = Lanes(spec.agent, world, plans, num_lanes, chunk_steps=steps, notice=refuse)

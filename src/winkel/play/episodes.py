@@ -32,14 +32,12 @@ class PlayedEnvironment(NamedTuple):
     """One environment of a task, stepped from Python, whether it is compiled or a simulator.
 
     Observations are what the agent gets: a stack of frames if the simulator emits frames.
-
-    Attributes:
-        reset: begins an episode and returns its first observation.
-        step: makes one transition; if it ends the episode, `obs` is the first of the next one.
     """
 
     reset: Callable[[], np.ndarray]
+    """Begins an episode and returns its first observation."""
     step: Callable[[int], EnvStep]
+    """Makes one transition; if it ends the episode, `obs` is the first of the next one."""
 
 
 @contextlib.contextmanager

@@ -12,12 +12,15 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from winkel.envs.base import Environment, Task, check_action
 from winkel.envs.registry import TaskBatch
 from winkel.errors import InputError, require_integer
+from winkel.training.memory import require_memory
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]
 """An action from a key and an observation."""
 
 CHUNK = 1_000
 """Steps of a compiled program."""
+ROW_BYTES = 32
+"""Of the record of an episode: return, length and some facts."""
 
 
 def make_policy(name: str, env: Environment) -> Policy:
@@ -45,6 +48,8 @@ def rollout(
     gets the number of episodes that the slowest setting has ended.
     """
     require_integer("episodes", num_episodes, at_least=1)
+    count = num_episodes * len(batch.ids)
+    require_memory(ROW_BYTES * count, f"the records of {count:,} episodes")
     keys = jax.random.split(jax.random.key(seed), len(batch.ids))
     begin = jax.jit(jax.vmap(_begin, in_axes=(None, 0, 0)))
     advance = jax.jit(jax.vmap(partial(_advance, policy), in_axes=(None, 0, 0)))

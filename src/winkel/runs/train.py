@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,27 +12,29 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from winkel.agents.base import Agent
 from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator, make
-from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
-from winkel.errors import InputError, require_integer
-from winkel.files import ensure_folder
+from winkel.envs.simulator_task import make_simulator_task
+from winkel.errors import InputError, require_integer, require_type
 from winkel.interrupts import defer_interrupt
-from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
+from winkel.runs.checkpoint import has_checkpoint, pack, unpack
+from winkel.runs.locks import hold_runs
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, read_checkpoint
+from winkel.runs.record import (
+    CHECKPOINTS,
+    RunRecord,
+    Training,
+    load_run,
+    load_run_checkpoint,
+    read_checkpoint,
+)
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
-from winkel.simulators import StepBatch
+from winkel.runs.worlds import Watch, check_run_memory, make_lanes, state_shapes
 from winkel.simulators.visits import watch_visits
-from winkel.training.compaction import Compaction
-from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Report
-from winkel.training.programs import Programs, World
-from winkel.training.simulated import SimulatorWorld
+from winkel.training.programs import Programs
 from winkel.training.steps import Plan
-from winkel.types import RunState
 
 MAX_LANES = 256
 """Runs side by side by default."""
@@ -39,9 +42,6 @@ DOOM_ENVS = 32
 """Environments of a run in VizDoom by default, as in the paper."""
 MAX_SAVING = 0.05
 """Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
-
-Watch = Callable[[StepBatch, int], None]
-"""Called with every step of simulators, and how many steps each run has made."""
 
 
 @dataclass(kw_only=True)
@@ -107,13 +107,13 @@ class Session:
         """Open the records of a run, and plan it from its beginning or its checkpoint."""
         folder = None if self.out is None else spec.folder(self.out)
         mirrors = self.mirrors(spec.config, folder) if self.mirrors and folder else ()
-        recorder = Recorder(spec, folder, mirrors)
+        recorder = Recorder(spec, folder, self.num_lanes, mirrors)
         self.recorders.append(recorder)
         if folder is None or not has_checkpoint(folder / CHECKPOINTS):
             return spec.plan()
-        arrays, skipped = recorder.resume()
-        for reason in skipped:
-            self.notice(f"{folder}: {reason}; went back to the checkpoint before")
+        arrays, notices = recorder.resume()
+        for text in notices:
+            self.notice(f"{folder}: {text}")
         state = unpack(arrays, state_shapes(spec))
         plan, clock = spec.plan()._replace(saved=state), state.clock
         recorder.updates_before = int(clock.updates)
@@ -195,55 +195,6 @@ class Session:
         self.saving += time.perf_counter() - begin
 
 
-def make_world(
-    task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
-) -> World:
-    """Make what steps the environments of a task: simulators, or an environment in JAX."""
-    if isinstance(task, SimulatorTask):
-        return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
-    return CompiledWorld(task.env)
-
-
-def make_lanes(
-    agent: Agent,
-    task: Task,
-    plans: Sequence[Plan],
-    num_lanes: int,
-    options: Options,
-    notice: Callable[[str], None] = lambda _: None,
-    programs: Programs | None = None,
-    watch: Watch | None = None,
-) -> Lanes:
-    """Make lanes for runs of one agent and one shape of environment."""
-    rearrange = None
-    if options.compact_lanes is not None or options.freeze_bonus:
-        rearrange = Compaction(
-            options.compact_lanes, options.freeze_bonus, options.compile_in_background
-        ).rearrange
-    return Lanes(
-        agent,
-        make_world(task, notice, watch),
-        plans,
-        num_lanes,
-        options.chunk_steps,
-        rearrange=rearrange,
-        notice=notice,
-        programs=programs or Programs(),
-        devices=options.devices,
-    )
-
-
-def state_shapes(spec: RunSpec) -> RunState:
-    """Shapes and types of a run's state, without computing it."""
-    return make_world(spec.task).shapes(spec.agent, spec.plan())
-
-
-def check_run_memory(spec: RunSpec, num_lanes: int) -> None:
-    """Raise unless there is memory for so many runs like this one, side by side."""
-    world, steps = make_world(spec.task), spec.options.chunk_steps
-    check_memory(world, spec.agent, spec.plan(), num_lanes, steps, spec.record_bytes)
-
-
 def train(
     env: str,
     agent: str = "pe_dqn",
@@ -292,18 +243,14 @@ def train(
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    name, folder = (str, NoneType), (str, os.PathLike, NoneType)
-    for what, value, kinds, wanted in (
-        ("env", env, str, "a name such as 'deep_sea/0'"),
-        ("agent", agent, str, "a name such as 'pe_dqn'"),
-        ("preset", preset, name, "a name or None"),
-        ("label", label, name, "a name or None"),
-        ("out", out, folder, "a folder or None"),
-        ("options", options, Options, "winkel.runs.spec.Options"),
-        ("progress", progress, Callable, "a function"),
-        ("notice", notice, Callable, "a function"),
-    ):
-        require_type(what, value, kinds, wanted)
+    require_type("env", env, str, "a name such as 'deep_sea/0'")
+    require_type("agent", agent, str, "a name such as 'pe_dqn'")
+    require_type("preset", preset, str | None, "a name or None")
+    require_type("label", label, str | None, "a name or None")
+    require_type("out", out, str | os.PathLike | None, "a folder or None")
+    require_type("options", options, Options, "winkel.runs.spec.Options")
+    require_type("progress", progress, Callable, "a function")
+    require_type("notice", notice, Callable, "a function")
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
     task = make_task(env, fields, mnist_dir, num_envs, workers)
@@ -323,21 +270,30 @@ def train(
     if lanes is not None:
         require_integer("lanes", lanes, at_least=1)
     root = None if out is None else Path(out)
-    done = _load_ended(specs, root, resume)
-    todo = [spec for spec in specs if spec.seed not in done]
     num_lanes = min(lanes or MAX_LANES, len(specs))
-    batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
+    check_run_memory(specs[0], num_lanes)
+    with _hold(specs, root):
+        done = _load_ended(specs, root, resume)
 
-    def keep(record: RunRecord) -> None:
-        done[record.config["seed"]] = record
+        def keep(record: RunRecord) -> None:
+            done[record.config["seed"]] = record
 
-    for batch in filter(None, batches):
-        with _watch(task, batch, root, notice) as watch:
-            Session(
-                specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
-                notice=notice, mirrors=mirrors, watch=watch,
-            ).run()  # fmt: skip
+        todo = [spec for spec in specs if spec.seed not in done]
+        batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
+        for batch in filter(None, batches):
+            with _watch(task, batch, root, notice) as watch:
+                Session(
+                    specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
+                    notice=notice, mirrors=mirrors, watch=watch,
+                ).run()  # fmt: skip
     return Training(runs=tuple(done[spec.seed] for spec in specs))
+
+
+def _hold(specs: Sequence[RunSpec], root: Path | None) -> contextlib.AbstractContextManager[None]:
+    """Hold the folders of runs for writing, if there are any."""
+    if root is None:
+        return contextlib.nullcontext()
+    return hold_runs(root, [spec.folder(root) for spec in specs], "winkel train")
 
 
 def _simulator_batches(
@@ -346,11 +302,11 @@ def _simulator_batches(
     """Group runs in simulators, which begin together, after equally many steps."""
 
     def steps_made(spec: RunSpec) -> int:
-        folder = None if root is None else spec.folder(root) / CHECKPOINTS
-        if folder is None or not has_checkpoint(folder):
+        folder = None if root is None else spec.folder(root)
+        if folder is None or not has_checkpoint(folder / CHECKPOINTS):
             return 0
         # All of it is read, since a run goes back to an older checkpoint if any byte is damaged.
-        return int(load_checkpoint(folder)[0]["state/clock.env_steps"])
+        return int(load_run_checkpoint(folder)[0]["state/clock.env_steps"])
 
     for _, group in itertools.groupby(sorted(specs, key=steps_made), steps_made):
         while batch := list(itertools.islice(group, size)):
@@ -405,7 +361,6 @@ def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dic
         if resume:
             raise InputError("need a folder `out` to resume from, got none")
         return {}
-    ensure_folder(out)
     done = {}
     for spec in specs:
         folder = spec.folder(out)

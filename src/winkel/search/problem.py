@@ -26,6 +26,7 @@ from winkel.errors import InputError, require_integer
 from winkel.runs.presets import preset_fields
 from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec
 from winkel.runs.train import make_task
+from winkel.runs.worlds import check_run_memory
 from winkel.simulators.names import load_function
 from winkel.types import OneHot
 

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ COPIES = 3
 """Copies of the states that exist at once: before a chunk, after it, one more while runs change."""
 USABLE = 0.9
 """Share of the memory that may be planned with; the rest is lost to fragmentation."""
-SIZES = "environment, batch_size, capacity, num_atoms or hidden"
+SIZES = "environment, batch_size, capacity, num_atoms and hidden"
 """What makes a lane large."""
 STEP_BYTES = 64
 """Of the results of one step: facts about the episode, and metrics of the update."""
@@ -40,14 +41,19 @@ def check_memory(
     """
     need = lane_bytes(agent, world.shapes(agent, plan), plan.params) + other_bytes
     need += STEP_BYTES * max(num_steps, agent.config.burn_in)
-    limit, where = device_memory(), "device"
+    limit = device_memory()
     if limit is None:
-        limit, where = machine_memory(), "machine"
-        need *= num_lanes
+        require_memory(need * num_lanes, f"{num_lanes:,} lanes with this {SIZES}")
+    else:
+        require_memory(need, f"a lane with this {SIZES}", limit)
+
+
+def require_memory(need: int, what: str, limit: int | None = None) -> None:
+    """Raise unless something fits into a memory, by default that of this machine."""
+    limit = machine_memory() if limit is None else limit
     if need > limit:
         raise InputError(
-            f"need about {show_bytes(need)} of memory ({num_lanes:,} lanes), got "
-            f"{show_bytes(limit)} on this {where}; choose fewer lanes, or a smaller {SIZES}"
+            f"need about {show_bytes(need)} of memory for {what}, got {show_bytes(limit)}"
         )
 
 
@@ -89,14 +95,14 @@ def machine_memory() -> int:
                 root, name = _CGROUPS[controllers]
                 folder = root / group.lstrip("/")
                 limits += [_read_limit(place / name) for place in (folder, *folder.parents)]
-    return int(min(limits))
+    return min(limits)
 
 
-def _read_limit(path: Path) -> float:
+def _read_limit(path: Path) -> int:
     try:
         return int(path.read_text())
     except (OSError, ValueError):  # no such file, or no limit
-        return math.inf
+        return sys.maxsize
 
 
 def array_bytes(leaf: Any) -> int:
