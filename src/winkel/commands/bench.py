@@ -23,6 +23,7 @@ from winkel.runs.spec import RunSpec, make_spec
 from winkel.runs.worlds import check_run_memory
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes
+from winkel.training.programs import start_jax
 from winkel.training.steps import Horizon, Plan
 
 FEWEST_CHUNKS, MOST_CHUNKS, ENOUGH_SECONDS = 3, 10, 2.0
@@ -55,6 +56,7 @@ class BenchCommand:
             require_integer("steps and lanes", number, at_least=1)
         task = make(self.env)
         spec = make_spec(task, self.agent, self.fields)
+        start_jax()
         bandwidth = copy_bandwidth()
         say(f"{self.agent} in {task.id}, {jax.devices()[0].device_kind}, jax {jax.__version__}")
         say(_COLUMNS)

@@ -14,7 +14,7 @@ from winkel.cluster.slurm import STOPPED
 from winkel.commands.terminal import say
 from winkel.commands.train import Display
 from winkel.interrupts import set_last_words
-from winkel.training.programs import make_deterministic
+from winkel.training.programs import make_deterministic, start_jax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class ShardCommand:
         shard = manifest.shard(self.number)
         if manifest.deterministic:
             make_deterministic()
+        start_jax()
         say(f"shard {self.number}: {len(shard.runs)} runs, {shard.group}, {shard.lanes} lanes")
         with stop_at_signals(), Display(f"shard {self.number}") as display:
             outcome = run_shard(

@@ -25,7 +25,7 @@ from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options, check_field_names
 from winkel.runs.train import MAX_LANES
-from winkel.training.programs import make_deterministic, make_mesh
+from winkel.training.programs import make_deterministic, make_mesh, start_jax
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
@@ -127,6 +127,7 @@ class SweepCommand:
         if self.cluster == "ray":
             self._run_on_ray()
         elif self.cluster == "slurm" or self.plan_only:
+            start_jax()
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
@@ -164,15 +165,19 @@ class SweepCommand:
     def _run_here(self) -> None:
         if self.deterministic:
             make_deterministic()
+        start_jax()
         devices = jax.local_device_count() if self.devices is None else self.devices
         make_mesh(devices)  # raises if there are fewer
         sweep, options = self._choose(jax.default_backend() != "cpu", devices)
+        all_groups = sweeps.group_runs(sweep, options, self.mnist_dir)
+        for group in all_groups:
+            sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
-            groups, _ = self._remaining(sweep, options, write=False)
+            groups, _ = self._remaining(all_groups, write=False)
             _print_estimate(groups, self.lanes)
             return
         with hold_runs(self.out, sweep.folders(self.out), "winkel sweep"):
-            groups, ended = self._remaining(sweep, options, write=True)
+            groups, ended = self._remaining(all_groups, write=True)
             if groups:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
                     show, before = partial(_show, display, groups), ended.total()
@@ -183,11 +188,10 @@ class SweepCommand:
         say(f"runs: {self.out}")
 
     def _remaining(
-        self, sweep: sweeps.Sweep, options: Options, write: bool
+        self, all_groups: list[sweeps.Group], write: bool
     ) -> tuple[list[sweeps.Group], Counter[str]]:
         """Find the runs that have not ended, and print how many there are."""
-        out, mnist_dir = self.out, self.mnist_dir
-        groups, ended = sweeps.remaining_groups(sweep, out, options, mnist_dir, self.resume, write)
+        groups, ended = sweeps.remaining_groups(all_groups, self.out, self.resume, write)
         count = sum(len(group.runs) for group in groups) + ended.total()
         say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
@@ -233,7 +237,7 @@ class SweepCommand:
             raise InputError(
                 f"{path} is of another sweep; replace it with --resume, or choose another --out"
             )
-        self._remaining(sweep, options, write=False)
+        self._remaining(sweeps.group_runs(sweep, options, self.mnist_dir), write=False)
         if is_new:
             with hold_runs(self.out, [path, *sweep.folders(self.out)], "winkel sweep"):
                 write_text(path, text)

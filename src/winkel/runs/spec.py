@@ -123,10 +123,15 @@ class RunSpec:
 
     @property
     def record_bytes(self) -> int:
-        """Memory of all snapshots, four numbers for each countable observation and action."""
-        seen, chunks = self.agent.spec, (self.max_steps or UNLIMITED) // self.options.chunk_steps
+        """Memory of all snapshots and of an evaluation.
+
+        Of each countable observation and action, four numbers; of each episode, its return twice.
+        """
+        chunks = (self.max_steps or UNLIMITED) // self.options.chunk_steps
+        seen, taken = self.agent.spec, min(self.options.snapshots, chunks + 1)
         cells = seen.inputs * seen.num_actions if seen.one_hot else 0
-        return 16 * cells * min(self.options.snapshots, chunks + 1)
+        evaluated = 0 if self.options.evaluate_every is None else self.options.evaluation_episodes
+        return 16 * cells * taken + 24 * evaluated
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -148,20 +148,14 @@ def group_runs(
 
 
 def remaining_groups(
-    sweep: Sweep,
-    out: Path,
-    options: Options,
-    mnist_dir: Path | None,
-    resume: bool,
-    write: bool = True,
-    items: Sequence[Item] | None = None,
+    all_groups: Sequence[Group], out: Path, resume: bool, write: bool = True
 ) -> tuple[list[Group], Counter[str]]:
-    """Group the runs that have not ended; count those that have by their status.
+    """Leave out the runs that have ended, and count them by their status.
 
     Unless `write` is false, this writes the records of runs that were killed at their very end.
     """
     groups, ended = [], Counter[str]()
-    for group in group_runs(sweep, options, mnist_dir, items):
+    for group in all_groups:
         left = []
         for run in group.runs:
             folder = run.folder(out)

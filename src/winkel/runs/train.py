@@ -40,6 +40,8 @@ MAX_LANES = 256
 """Runs side by side by default."""
 DOOM_ENVS = 32
 """Environments of a run in VizDoom by default, as in the paper."""
+MAX_ENVS = 10_000
+"""Most environments of a run in simulators."""
 MAX_SAVING = 0.05
 """Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
 
@@ -341,9 +343,9 @@ def make_task(
         return make(env, mnist_dir)
     if num_envs is None:
         num_envs = DOOM_ENVS if env.startswith("doom:") else 1
-    require_integer("num_envs", num_envs, at_least=1)
+    require_integer("num_envs", num_envs, at_least=1, at_most=MAX_ENVS)
     if workers is not None:
-        require_integer("workers", workers, at_least=0)
+        require_integer("workers", workers, at_least=0, at_most=MAX_ENVS)
     measure = not {"z_min", "z_max"} <= fields.keys()
     return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
 

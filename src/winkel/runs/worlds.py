@@ -11,7 +11,7 @@ from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
 from winkel.training.memory import check_memory
-from winkel.training.programs import Programs, World
+from winkel.training.programs import Programs, World, start_jax
 from winkel.training.simulated import SimulatorWorld
 from winkel.training.steps import Plan
 from winkel.types import RunState
@@ -24,6 +24,7 @@ def make_world(
     task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
 ) -> World:
     """Make what steps the environments of a task: simulators, or an environment in JAX."""
+    start_jax()
     if isinstance(task, SimulatorTask):
         return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
     return CompiledWorld(task.env)

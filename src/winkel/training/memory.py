@@ -19,7 +19,7 @@ COPIES = 3
 """Copies of the states that exist at once: before a chunk, after it, one more while runs change."""
 USABLE = 0.9
 """Share of the memory that may be planned with; the rest is lost to fragmentation."""
-SIZES = "environment, batch_size, capacity, num_atoms and hidden"
+SIZES = "environment, batch_size, capacity, num_atoms, hidden, chunk_steps and evaluations"
 """What makes a lane large."""
 STEP_BYTES = 64
 """Of the results of one step: facts about the episode, and metrics of the update."""
@@ -43,7 +43,8 @@ def check_memory(
     need += STEP_BYTES * max(num_steps, agent.config.burn_in)
     limit = device_memory()
     if limit is None:
-        require_memory(need * num_lanes, f"{num_lanes:,} lanes with this {SIZES}")
+        lanes = f"{num_lanes:,} lane{'s' * (num_lanes > 1)}"
+        require_memory(need * num_lanes, f"{lanes} with this {SIZES}")
     else:
         require_memory(need, f"a lane with this {SIZES}", limit)
 

@@ -308,6 +308,16 @@ def knows_cuda_graphs() -> bool:
     return True
 
 
+def start_jax() -> None:
+    """Start JAX; raise if it cannot, as without the kind of device that JAX_PLATFORMS names."""
+    try:
+        jax.devices()
+    except Exception as error:  # a failed assertion if the driver of a GPU is missing
+        reason = " ".join(str(error).split()) or "there is no such device"
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        raise InputError(f"cannot start JAX with JAX_PLATFORMS={asked!r}: {reason}") from error
+
+
 def make_deterministic() -> None:
     """Make a GPU compute the same bits each time; a CPU always does.
 
