@@ -314,9 +314,10 @@ def check_seeds(seeds: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
         return list(range(require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)))
     some = itertools.islice(seeds, MAX_RUNS + 1)
     chosen = [require_integer("each seed", seed, at_least=0, at_most=MAX_SEED) for seed in some]
-    require_integer("number of seeds", len(chosen), at_least=1, at_most=MAX_RUNS)
-    if len(set(chosen)) != len(chosen):
-        raise InputError(f"need different seeds, got {chosen!r:.80}")
+    if len(chosen) > MAX_RUNS:
+        raise InputError(f"need at most {MAX_RUNS} seeds, got more")
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise InputError(f"need different seeds, at least one, got {chosen!r:.80}")
     return chosen
 
 

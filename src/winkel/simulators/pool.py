@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.random import SeedSequence
 
-from winkel.errors import LARGEST_SEED, InputError, require_integer
+from winkel.errors import InputError, require_integer
 from winkel.simulators.base import Maker, SimulatorDied, Spec
 from winkel.simulators.worker import map_rows
 from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
@@ -67,7 +67,7 @@ class Pool(AbstractContextManager["Pool"]):
         *,
         notice: Callable[[str], None] = lambda _: None,
     ):
-        self._seeds = [require_integer("a seed", seed, 0, LARGEST_SEED) for seed in seeds]
+        self._seeds = [require_integer("a seed", seed, 0, 2**63 - 1) for seed in seeds]
         if not self._seeds:
             raise InputError("need at least one seed, got none")
         self._notice = notice
