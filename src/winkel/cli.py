@@ -21,7 +21,7 @@ from winkel.commands.rollout import Rollout
 from winkel.commands.search import SearchCommand
 from winkel.commands.shard import ShardCommand
 from winkel.commands.sweep import SweepCommand
-from winkel.commands.terminal import say
+from winkel.commands.terminal import checked_output, say, warn
 from winkel.commands.train import Train
 from winkel.errors import InputError
 from winkel.version import __version__
@@ -47,6 +47,7 @@ Command = (
 _HELP = "Deep exploration with distributional reinforcement learning. --version shows the version."
 
 
+@checked_output()
 def main(argv: list[str] | None = None) -> None:
     """Entry point of the `winkel` command. WINKEL_DEBUG=1 shows the traceback of a user error.
 
@@ -68,11 +69,11 @@ def main(argv: list[str] | None = None) -> None:
     except InputError as error:
         if os.environ.get("WINKEL_DEBUG"):
             raise
-        print(f"winkel: error: {error}", file=sys.stderr)  # noqa: T201
+        warn(f"error: {error}")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         if hasattr(command, "resume"):
-            print("winkel: interrupted; go on with --resume", file=sys.stderr)  # noqa: T201
+            warn("interrupted; go on with --resume")
         raise SystemExit(130) from None
 
 
