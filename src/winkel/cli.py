@@ -15,13 +15,14 @@ from winkel.commands.demo import Demo
 from winkel.commands.figure import Figure
 from winkel.commands.inspect import Inspect
 from winkel.commands.listing import List
+from winkel.commands.output import checked_output, warn
 from winkel.commands.play import Play
 from winkel.commands.report import Report
 from winkel.commands.rollout import Rollout
 from winkel.commands.search import SearchCommand
 from winkel.commands.shard import ShardCommand
 from winkel.commands.sweep import SweepCommand
-from winkel.commands.terminal import checked_output, say, warn
+from winkel.commands.terminal import say
 from winkel.commands.train import Train
 from winkel.errors import InputError
 from winkel.version import __version__

@@ -11,7 +11,8 @@ import tyro
 
 from winkel.cluster.shards import read_manifest, run_shard
 from winkel.cluster.slurm import STOPPED
-from winkel.commands.terminal import say, warn
+from winkel.commands.output import warn
+from winkel.commands.terminal import say
 from winkel.commands.train import Display, check_runs
 from winkel.runs.record import load_run
 from winkel.runs.spec import run_folder

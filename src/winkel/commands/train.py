@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from winkel.commands.terminal import console, exit_if_failed, say
+from winkel.commands.output import exit_if_failed
+from winkel.commands.terminal import console, say
 from winkel.errors import require_integer
 from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
