@@ -1,7 +1,7 @@
 """`winkel train`: train an agent and show its progress."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +13,10 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from winkel.commands.output import exit_if_failed
 from winkel.commands.terminal import console, say
 from winkel.errors import require_integer
-from winkel.runs.record import Training
+from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
 from winkel.runs.spec import Options, check_field_names
 from winkel.runs.train import train
@@ -74,6 +75,8 @@ class Train:
     """Also write TensorBoard's files, into each run's folder."""
     wandb: str | None = None
     """Also log to this project of Weights & Biases."""
+    allow_failures: bool = False
+    """Exit with status 0 also if runs failed."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
@@ -115,6 +118,7 @@ class Train:
         print_summary(training)
         for run in training.runs:
             say(f"run: {run.folder}")
+        check_runs(training.runs, self.allow_failures)
 
     def _make_mirrors(self, config: dict[str, Any], folder: Path) -> tuple[Mirror, ...]:
         made: list[Mirror] = []
@@ -202,6 +206,17 @@ def _status_table(statuses: list[Status]) -> Table:
     if len(statuses) > MAX_ROWS:
         rows.append([f"and {len(statuses) - MAX_ROWS} more"])
     return make_table([*columns, ""], rows)
+
+
+def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
+    """Exit with status 1 if runs failed, now or in an earlier call, unless that is allowed."""
+    configs = [run.config for run in runs]
+    reasons = [
+        f"{config['agent']} in {config['env']}, seed {config['seed']}: {config.get('reason')}"
+        for config in configs
+        if config.get("status") == "failed"
+    ]
+    exit_if_failed("runs", reasons, len(configs), allow_failures)
 
 
 def print_summary(training: Training) -> None:

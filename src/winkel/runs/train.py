@@ -264,6 +264,8 @@ def train(
 ) -> Training:
     """Train an agent in an environment.
 
+    A run that fails raises nothing: `status` in its config is 'failed', and `reason` says why.
+
     Args:
         env: an id such as 'deep_sea/0' or 'deep_sea:size=30', or the name of a simulator such as
             'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`).

@@ -46,8 +46,7 @@ def parse(text: str) -> tuple[str, Maker]:
 
     The maker is picklable. A user's module is imported when the maker is called.
     """
-    name, *written = _SETTINGS.split(text, maxsplit=1)
-    settings = _read_settings("".join(written), text)
+    name, settings = _split(text)
     values = [f"{key}={_write_value(settings[key])}" for key in sorted(settings)]
     canonical = ":".join([name, *filter(None, [",".join(values)])])
     if name.startswith("doom:"):
@@ -69,6 +68,18 @@ def parse(text: str) -> tuple[str, Maker]:
             f"module:function, each with settings :key=value,… or without, got {text!r}"
         )
     return canonical, partial(call_function, target, settings, stack)
+
+
+def chooses_code(text: str) -> bool:
+    """Return whether a name says which module is imported, or what is passed to other code.
+
+    The user may say so; the folder of a run, which may be a stranger's, may not.
+    """
+    name, settings = _split(text)
+    library, _, rest = name.partition(":")
+    if library == "doom" or (library == "dm" and rest.startswith("bsuite/")):
+        return False
+    return library != "gym" or ":" in rest or bool(settings.keys() - {"stack"})
 
 
 def make_gymnasium(env_id: str, settings: dict[str, Any], stack: int) -> GymSimulator:
@@ -148,6 +159,12 @@ def _takes_seed(function: Callable[..., Any]) -> bool:
         return "seed" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins have no signature
         return False
+
+
+def _split(text: str) -> tuple[str, dict[str, Any]]:
+    """Split a name from its settings."""
+    name, *written = _SETTINGS.split(text, maxsplit=1)
+    return name, _read_settings("".join(written), text)
 
 
 def _read_settings(text: str, whole: str) -> dict[str, Any]:
