@@ -233,17 +233,17 @@ def test_problems_are_told_and_hide_nothing_else(whole, tmp_path):
     change_config(runs[0], versions=[1])
     change_config(runs[1], seed=9)
     change_config(runs[2], agent="\udcff")
-    (runs[3] / "config.json").write_text("[" * 100_000)
-    np.savez(runs[4] / "episodes.npz", **{"return": np.zeros(1), "length": np.ones(1)})
+    (runs[4] / "config.json").write_text("[" * 100_000)
+    np.savez(runs[5] / "episodes.npz", **{"return": np.zeros(1), "length": np.ones(1)})
     folder = os.fsdecode(bytes(copy / "deep_sea") + b"/\xff/size=3/seed-0")
-    shutil.copytree(runs[5], folder)
+    shutil.copytree(runs[6], folder)
     (copy / "sweeps.jsonl").write_text("no JSON\n{}\n")
     results = read_results(copy)
     assert len(results.records) == 3
     told = "\n".join(results.problems)
     for words in (
         "need versions in the config", "was changed", "need UTF-8", "is not JSON",
-        "episodes that the run has made", r"\xff/size=3/seed-0: belongs in",
+        "episodes that the run has made", r"\udcff/size=3/seed-0: belongs in",
         "sweeps.jsonl", "different seeds",
     ):  # fmt: skip
         assert words in told

@@ -33,7 +33,8 @@ def hold_runs(root: Path, runs: Iterable[Path], task: str, wait: float = 1.0) ->
     Raise, naming the other process, if one of them is held for `wait` seconds by another.
     """
     folder = root / WRITERS
-    ensure_folder(folder)
+    for made in (root, folder):
+        ensure_folder(made)
     names = sorted(str(run.relative_to(root)) for run in runs)
     since = datetime.now().astimezone().isoformat(" ", "seconds")
     entry = {
@@ -76,10 +77,10 @@ def _find_writer(folder: Path, runs: set[str]) -> tuple[str, str] | None:
             with FileLock(lock).acquire(timeout=0):
                 _remove(path)
         except Timeout:
-            entry = json.loads(path.read_bytes()) if path.is_file() else {"runs": ()}
-            shared = sorted(runs.intersection(entry["runs"]))
-            if shared:
-                return shared[0], entry["writer"]
+            if path.is_file():
+                entry = json.loads(path.read_bytes())
+                if shared := runs.intersection(entry["runs"]):
+                    return min(shared), entry["writer"]
     return None
 
 

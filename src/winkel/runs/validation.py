@@ -29,11 +29,12 @@ CHECKPOINT_KINDS = {"run": dict, "lanes": int, "log_position": int}
 
 
 def check_meta(meta: Mapping[str, Any], where: Path) -> None:
-    """Raise unless a checkpoint's description of itself has the right types."""
+    """Raise unless a checkpoint has these entries, and an unchanged config of its run."""
     for name, kind in CHECKPOINT_KINDS.items():
         value = meta.get(name)
         if type(value) is not kind:
             raise InputError(f"need {name} in {where} as {kind.__name__}, got {value!r:.60}")
+    check_config(meta["run"], where)
 
 
 def check_config(config: Any, where: Path) -> None:

@@ -34,7 +34,7 @@ from winkel.training.programs import (
     where_lanes,
 )
 from winkel.training.steps import Job, Plan, make_jobs
-from winkel.types import Clock, RunState
+from winkel.types import RunState
 
 COUNTED = ("return", "length", "env_steps", "visited")
 """Columns of the table of episodes besides facts; `visited` only with countable observations."""
@@ -255,17 +255,16 @@ class Lanes:
             failures = {lane: text + kept for lane, text in failures.items()}
         row.lanes, row.clock = states, clock
         tables = split_by_lane(row.num_lanes, [*([burn_in] if burn_in else []), episodes])
-        return [
-            make_report(
-                run,
-                self.plans[run],
-                tables[lane],
-                {name: x[lane] for name, x in metrics.items()},
-                *(jax.tree.map(lambda x, lane=lane: int(x[lane]), c) for c in (before, clock)),
-                failures.get(lane),
+        reports = []
+        for run, lane in running.items():
+            old, new = jax.tree.map(lambda x, lane=lane: int(x[lane]), (before, clock))
+            values = {name: x[lane] for name, x in metrics.items()}
+            reports.append(
+                make_report(
+                    run, self.plans[run], tables[lane], values, old, new, failures.get(lane)
+                )
             )
-            for run, lane in running.items()
-        ]
+        return reports
 
     def _halve(self) -> None:
         """Continue with half as many lanes; runs that had one wait on the host and come first."""
@@ -299,11 +298,11 @@ def make_report(
     plan: Plan,
     episodes: Arrays,
     metrics: Arrays,
-    before: Clock,
-    clock: Clock,
+    before: Any,
+    clock: Any,
     failure: str | None,
 ) -> Report:
-    """Report a chunk of one run, from the clocks before and after it, up to the run's end."""
+    """Report a chunk of one run up to its end, from clocks of plain numbers before and after it."""
     table = cut_at_end(episodes, clock.episodes, plan)
     num_episodes = clock.episodes - len(episodes["env_steps"]) + len(table["env_steps"])
     end = min(clock.env_steps, int(plan.end.steps))
