@@ -218,9 +218,10 @@ def test_an_environment_that_hangs_in_reset_is_one_line_in_time(number, monkeypa
     pool = Pool(maker, [1, 2], 2, name="mine", notice=notices.append)
     pool._timeout = 0.3
     pids = pool.pids
+    for _ in range(number):
+        pool.reset()
     began = time.monotonic()
     with pytest.raises(InputError) as caught:
-        pool.reset()
         pool.reset()
     assert time.monotonic() - began < 2.0
     assert str(caught.value) == (
@@ -280,7 +281,7 @@ def test_too_few_file_descriptors_are_one_line_and_leave_nothing(tmp_path, monke
     """Every limit from none left to enough: the pool either works or says why it does not."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    refused = 0
+    refused = []
     for spare in itertools.count():
         gc.collect()
         opened = sorted(map(int, os.listdir("/proc/self/fd")))
@@ -291,15 +292,15 @@ def test_too_few_file_descriptors_are_one_line_and_leave_nothing(tmp_path, monke
                 pool.reset()
             break
         except InputError as error:
-            refused += 1
-            assert str(error) == (
-                "cannot start worker processes: Too many open files; need a higher limit "
-                "(ulimit -n) or fewer --workers"
-            )
+            refused.append(str(error))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert sorted(map(int, os.listdir("/proc/self/fd"))) == opened
-    assert refused > 5
+    assert len(refused) > 5
+    assert set(refused) == {
+        "cannot start worker processes: Too many open files; need a higher limit (ulimit -n) or "
+        "fewer --workers"
+    }
     assert list(tmp_path.iterdir()) == []
     assert workers_of_this_process() == []
 

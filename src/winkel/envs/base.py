@@ -255,7 +255,6 @@ class Task:
         env: form of observations and number of actions; of a compiled environment its functions.
         facts: names of numbers that add up over an episode.
         returns: range of discounted returns for a discount factor, or None if unknown.
-        range_origin: how `returns` was estimated, or None if it was not.
         params: last argument of `env.reset` and `env.step`; empty for simulators.
         setting: the parameters as plain numbers; empty for simulators.
         padded: whether it is padded to the shape of its experiment.
@@ -274,7 +273,6 @@ class Task:
     env: Any
     facts: tuple[str, ...]
     returns: Callable[[float], tuple[float, float]] | None = None
-    range_origin: str | None = None
     params: Any = ()
     setting: Setting = field(default_factory=dict)
     padded: bool = False
