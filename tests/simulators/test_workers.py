@@ -136,7 +136,7 @@ STEPPING = "in a step or the reset after it"
         ("killed", f"died of SIGKILL {STEPPING}"),
         ("leaves", f"ended by itself with status 3 {STEPPING}"),
         ("exits", f"ended by itself with status 4 {STEPPING}"),
-        ("crashes", f"died of SIGSEGV {STEPPING} (string_at in __init__.py, line LINE)"),
+        ("crashes", f"died of SIGSEGV {STEPPING} (<lambda> in worlds.py, line LINE)"),
         ("mute", "lost a simulator, the engine is gone"),
     ],
 )
@@ -273,7 +273,7 @@ def test_an_environment_that_crashes_in_close_is_one_notice(capfd):
     with Pool(parse("simulators.worlds:Fails:how=crash")[1], [1], 1, notice=notices.append) as pool:
         pool.reset()
     (line,) = notices
-    assert line.startswith("closing environments crashed (string_at in __init__.py, line ")
+    assert line.startswith("closing environments crashed (close in worlds.py, line ")
     assert capfd.readouterr().err == ""
 
 

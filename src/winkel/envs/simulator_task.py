@@ -133,7 +133,7 @@ def make_simulator_task(
     if workers is not None:
         require_integer("workers", workers, at_least=0)
     task_id, maker = names.parse(name)
-    with Pool(maker, [0], 1, name=task_id, timeout=timeout, notice=notice) as pool:
+    with Pool(maker, [0], 1, name=task_id, timeout=timeout) as pool:
         return SimulatorTask(
             id=task_id,
             env=EnvShape(_to_observation(pool.layout), pool.num_actions),

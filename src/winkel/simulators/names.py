@@ -86,7 +86,8 @@ def chooses_code(text: str) -> bool:
 def make_gymnasium(env_id: str, settings: dict[str, Any], stack: int) -> GymSimulator:
     """Make a registered environment: 'CartPole-v1', or 'my_module:MyEnv-v0' to import first."""
     gymnasium = import_gymnasium()
-    _search_current_folder()
+    if ":" in env_id:
+        _search_current_folder()
     try:
         env = gymnasium.make(env_id, disable_env_checker=True, **settings)
     except gymnasium.error.UnregisteredEnv:

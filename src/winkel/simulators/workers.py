@@ -33,6 +33,7 @@ _CHECK_EVERY = 0.2  # seconds between checks whether the process that should ans
 _MAIN = "import sys; from winkel.simulators.worker import main; main(*sys.argv[1:])"
 _PROGRAM = (sys.executable, "-P", "-c", _MAIN)
 _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
+_STANDARD = os.path.dirname(os.__file__)
 _CRASH = "Fatal Python error: "
 _FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
@@ -247,9 +248,11 @@ def _environment(warnings: bool) -> dict[str, str]:
 
 
 def _find_crash(report: str) -> str:
-    """Return the innermost line of Python in which a process crashed, if it is known."""
-    frame = _FRAME.search(report)
-    return f" ({frame[3]} in {os.path.basename(frame[1])}, line {frame[2]})" if frame else ""
+    """Return the innermost line outside of Python's own modules in which a process crashed."""
+    for path, line, function in _FRAME.findall(report):
+        if not path.startswith(_STANDARD) or "site-packages" in path:
+            return f" ({function} in {os.path.basename(path)}, line {line})"
+    return ""
 
 
 def _list_errors(report: str) -> list[str]:
