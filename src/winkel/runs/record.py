@@ -128,7 +128,8 @@ class RunRecord:
         if not self.finished:
             table, _ = read_checkpoint(self.path, name)
         else:
-            table = load_arrays(path) if name in self.config.get("rows", {}) else {}
+            made = name in self.config.get("rows", {}) or path.is_file()
+            table = load_arrays(path) if made else {}
         check_table(name, table, self.config, self.path)
         return table
 
