@@ -97,7 +97,7 @@ class Cartpole(Environment):
         self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Limits
     ) -> CartpoleState:
         """Start in the pose that was drawn."""
-        return CartpoleState(*draws, jnp.zeros((), jnp.int32))
+        return CartpoleState._make([*draws, jnp.zeros((), jnp.int32)])
 
     def transition(
         self, state: CartpoleState, action: Int[Array, ""], draws: None, params: Limits
@@ -132,7 +132,7 @@ class CartpoleSwingup(Environment):
         self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Limits
     ) -> CartpoleState:
         """Let the pole hang."""
-        return CartpoleState(*(draws + jnp.asarray(HANGING)), jnp.zeros((), jnp.int32))
+        return CartpoleState._make([*(draws + jnp.asarray(HANGING)), jnp.zeros((), jnp.int32)])
 
     def transition(
         self, state: CartpoleState, action: Int[Array, ""], draws: None, params: Limits
