@@ -114,6 +114,14 @@ def test_a_rollout_is_kept_scored_and_exported(tmp_path, capsys):
     assert (out / "random" / "seed-0" / "bsuite_id_-_catch-0.csv").read_text().startswith("steps,")
 
 
+def test_runs_outside_of_bsuite_are_neither_scored_nor_exported(tmp_path, capsys):
+    runs, out = tmp_path / "runs", tmp_path / "csv"
+    cli.main(["rollout", "deep_sea:size=6", "--episodes", "12", "--out", str(runs)])
+    for command in (["score", runs], ["export", "bsuite", runs, out]):
+        assert "need runs of bsuite's 468 settings, such as catch/0" in refused(command, capsys)
+    assert not out.exists()
+
+
 def test_a_rollout_never_replaces_another(tmp_path, capsys):
     arguments = ["rollout", "catch/0", "--episodes", "5", "--out", str(tmp_path)]
     cli.main(arguments)

@@ -15,6 +15,7 @@ from winkel.commands.demo import Demo
 from winkel.commands.figure import Figure
 from winkel.commands.inspect import Inspect
 from winkel.commands.listing import List
+from winkel.commands.output import checked_output, warn
 from winkel.commands.play import Play
 from winkel.commands.report import Report
 from winkel.commands.rollout import Rollout
@@ -47,6 +48,7 @@ Command = (
 _HELP = "Deep exploration with distributional reinforcement learning. --version shows the version."
 
 
+@checked_output()
 def main(argv: list[str] | None = None) -> None:
     """Entry point of the `winkel` command. WINKEL_DEBUG=1 shows the traceback of a user error.
 
@@ -68,11 +70,11 @@ def main(argv: list[str] | None = None) -> None:
     except InputError as error:
         if os.environ.get("WINKEL_DEBUG"):
             raise
-        print(f"winkel: error: {error}", file=sys.stderr)  # noqa: T201
+        warn(f"error: {error}")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         if hasattr(command, "resume"):
-            print("winkel: interrupted; go on with --resume", file=sys.stderr)  # noqa: T201
+            warn("interrupted; go on with --resume")
         raise SystemExit(130) from None
 
 

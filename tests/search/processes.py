@@ -38,6 +38,6 @@ def start_search(out, gate, *options):
         fields += [f"--{name.replace('_', '-')}", text]
     arguments = [
         *("search", "--trials", str(TRIALS), "--space", str(out / "space.toml"), *fields),
-        *("--chunk-steps", str(CHUNK), "--lanes", "2", "--out", str(out), "--resume", *options),
+        *("--chunk-steps", str(CHUNK), "--lanes", "2", "--out", str(out), *options),
     ]
     return start([sys.executable, "-c", GATED, gate, *arguments])

@@ -138,9 +138,9 @@ def test_a_trial_whose_loss_is_not_finite_fails_and_stops_nothing(tmp_path):
     assert any("failed: the loss was" in note for note in notes)
 
 
-def test_more_trials_than_configurations_are_refused(tmp_path):
+def test_more_trials_than_configurations_are_refused():
     with pytest.raises(InputError, match=r"need trials <= 8, .* got 9"):
-        population(tmp_path, wanted=9)
+        problem().check(9)
 
 
 def test_in_a_simulator_trials_run_one_after_the_other(tmp_path):

@@ -2,8 +2,7 @@
 
 import contextlib
 import signal
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,12 @@ import tyro
 
 from winkel.cluster.shards import read_manifest, run_shard
 from winkel.cluster.slurm import STOPPED
+from winkel.commands.output import warn
 from winkel.commands.terminal import say
-from winkel.commands.train import Display
+from winkel.commands.train import Display, check_runs
+from winkel.runs.record import load_run
+from winkel.runs.spec import run_folder
+from winkel.runs.sweep import Item
 from winkel.training.programs import make_deterministic
 
 
@@ -28,6 +31,8 @@ class ShardCommand:
     """Manifest that `winkel sweep … --plan-only` has written."""
     number: tyro.conf.Positional[int]
     """Number of the shard, from 0."""
+    allow_failures: bool = False
+    """Exit with status 0 also if runs failed."""
 
     def run(self) -> None:
         """Run what is left of the shard."""
@@ -42,9 +47,15 @@ class ShardCommand:
                     manifest, self.number, self.manifest.parent, display.update, display.say
                 )
         except KeyboardInterrupt:
-            print("winkel: stopped; run the shard again to continue", file=sys.stderr)  # noqa: T201
+            warn("stopped; run the shard again to continue")
             raise SystemExit(STOPPED) from None
         say_counts(outcome["runs"], outcome["seconds"])
+        check_items(shard.runs, self.manifest.parent, self.allow_failures)
+
+
+def check_items(items: Iterable[Item], out: Path, allow_failures: bool) -> None:
+    """Exit with status 1 if runs of a folder failed, unless that is allowed."""
+    check_runs((load_run(run_folder(out, *item)) for item in items), allow_failures)
 
 
 def say_counts(runs: Mapping[str, int], seconds: float) -> None:
