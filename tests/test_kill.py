@@ -9,6 +9,7 @@ import time
 import pytest
 
 from process_helpers import PATIENCE, finish, start_winkel, wait_for
+from winkel.cli import main
 
 # Chunks of 16 steps after 8 end in the middle of episodes of 5; there is a checkpoint after each.
 LENGTH, CHUNK, BURN_IN = 5, 16, 8
@@ -25,9 +26,12 @@ TRAIN = [
 
 def winkel(out, chunks, *options, before=""):
     """A process that trains for so many chunks."""
+    return start_winkel(training(out, chunks, *options), before=before)
+
+
+def training(out, chunks, *options):
     episodes = (BURN_IN + CHUNK * chunks) // LENGTH
-    arguments = [*TRAIN, "--episodes", episodes, "--out", out, *options]
-    return start_winkel(arguments, before=before)
+    return [*TRAIN, "--episodes", str(episodes), "--out", str(out), *options]
 
 
 def newest(folder):
@@ -65,9 +69,12 @@ def kill_in_the_middle_of_writing(process, folder, rng):
 
 
 def kill_and_resume(root, chunks, kills):
-    """Kill as often as told, in both manners in turn; then let it finish. Both folders' records."""
+    """Kill as often as told, in both manners in turn; then let it finish. Both folders' records.
+
+    Only what is killed needs a process.
+    """
     rng = random.Random(0)
-    finish(winkel(root / "whole", chunks))
+    main(training(root / "whole", chunks))
     folder = root / "killed" / RUN / "checkpoint"
     for number in range(kills):
         process = winkel(root / "killed", chunks, "--resume")
@@ -76,7 +83,7 @@ def kill_and_resume(root, chunks, kills):
         process.communicate(timeout=PATIENCE)
         assert process.returncode == -signal.SIGKILL
         assert not (root / "killed" / RUN / "config.json").exists()
-    finish(winkel(root / "killed", chunks, "--resume"))
+    main(training(root / "killed", chunks, "--resume"))
     assert not is_writing(folder)
     return records(root / "whole"), records(root / "killed")
 
@@ -90,7 +97,7 @@ def assert_same(whole, killed):
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_never_was(tmp_path):
-    assert_same(*kill_and_resume(tmp_path, chunks=120, kills=3))
+    assert_same(*kill_and_resume(tmp_path, chunks=60, kills=2))
 
 
 @pytest.mark.long
@@ -140,10 +147,6 @@ SWEEP = [
 ]
 
 
-def sweeping(out, *options):
-    return start_winkel([*SWEEP, "--out", out, *options])
-
-
 def episodes(out):
     paths = sorted(out.glob("*/*/*/seed-*/episodes.npz"))
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
@@ -160,19 +163,19 @@ def wait_for_another_checkpoint(out, process):
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("how", "times"),
     [
-        pytest.param(signal.SIGKILL, id="killed", marks=pytest.mark.long),
-        pytest.param(signal.SIGINT, id="interrupted"),
+        pytest.param(signal.SIGKILL, 2, id="killed", marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, 1, id="interrupted"),
     ],
 )
-def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(tmp_path, how):
-    finish(sweeping(tmp_path / "whole"))
+def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(tmp_path, how, times, capsys):
+    main([*SWEEP, "--out", str(tmp_path / "whole")])
     wanted = episodes(tmp_path / "whole")
     assert len(wanted) == 8
     chance, out, options, kept = random.Random(how), tmp_path / "stopped", [], {}
-    for _ in range(2):
-        process = sweeping(out, *options)
+    for _ in range(times):
+        process = start_winkel([*SWEEP, "--out", out, *options])
         options = ["--resume"]
         wait_for_another_checkpoint(out, process)
         time.sleep(chance.uniform(0.0, 1.0))
@@ -180,6 +183,7 @@ def test_a_sweep_that_is_stopped_loses_and_repeats_nothing(tmp_path, how):
         process.communicate(timeout=PATIENCE)
         assert all(episodes(out).get(name) == content for name, content in kept.items())
         kept = episodes(out)
-    output = finish(sweeping(out, *options))
-    assert f"{len(kept)} finished before" in output
+    capsys.readouterr()
+    main([*SWEEP, "--out", str(out), *options])
+    assert f"{len(kept)} finished before" in capsys.readouterr().out
     assert episodes(out) == wanted

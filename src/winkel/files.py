@@ -1,12 +1,13 @@
 """Files that are never half written: text, and named arrays."""
 
+import json
 import os
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -49,6 +50,16 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
     write_atomically(path, write)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file. Deep nesting, which exhausts Python's stack, is an error like any other."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({error})") from error
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

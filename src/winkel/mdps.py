@@ -13,17 +13,14 @@ Policy = Float[np.ndarray, "S A"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FiniteMDP:
-    """(S, A, R, γ, P) of section 3, in float64. Termination is a state that only leads to itself.
-
-    Attributes:
-        transitions: P(s' | s, a).
-        rewards: the distribution of the reward at each (s, a), independent of s' given (s, a).
-        gamma: γ in [0, 1).
-    """
+    """(S, A, R, γ, P) of section 3, in float64. A terminal state leads only to itself."""
 
     transitions: Float[np.ndarray, "S A S"]
+    """P(s' | s, a)."""
     rewards: Atoms  # [S, A, R]
+    """The distribution of the reward at each (s, a), independent of s' given (s, a)."""
     gamma: float
+    """γ in [0, 1)."""
 
     def __post_init__(self) -> None:
         p = np.asarray(self.transitions, np.float64)

@@ -231,19 +231,16 @@ def return_distribution(mdp: FiniteMDP, policy: Policy, accuracy: float) -> Atom
 
 
 class ValueIteration(NamedTuple):
-    """What `value_iteration` found.
-
-    Attributes:
-        mixture: η_E, the last iterate.
-        members: η_i, whose uniform mixture it is.
-        trace: w̄_p between successive iterates.
-        converged: whether the last entry of the trace is within the tolerance.
-    """
+    """What `value_iteration` found."""
 
     mixture: Atoms
+    """η_E, the last iterate."""
     members: tuple[Atoms, ...]
+    """η_i, whose uniform mixture it is."""
     trace: Float[np.ndarray, "T"]
+    """w̄_p between successive iterates."""
     converged: bool
+    """Whether the last entry of the trace is within the tolerance."""
 
 
 def value_iteration(
@@ -282,19 +279,15 @@ def local_error(
 
 
 class BonusIteration(NamedTuple):
-    """What `bonus_iteration` found.
-
-    Attributes:
-        bonus: the last iterate.
-        trace: largest change in each iteration.
-        converged: whether the last entry of the trace is within the tolerance.
-        limit: the iteration's fixed point, from the linear equation.
-    """
+    """What `bonus_iteration` found, as `ValueIteration`."""
 
     bonus: PerPair
+    """The last iterate."""
     trace: Float[np.ndarray, "T"]
+    """Largest change in each iteration."""
     converged: bool
     limit: PerPair
+    """The iteration's fixed point, from the linear equation."""
 
 
 def bonus_iteration(

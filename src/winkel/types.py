@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt8
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from numpy.typing import ArrayLike
 
 from winkel.errors import InputError, require_integer
@@ -76,33 +75,22 @@ class Dense:
 
     shape: tuple[int, ...]
 
-    def dense(self, obs: Float[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """The array that the original environment shows: the observation itself."""
-        return obs
-
 
 @dataclass(frozen=True)
 class OneHot:
     """Observations are indices into a grid that is zero but for a one there.
 
     The index `size` stands for the all-zero grid, which some environments show at the end.
-
-    Attributes:
-        shape: of the grid.
-        triangle: whether the grid is square and only cells on or below its diagonal occur.
     """
 
     shape: tuple[int, ...]
     triangle: bool = False
+    """Whether the grid is square and only cells on or below its diagonal occur."""
 
     @property
     def size(self) -> int:
         """Number of cells."""
         return int(np.prod(self.shape))
-
-    def dense(self, obs: Int[AnyArray, ""]) -> Float[AnyArray, "..."]:
-        """The grid that the original environment shows."""
-        return jax.nn.one_hot(jnp.asarray(obs), self.size).reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -110,13 +98,10 @@ class Image:
     """Observations are the last frames of a picture, uint8 arrays `[stack, *frame]`, oldest first.
 
     At the start of an episode all of them are its first frame.
-
-    Attributes:
-        frame: shape of one, (H, W) or (H, W, C).
-        stack: how many there are.
     """
 
     frame: tuple[int, ...]
+    """Shape of one, (H, W) or (H, W, C)."""
     stack: int
 
     def __post_init__(self) -> None:
@@ -131,44 +116,32 @@ class Image:
         """Of an observation."""
         return (self.stack, *self.frame)
 
-    def dense(self, obs: UInt8[AnyArray, "..."]) -> Float[AnyArray, "..."]:
-        """The frames as numbers from 0 to 1."""
-        return jnp.asarray(obs, jnp.float32) / 255.0
-
 
 Observation = Dense | OneHot | Image
 
 
 class EnvStep(NamedTuple):
-    """What one step of an environment shows; a reset is part of the step and never a transition.
-
-    Attributes:
-        reward: of this transition.
-        discount: 0 only on termination, 1 else; γ is the agent's.
-        next_obs: the observation that the transition ends in, before any reset.
-        obs: what to act on next: the same, or the first observation of a new episode.
-        boundary: whether the episode ended here, by termination or truncation.
-        info: facts that add up over an episode (mistakes, bad episodes), never running totals.
-    """
+    """What one step of an environment shows; a reset is part of the step and never a transition."""
 
     reward: Float[Array, "*batch"]
     discount: Float[Array, "*batch"]
+    """0 only on termination, 1 else; γ is the agent's."""
     next_obs: PyTree
+    """The observation that the transition ends in, before any reset."""
     obs: PyTree
+    """What to act on next: the same, or the first observation of a new episode."""
     boundary: Bool[Array, "*batch"]
+    """Whether the episode ended here, by termination or truncation."""
     info: Mapping[str, Array]
+    """Facts that add up over an episode (mistakes, bad episodes), never running totals."""
 
 
 class Decision(NamedTuple):
-    """What an agent decided: the action, and what of it the learner will need with the transition.
-
-    Attributes:
-        action: one of 0 … A − 1.
-        extras: any pytree of fixed shape, stored with the transition (bootstrap masks).
-    """
+    """The action that an agent selected, one of 0 … A − 1."""
 
     action: Int[Array, "*batch"]
     extras: PyTree = ()
+    """Any pytree of fixed shape, stored with the transition for the learner (bootstrap masks)."""
 
 
 class Transition(NamedTuple):
@@ -184,47 +157,33 @@ class Transition(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Transitions drawn from replay, a first axis over them.
-
-    Attributes:
-        transitions: the drawn ones.
-        weights: importance of each in the loss, 1 where draws are uniform.
-        indices: where in the replay they lie.
-        gamma_power: γ^(k−1) for a sample of k steps, also if it ended by termination.
-    """
+    """Transitions drawn from replay, a first axis over them, and where in the replay they lie."""
 
     transitions: Transition
     weights: Float[Array, "B"]
+    """Importance of each in the loss, 1 where draws are uniform."""
     indices: Int[Array, "B"]
     gamma_power: Float[Array, "B"] | float = 1.0
+    """γ^(k−1) for a sample of k steps, also if it ended by termination."""
 
 
 class Update(NamedTuple):
-    """What one update of a learner returns beside the learner.
-
-    Attributes:
-        priorities: loss of each transition of the batch, without importance weights; not negative.
-        metrics: scalars; 'loss' among them.
-    """
+    """What one update of a learner returns beside the learner."""
 
     priorities: Float[Array, "B"]
+    """Loss of each transition of the batch, without importance weights; not negative."""
     metrics: Mapping[str, Float[Array, ""]]
+    """Scalars; 'loss' among them."""
 
 
 class Clock(NamedTuple):
-    """How far a run is. The loop owns it; every schedule is a function of it.
-
-    Attributes:
-        env_steps: environment steps made.
-        episodes: episodes ended.
-        updates: updates made.
-        progress: share of the run's horizon that is done, whether that counts episodes or steps.
-    """
+    """How far a run is. The loop owns it; every schedule is a function of it."""
 
     env_steps: Int[Array, "*batch"]
     episodes: Int[Array, "*batch"]
     updates: Int[Array, "*batch"]
     progress: Float[Array, "*batch"]
+    """Share of the run's horizon that is done, whether that counts episodes or steps."""
 
 
 class RunState(NamedTuple):
@@ -232,45 +191,36 @@ class RunState(NamedTuple):
 
     A run in simulators has an axis of environments in `actor`, `obs` and `first`. Its simulators
     are not part of the state: the last four fields are empty.
-
-    Attributes:
-        learner: what the agent has learned.
-        actor: what acting remembers from step to step.
-        obs: what to act on next.
-        first: whether that is the first step of an episode.
-        replay: the stored transitions.
-        clock: how far the run is.
-        key: the source of all random numbers of the steps.
-        env_state: the compiled environment.
-        tally: return, length and facts of the episode so far.
-        visits: how often each action was selected at each observation, if those are countable.
-        visited: how many of these counts are not 0.
     """
 
     learner: PyTree
     actor: PyTree
+    """What acting remembers from step to step."""
     obs: PyTree
+    """What to act on next."""
     first: Bool[Array, "*batch"]
+    """Whether that is the first step of an episode."""
     replay: PyTree
     clock: Clock
     key: Key[Array, "*batch"]
+    """The source of all random numbers of the steps."""
     env_state: PyTree = ()
     tally: PyTree = ()
+    """Return, length and facts of the episode so far."""
     visits: PyTree = ()
+    """How often each action was selected at each observation, if those are countable."""
     visited: PyTree = ()
+    """How many of these counts are not 0."""
 
 
 class Estimates(NamedTuple):
-    """What an agent predicts at an observation, for evaluation and pictures.
-
-    Attributes:
-        value: Q of every action, what the greedy policy maximises.
-        members: return distributions of the M members.
-        disagreement: how far the members are apart, in the agent's own measure; NaN without one.
-        bonus: what the agent adds to the value (before its factor β); NaN without one.
-    """
+    """What an agent predicts at an observation, for evaluation and pictures."""
 
     value: Float[Array, "A"]
+    """Q of every action, what the greedy policy maximises."""
     members: Atoms
+    """Return distributions of the M members."""
     disagreement: Float[Array, "A"]
+    """How far the members are apart, in the agent's own measure; NaN without one."""
     bonus: Float[Array, "A"]
+    """What the agent adds to the value (before its factor β); NaN without one."""

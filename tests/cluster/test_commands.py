@@ -8,7 +8,8 @@ import pytest
 from cluster.shards import SMALL, records
 from terminal_helpers import refused
 from winkel import cli
-from winkel.cluster.shards import lock_folder
+from winkel.runs.locks import hold_runs
+from winkel.runs.spec import run_folder
 
 SWEEP = [
     *("sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--seeds", "3", "--lanes", "2"),
@@ -50,10 +51,12 @@ def test_a_manifest_of_another_sweep_is_not_replaced_unasked(tmp_path, capsys):
 
 
 def test_a_folder_in_use_names_who_uses_it(tmp_path, capsys):
-    with lock_folder(tmp_path):
+    run = run_folder(tmp_path, "deep_sea:size=4", "dqn", 1)
+    with hold_runs(tmp_path, [run], "winkel train"):
         for others in ([], ["--plan-only"], ["--cluster", "slurm", "--script", "a"]):
             message = refused([*SWEEP, "--out", tmp_path, *others], capsys)
-            assert f"winkel sweep on {os.uname().nodename}, process {os.getpid()}" in message
+            writer = f"winkel train on {os.uname().nodename}, process {os.getpid()}"
+            assert f"{run} is being written by {writer}" in message
     assert not list(tmp_path.glob("*/*/*/seed-*"))
 
 

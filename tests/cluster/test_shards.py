@@ -4,18 +4,12 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
 from cluster.shards import OPTIONS, records, sea
 from winkel.cluster.shards import (
-    SWEEP_LOCK,
-    hold_lock,
-    lock_folder,
-    lock_path,
     plan_manifest,
     read_manifest,
     read_progress,
@@ -23,6 +17,7 @@ from winkel.cluster.shards import (
 )
 from winkel.commands.shard import stop_at_signals
 from winkel.errors import InputError
+from winkel.runs.locks import hold_runs
 from winkel.runs.sweep import remaining_groups, run_sweep
 
 LANES = 2
@@ -85,7 +80,7 @@ def test_a_written_manifest_reads_back_equal(manifest, tmp_path):
         ({"winkel": "0.0.1"}, "was written by winkel 0.0.1, this is .*; use that version"),
         ({"deterministic": True}, "was changed"),
         ({"shards": [{"id": 1}]}, "was changed"),
-        ("{", "is no manifest"),
+        ("{", "is not JSON"),
         ("[]", "is no manifest"),
         ("{}", "is no manifest"),
         (None, "cannot read .*: No such file"),
@@ -161,44 +156,19 @@ def test_a_shard_does_not_run_twice_at_once(manifest, tmp_path):
     def second(statuses):
         run_shard(manifest, 0, tmp_path, wait=0.0)
 
-    name = rf"shard 0 on {os.uname().nodename}, process {os.getpid()}, since 2"
-    with pytest.raises(InputError, match=f"is held by {name}"):
+    name = rf"winkel shard 0 on {os.uname().nodename}, process {os.getpid()}, since 2"
+    with pytest.raises(InputError, match=f"is being written by {name}"):
         run_shard(manifest, 0, tmp_path, progress=second)
 
 
 def test_a_sweep_and_shards_refuse_each_other(manifest, tmp_path):
-    with lock_folder(tmp_path), pytest.raises(InputError, match="is held by winkel sweep on"):
-        run_shard(manifest, 0, tmp_path)
+    runs = manifest.sweep.folders(tmp_path)
     with (
-        hold_lock(lock_path(tmp_path, manifest.shards[0]), "shard 0"),
-        pytest.raises(InputError, match="is held by shard 0 on"),
-        lock_folder(tmp_path),
+        hold_runs(tmp_path, runs, "winkel sweep"),
+        pytest.raises(InputError, match="is being written by winkel sweep on"),
     ):
-        pass
-    with lock_folder(tmp_path):
-        pass
+        run_shard(manifest, 0, tmp_path, wait=0.0)
     assert not list(tmp_path.glob("*/*/*/seed-*"))
-
-
-def test_the_lock_of_a_killed_process_is_free(tmp_path):
-    program = (
-        "import os, signal, sys; from pathlib import Path\n"
-        "from winkel.cluster.shards import lock_folder\n"
-        "with lock_folder(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    with lock_folder(tmp_path):
-        assert str(os.getpid()) in (tmp_path / SWEEP_LOCK).with_suffix(".holder").read_text()
-
-
-def test_a_lock_that_cannot_be_written_is_one_line(tmp_path):
-    (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(InputError, match="cannot write"),
-        hold_lock(tmp_path / "file" / "a.lock", ""),
-    ):
-        pass
 
 
 def test_other_runs_than_planned_are_refused(manifest, tmp_path):

@@ -105,7 +105,9 @@ def test_the_gradient_is_linear_in_the_target(projection, rng):
     first, second = (row(random_atoms(rng, 1, n), 0) for n in (5, 9))
     theta = jnp.asarray(rng.normal(size=NUM_ATOMS), jnp.float32)
     gradient = jax.jit(jax.grad(projection.loss))
-    mixed = gradient(theta, D.mixture([first, second], [0.3, 0.7]))
+    shares = [0.3 * first.probs, 0.7 * second.probs]
+    mixture = Atoms.of(np.concatenate([first.locations, second.locations]), np.concatenate(shares))
+    mixed = gradient(theta, mixture)
     np.testing.assert_allclose(
         mixed, 0.3 * gradient(theta, first) + 0.7 * gradient(theta, second), atol=1e-5
     )

@@ -8,7 +8,6 @@ import pytest
 from winkel import envs
 from winkel.envs.base import check_action
 from winkel.errors import InputError
-from winkel.types import Dense, OneHot
 
 
 def roll(task, num_steps, seed=0):
@@ -49,16 +48,6 @@ def test_keys_decide_everything_random():
     first, again, other = (roll(task, 100, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first[1].reward, again[1].reward)
     assert not np.array_equal(first[1].reward, other[1].reward)
-
-
-def test_one_hot_observations_unfold_to_grids():
-    grid = OneHot((3, 4))
-    assert grid.size == 12
-    np.testing.assert_array_equal(np.flatnonzero(grid.dense(jnp.asarray(6))), [6])
-    assert grid.dense(jnp.asarray(6)).shape == (3, 4)
-    np.testing.assert_array_equal(grid.dense(jnp.asarray(12)), np.zeros((3, 4)))
-    shown = jnp.ones((2, 2))
-    assert Dense((2, 2)).dense(shown) is shown
 
 
 @pytest.mark.parametrize("action", [-1, 3, 1.0, np.array([0, 5])])

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from winkel.envs.registry import EXPERIMENTS
+from winkel.envs.registry import is_simulator, parse
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES
-from winkel.files import save_arrays
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.results import read_results
 from winkel.runs.spec import run_folder
@@ -17,24 +16,19 @@ def add(root, env, agent, seed, episodes, *, evaluations=None, snapshots=None, *
     count = len(next(iter(episodes.values())))
     columns = {"return": np.zeros(count), "length": np.full(count, 2)}
     folder = run_folder(root, env, agent, seed)
-    save_run(
-        folder, RunRecord({"env": env, "agent": agent, "seed": seed, **config}, columns | episodes)
-    )
-    if evaluations is not None:
-        save_arrays(folder / "evaluations.npz", evaluations)
-    if snapshots is not None:
-        save_arrays(folder / "snapshots.npz", snapshots)
+    config = {"env": env, "agent": agent, "seed": seed, **config}
+    if not is_simulator(env):
+        config["setting"] = parse(env)[1]
+    tables = {"evaluations": evaluations or {}, "snapshots": snapshots or {}}
+    save_run(folder, RunRecord(config, columns | episodes, tables=tables))
     return folder
 
 
-def deep_sea(root, agent, size, seed, bad, env=None, seen=None, setting=(), **config):
+def deep_sea(root, agent, size, seed, bad, env=None, seen=None, **config):
     episodes = {"bad": np.asarray(bad, bool)}
     if seen is not None:
         episodes["visited"] = np.asarray(seen)
-    setting = {"size": size, **dict(setting)}
-    return add(
-        root, env or f"deep_sea:size={size}", agent, seed, episodes, setting=setting, **config
-    )
+    return add(root, env or f"deep_sea:size={size}", agent, seed, episodes, **config)
 
 
 def collected(name, root):
@@ -56,17 +50,17 @@ def bads(total, first=1):
 
 def test_regret_is_the_median_number_of_bad_episodes_by_size(tmp_path):
     for seed, regret in enumerate([2, 8, 3, 5]):
-        deep_sea(tmp_path, "pe_dqn", 4, seed, bads(regret), env="deep_sea/0")
+        deep_sea(tmp_path, "pe_dqn", 10, seed, bads(regret), env="deep_sea/0")
     for seed, regret in enumerate([1, 2, 3, 4]):
         deep_sea(tmp_path, "bdqn", 6, seed, bads(regret))
     arrays = collected("regret", tmp_path)
     assert arrays["agents"].tolist() == ["bdqn", "pe_dqn"]
-    assert arrays["sizes"].tolist() == [4, 6]
+    assert arrays["sizes"].tolist() == [6, 10]
     assert arrays["budget"] == 10
-    np.testing.assert_array_equal(arrays["estimate"], [[np.nan, 2.5], [4.0, np.nan]])
-    np.testing.assert_array_equal(arrays["low"], [[np.nan, 1.75], [2.75, np.nan]])
-    np.testing.assert_array_equal(arrays["high"], [[np.nan, 3.25], [5.75, np.nan]])
-    np.testing.assert_array_equal(arrays["seed_regrets"][1, 0], [2, 8, 3, 5])
+    np.testing.assert_array_equal(arrays["estimate"], [[2.5, np.nan], [np.nan, 4.0]])
+    np.testing.assert_array_equal(arrays["low"], [[1.75, np.nan], [np.nan, 2.75]])
+    np.testing.assert_array_equal(arrays["high"], [[3.25, np.nan], [np.nan, 5.75]])
+    np.testing.assert_array_equal(arrays["seed_regrets"][1, 1], [2, 8, 3, 5])
     assert "of 8 pairs of setting and seed some agents have fewer: bdqn 4, pe_dqn 4" in notes(
         arrays
     )
@@ -86,12 +80,12 @@ def test_a_run_without_treasure_is_infinite_and_counted(tmp_path):
 
 def test_nothing_is_left_out_or_mixed_without_a_note(tmp_path):
     for seed in range(3):
-        deep_sea(tmp_path, "pe_dqn", 4, seed, bads(2 + seed), hyper={"beta": 5.0 + (seed == 2)})
-    deep_sea(tmp_path, "pe_dqn", 4, 0, bads(9), env="deep_sea/0")  # the same agent, size and seed
+        deep_sea(tmp_path, "pe_dqn", 10, seed, bads(2 + seed), hyper={"beta": 5.0 + (seed == 2)})
+    deep_sea(tmp_path, "pe_dqn", 10, 0, bads(9), env="deep_sea/0")  # the same agent, size and seed
     deep_sea(tmp_path, "pe_dqn", 6, 0, np.zeros(7))  # another budget
-    deep_sea(tmp_path, "pe_dqn", 8, 0, bads(9), setting={"move_cost": 0.5})  # other settings
+    deep_sea(tmp_path, "pe_dqn", 8, 0, bads(9), env="deep_sea:size=8,move_cost=0.5")
     deep_sea(tmp_path, "bdqn", 4, 0, bads(4), status="failed", reason="loss is nan")
-    add(tmp_path, "deep_sea:size=4", "random", 0, {"return": np.ones(10)}, setting={"size": 4})
+    add(tmp_path, "deep_sea:size=4", "random", 0, {"return": np.ones(10)})
     (tmp_path / "deep_sea" / "ids" / "size=4" / "seed-0").mkdir(parents=True)
     add(
         tmp_path,
@@ -165,8 +159,7 @@ def test_ensemble_sizes_are_read_from_the_config_whatever_the_label(tmp_path):
 def catch(root, agent, seed, wrong, settings=range(20), name="catch", num=10):
     episodes = {"wrong": np.arange(num) < wrong, "return": 1.0 - 2 * (np.arange(num) < wrong)}
     for index in settings:
-        setting = dict(EXPERIMENTS[name].settings[index])
-        add(root, f"{name}/{index}", agent, seed, episodes, setting=setting)
+        add(root, f"{name}/{index}", agent, seed, episodes)
 
 
 def test_scores_are_means_over_seeds_with_student_intervals(tmp_path):
@@ -225,8 +218,7 @@ def test_curves_are_means_over_settings_then_over_seeds(tmp_path):
 
 def test_training_returns_are_binned_and_scales_divided_out(tmp_path):
     for index, scale in ((0, 0.001), (16, 1000.0)):
-        add(tmp_path, f"catch_scale/{index}", "pe_dqn", 0, {"return": scale * np.arange(100)},
-            setting={"reward_scale": scale})  # fmt: skip
+        add(tmp_path, f"catch_scale/{index}", "pe_dqn", 0, {"return": scale * np.arange(100)})
     arrays = collected("learning-curves", tmp_path)
     assert arrays["greedy"].tolist() == [0]
     np.testing.assert_allclose(arrays["x"][0], np.arange(2, 101, 2))

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from winkel import cli
 from winkel.commands.figure import FigureName
-from winkel.envs.registry import TAGS
+from winkel.envs.registry import TAGS, parse
 from winkel.figures import COLLECTED, FIGURES, style
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.spec import run_folder
@@ -261,7 +261,7 @@ def runs_in(tmp_path):
     for seed in range(2):
         for env, agent in (("deep_sea:size=4", "pe_dqn"), ("deep_sea:size=5", "bdqn")):
             bad = np.arange(8) < 3 + seed
-            config = {"env": env, "agent": agent, "seed": seed, "setting": {"size": int(env[-1])}}
+            config = {"env": env, "agent": agent, "seed": seed, "setting": parse(env)[1]}
             columns = {"return": 1.0 - bad, "length": np.full(8, 4), "bad": bad}
             save_run(
                 run_folder(tmp_path, env, agent, seed), RunRecord(config=config, episodes=columns)

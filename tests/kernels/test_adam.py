@@ -54,7 +54,7 @@ KINDS = pytest.mark.parametrize(("inputs", "one_hot"), [(5, False), (70, True)])
 @KINDS
 def test_hidden_activations_and_what_is_active(inputs, one_hot):
     weights, obs = random_weights(0, inputs), observations(inputs, one_hot)
-    work = jax.vmap(lambda w, o: mlp.hidden(w, o, active=True, interpret=True))
+    work = jax.vmap(lambda w, o: mlp.hidden(w, o, active=True))
     values, active = jax.jit(work)(weights, obs)
     expected = jax.jit(jax.vmap(plain_hidden))(weights, obs)
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
@@ -67,7 +67,7 @@ def test_products_of_a_batch_and_of_one_observation(inputs, one_hot):
     weights, obs = random_weights(1, inputs), observations(inputs, one_hot)
     expected = jax.jit(jax.vmap(plain_outputs))(weights, obs) - weights.last_bias[:, :, None]
     batch = jax.vmap(
-        lambda w, o: mlp.products(mlp.hidden(w, o, interpret=True)[0], w)
+        lambda w, o: mlp.products(mlp.hidden(w, o)[0], w)
     )(weights, obs)  # fmt: skip
     np.testing.assert_allclose(batch, expected, rtol=1e-4, atol=1e-4)
     one = jax.vmap(lambda w, o: mlp.row_products(w, o[0]))(weights, obs)
@@ -88,11 +88,10 @@ def test_a_step_of_adam_as_optax_makes_it(inputs, one_hot):
         return adam_step(
             (weights, mean, square, target),
             obs,
-            mlp.hidden(weights, obs, active=True, interpret=True),
+            mlp.hidden(weights, obs, active=True),
             gradient,
             step_scales(jnp.asarray(RATE), jnp.asarray(COUNT), due),
             EPSILON,
-            interpret=True,
         )
 
     def theirs(weights, mean, square, target, obs, gradient, due):

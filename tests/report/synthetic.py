@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from winkel.envs.registry import EXPERIMENTS, FAMILIES
+from winkel.envs.registry import EXPERIMENTS, FAMILIES, parse
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.spec import run_folder
 
@@ -44,8 +44,8 @@ def official(root, name, index, agent, seed, bad_share=0.0, num=100):
     episodes = {"return": np.where(bad, 0.0, 1.0), "length": np.full(num, 10)}
     for fact in FAMILIES[experiment.family].facts:
         episodes[fact] = bad if fact == "bad" else np.zeros(num)
-    setting = dict(experiment.settings[index])
-    save(root, f"{name}/{index}", agent, seed, episodes, setting=setting)
+    env = f"{name}/{index}"
+    save(root, env, agent, seed, episodes, setting=parse(env)[1])
 
 
 def doom(root, agent, setting, found):

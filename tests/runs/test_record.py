@@ -7,7 +7,7 @@ import pytest
 from winkel.errors import InputError
 from winkel.runs import record as runs
 from winkel.runs.record import RunRecord, find_runs, load_run, save_run
-from winkel.runs.spec import run_folder
+from winkel.runs.spec import run_fingerprint, run_folder
 
 
 def a_run(**config):
@@ -53,7 +53,8 @@ def test_a_run_survives_the_disk(tmp_path):
     folder = tmp_path / "a" / "b"
     save_run(folder, a_run())
     loaded = load_run(folder)
-    assert loaded.config == a_run().config
+    written = {"rows": {"episodes": 2}, "fingerprint": run_fingerprint(a_run().config)}
+    assert loaded.config == a_run().config | written
     assert list(loaded.episodes) == list(a_run().episodes)
     for name, array in a_run().episodes.items():
         np.testing.assert_array_equal(loaded.episodes[name], array)
@@ -109,9 +110,9 @@ def test_roots_without_runs_are_named(tmp_path):
         ("{'env'", "not JSON"),
         ("\udcff", "not JSON"),
         ("[1, 2]", r"need an object .* got \[1, 2\]"),
-        ('{"env": "catch/0", "seed": 0}', "need .* agent.* got {'env': 'catch/0', 'seed': 0}"),
-        ('{"env": "catch/0", "agent": "a", "seed": true}', "seed.* got .*True"),
-        ('{"env": "catch/0", "agent": "a/b", "seed": 0}', "agent .* got 'a/b'"),
+        ("[" * 100_000, "not JSON"),
+        ('{"env": "catch/0", "seed": 0}', "need agent .* as str, got None"),
+        ('{"env": "", "agent": "", "fingerprint": "", "seed": true}', "need seed .* got True"),
     ],
 )
 def test_unusable_configs_are_named_in_one_line(tmp_path, content, shown):
@@ -123,25 +124,67 @@ def test_unusable_configs_are_named_in_one_line(tmp_path, content, shown):
 
 
 @pytest.mark.parametrize(
+    ("entries", "shown"),
+    [
+        ({"agent": "a/b"}, "agent .* got 'a/b'"),
+        ({"agent": "\udcff"}, "need UTF-8 in the config"),
+        ({"setting": "x"}, "need setting .* as dict, got 'x'"),
+        ({"setting": {"reward_scale": "x"}}, "need the setting .* of catch/0 .* 'x'"),
+        ({"hyper": []}, r"need hyper .* as dict, got \[\]"),
+        ({"env": "cat/0"}, "unknown environment 'cat/0'; did you mean catch"),
+    ],
+)
+def test_a_config_with_a_right_fingerprint_is_checked_all_the_same(tmp_path, entries, shown):
+    save_run(tmp_path, a_run())
+    config = json.loads((tmp_path / "config.json").read_text()) | entries
+    config["fingerprint"] = run_fingerprint(config)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=shown):
+        load_run(tmp_path)
+
+
+@pytest.mark.parametrize("entry", [{"seed": 1}, {"lr": 2e-3}, {"agent": "pe_dqn"}, {"more": 0}])
+def test_edited_settings_are_not_believed(tmp_path, entry):
+    save_run(tmp_path, a_run())
+    config = json.loads((tmp_path / "config.json").read_text()) | entry
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="was changed: it has the fingerprint"):
+        load_run(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("episodes", "shown"),
     [
-        ({"return": np.zeros(2)}, r"need return, length.* got return \[2\]"),
-        ({"return": np.zeros(2), "length": np.zeros(3)}, r"return \[2\], length \[3\]"),
+        ({"return": np.zeros(2)}, r"need return and length.* got return \[2\]"),
+        ({"return": np.zeros(2), "length": np.zeros(3)}, r"return \[2\] .*, length \[3\]"),
         ({"return": np.zeros((2, 1)), "length": np.zeros((2, 1))}, r"return \[2, 1\]"),
+        ({"return": np.zeros(2), "length": np.array(["a", "b"])}, r"length \[2\] of <U1"),
     ],
 )
 def test_unusable_episodes_are_named_at_both_ends(tmp_path, episodes, shown):
     with pytest.raises(InputError, match=shown):
         save_run(tmp_path, RunRecord(a_run().config, episodes))
     assert list(tmp_path.iterdir()) == []
+    save_run(tmp_path, a_run())
     np.savez(tmp_path / "episodes.npz", **episodes)
-    (tmp_path / "config.json").write_text(json.dumps(a_run().config))
     with pytest.raises(InputError, match=shown):
         load_run(tmp_path)
 
 
+def test_a_table_that_was_cut_is_not_believed(tmp_path):
+    evaluations = {"evaluation": np.arange(3), "returns": np.zeros((3, 2))}
+    record = RunRecord(a_run().config, a_run().episodes, tables={"evaluations": evaluations})
+    save_run(tmp_path, record)
+    np.savez(tmp_path / "evaluations.npz", **{k: v[:2] for k, v in evaluations.items()})
+    with pytest.raises(InputError, match=r"need the 3 evaluations .* got 2"):
+        _ = load_run(tmp_path).evaluations
+    np.savez(tmp_path / "episodes.npz", **{k: v[:1] for k, v in a_run().episodes.items()})
+    with pytest.raises(InputError, match=r"need the 2 episodes that the run has made .* got 1"):
+        load_run(tmp_path)
+
+
 def test_incomplete_configs_are_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(InputError, match=r"need .* seed"):
+    with pytest.raises(InputError, match=r"need seed .* as int, got None"):
         save_run(tmp_path, RunRecord(config={"env": "catch/0", "agent": "a"}, episodes={}))
     assert list(tmp_path.iterdir()) == []
 

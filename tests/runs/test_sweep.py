@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import winkel
 from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
 from winkel.runs.results import read_results
-from winkel.runs.spec import Options, configure
+from winkel.runs.spec import Options, configure, run_fingerprint
 from winkel.runs.sweep import (
     Sweep,
     bsuite_envs,
@@ -33,7 +34,7 @@ OPTIONS = Options(chunk_steps=20, checkpoint_seconds=0.0, snapshots=2)
 
 def sea(**others):
     settings = {
-        "envs": deep_sea_envs([3, 4]), "agents": ("qr_dqn", "dqn"), "seeds": (0, 1),
+        "envs": deep_sea_envs([4]), "agents": ("qr_dqn", "dqn"), "seeds": (0, 1, 2, 3),
         "episodes": 8, "fields": TINY,
     }  # fmt: skip
     return Sweep(**(settings | others))
@@ -56,8 +57,9 @@ def contents(out):
 
 
 def test_runs_of_one_shape_share_a_program():
-    groups, _ = remaining_groups(sea(), Path("nowhere"), OPTIONS, None, False)
-    assert [len(group.runs) for group in groups] == [2, 2, 2, 2]
+    what = sea(envs=deep_sea_envs([3, 4]))
+    groups, _ = remaining_groups(what, Path("nowhere"), OPTIONS, None, False)
+    assert [len(group.runs) for group in groups] == [4, 4, 4, 4]
     bsuite = Sweep(
         envs=bsuite_envs(["catch", "catch_noise", "deep_sea", "deep_sea_stochastic"]),
         agents=("dqn",), seeds=(0,), padded=True, fields=TINY,
@@ -80,7 +82,7 @@ def test_every_run_ends_once_and_is_found_again(whole):
 def test_a_sweep_equals_single_runs(whole):
     out, _ = whole
     alone = winkel.train(
-        "deep_sea:size=4", "dqn", seeds=2, episodes=8, options=OPTIONS,
+        "deep_sea:size=4", "dqn", seeds=2, lanes=2, episodes=8, options=OPTIONS,
         **{k: v for k, v in TINY.items() if k not in ("num_atoms", "num_members")},
     )  # fmt: skip
     for seed, run in enumerate(alone.runs):
@@ -94,7 +96,7 @@ def test_more_seeds_are_added_and_nothing_is_repeated(whole, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(out, copy)
     before = contents(copy)
-    more = sweep(sea(seeds=(0, 1, 2)), copy, resume=True)
+    more = sweep(sea(seeds=tuple(range(6))), copy, resume=True)
     assert list(more["runs"].values()) == [4, 0, 8]
     after = contents(copy)
     assert len(after) == 12
@@ -140,7 +142,7 @@ def test_the_log_tells_what_was_run(whole):
     out, _ = whole
     row = json.loads((out / "sweeps.jsonl").read_text().splitlines()[-1])
     assert row["runs"] == {"finished": 8, "failed": 0, "before": 0}
-    assert row["settings"] == 2
+    assert row["settings"] == 1
 
 
 @pytest.mark.parametrize(
@@ -217,25 +219,41 @@ def test_a_padded_run_can_be_inspected(tmp_path, capsys):
     assert "within 10 x 10" in capsys.readouterr().err
 
 
+def change_config(folder, *, sign=False, **entries):
+    """Change a config; `sign` gives it the fingerprint of its new settings."""
+    config = json.loads((folder / "config.json").read_text()) | entries
+    if sign:
+        config["fingerprint"] = run_fingerprint(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 def test_problems_are_told_and_hide_nothing_else(whole, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(whole[0], copy)
     runs = sorted(copy.glob("*/*/*/seed-*"))
-    for folder, changed in ((runs[0], {"versions": [1]}), (runs[1], {"hyper": {"gamma": 0.5}})):
-        config = json.loads((folder / "config.json").read_text()) | changed
-        (folder / "config.json").write_text(json.dumps(config))
+    change_config(runs[0], versions=[1])
+    change_config(runs[1], seed=9)
+    change_config(runs[2], agent="\udcff")
+    (runs[4] / "config.json").write_text("[" * 100_000)
+    np.savez(runs[5] / "episodes.npz", **{"return": np.zeros(1), "length": np.ones(1)})
+    folder = os.fsdecode(bytes(copy / "deep_sea") + b"/\xff/size=3/seed-0")
+    shutil.copytree(runs[6], folder)
     (copy / "sweeps.jsonl").write_text("no JSON\n{}\n")
     results = read_results(copy)
-    assert len(results.records) == 7
+    assert len(results.records) == 3
     told = "\n".join(results.problems)
-    for words in ("versions of its config", "sweeps.jsonl", "different seeds"):
+    for words in (
+        "need versions in the config", "was changed", "need UTF-8", "is not JSON",
+        "episodes that the run has made", r"\udcff/size=3/seed-0: belongs in",
+        "sweeps.jsonl", "different seeds",
+    ):  # fmt: skip
         assert words in told
+    told.encode()
 
 
 def test_other_settings_under_one_name_are_told(whole, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(whole[0], copy)
     folder = next(iter(sorted(copy.glob("*/*/*/seed-0"))))
-    config = json.loads((folder / "config.json").read_text()) | {"hyper": {"gamma": 0.5}}
-    (folder / "config.json").write_text(json.dumps(config))
+    change_config(folder, hyper={"gamma": 0.5}, sign=True)
     assert any("2 different settings" in problem for problem in read_results(copy).problems)

@@ -130,9 +130,21 @@ def test_progress_is_reported_after_every_chunk():
 # Records
 
 
+def test_all_counters_say_what_is_recorded(tmp_path):
+    """A run that ends in the middle of a chunk, by steps; the rest of the chunk does not count."""
+    shown = []
+    run = learn(tmp_path, episodes=None, steps=61, progress=shown.append).of(0)
+    last = read_metrics(tmp_path / SEED_0 / "metrics.jsonl")[-1]
+    status = shown[-1][0]
+    assert len(run.episodes["return"]) == last["episodes"] == status.num_episodes == 61 // LENGTH
+    assert last["env_steps"] == status.env_steps == 61
+    assert last["updates"] == status.updates == 61 - TINY["burn_in"]
+
+
 def test_metrics_are_a_line_for_each_chunk(whole):
     rows = read_metrics(whole[1] / "metrics.jsonl")
-    assert [row["updates"] for row in rows] == [16 * n for n in range(1, CHUNKS + 1)]
+    updates = [*(16 * n for n in range(1, CHUNKS)), 20 * LENGTH - 8]  # as many as are recorded
+    assert [row["updates"] for row in rows] == updates
     assert [row["episodes"] for row in rows] == [
         min((8 + 16 * n) // LENGTH, 20) for n in range(1, CHUNKS + 1)
     ]

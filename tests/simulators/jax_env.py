@@ -5,11 +5,21 @@
 run = fold_in(key, 3). Observations are dense, whatever the environment's own form.
 """
 
+from functools import partial
+
 import jax
 import numpy as np
 
 from winkel.envs.registry import make as make_task
 from winkel.simulators import Layout, Step
+from winkel.types import OneHot
+
+
+def dense(observation, obs):
+    """The array that the original environment shows."""
+    if isinstance(observation, OneHot):
+        return jax.nn.one_hot(obs, observation.size).reshape(observation.shape)
+    return obs
 
 
 class JaxSimulator:
@@ -19,7 +29,7 @@ class JaxSimulator:
         self._task = task
         self._step = jax.jit(task.env.step)
         self._reset = jax.jit(task.env.reset)
-        self._dense = jax.jit(task.env.observation.dense)
+        self._dense = jax.jit(partial(dense, task.env.observation))
         self._time = 0
         self.layout = Layout(tuple(task.env.observation.shape), "float32")
         self.num_actions = int(task.env.num_actions)

@@ -223,9 +223,13 @@ def test_a_run_that_stops_early_is_the_beginning_of_the_whole_run():
     )
     for a, b in zip(stopped.states, whole.states, strict=False):
         assert_same_state(a, b)
-    assert [r.metrics for r in stopped.reports] == [r.metrics for r in whole.reports[:chunks]]
-    assert stopped.reports[-1].finished
-    assert stopped.reports[-1].progress == 1.0
+    same = chunks - 1  # the means of the last chunk are of the updates before the end
+    assert [r.metrics for r in stopped.reports[:same]] == [r.metrics for r in whole.reports[:same]]
+    last = stopped.reports[-1]
+    assert last.finished
+    assert last.progress == 1.0
+    steps = int(stopped.episodes["env_steps"][-1])
+    assert (last.num_episodes, last.env_steps, last.updates) == (11, steps, steps - BURN_IN)
 
 
 @pytest.mark.parametrize("stop", [None, Horizon(episodes=11)])
@@ -233,7 +237,7 @@ def test_beta_falls_by_the_horizon_wherever_the_run_stops(stop):
     """Here over a half of 24 episodes, from 5 to 1: told from the episodes ended before a step."""
     course = alone(plan(stop=stop, beta=5.0, beta_final=1.0, beta_decay=0.5))
     for number, report in enumerate(course.reports):
-        at = BURN_IN + CHUNK * number + np.arange(CHUNK)
+        at = BURN_IN + np.arange(CHUNK * number, report.updates)
         share = np.minimum(at // LENGTH / 24 / 0.5, 1.0)
         assert report.metrics["beta"] == pytest.approx(np.mean(5.0 - 4.0 * share), rel=1e-5)
 
@@ -243,7 +247,7 @@ def test_beta_falls_by_a_horizon_of_steps_too(stop):
     course = alone(plan(episodes=None, steps=100, stop=stop, beta=5.0, beta_decay=1.0))
     assert len(course.episodes["length"]) == (20 if stop is None else 11)
     for number, report in enumerate(course.reports):
-        at = BURN_IN + CHUNK * number + np.arange(CHUNK)
+        at = BURN_IN + np.arange(CHUNK * number, report.updates)
         mean = np.mean(5.0 * (1.0 - np.minimum(at / 100, 1.0)))
         assert report.metrics["beta"] == pytest.approx(mean, rel=1e-5, abs=1e-6)
 

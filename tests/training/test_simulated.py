@@ -2,8 +2,10 @@
 
 import dataclasses
 import os
+import re
 import signal
 import threading
+import time
 from pathlib import Path
 
 import jax
@@ -11,12 +13,15 @@ import numpy as np
 import pytest
 
 import winkel
+from runs.tiny import stop_after
+from terminal_helpers import refused
 from winkel.agents import AGENTS
 from winkel.envs.simulator_task import estimate_range, make_simulator_task
 from winkel.errors import InputError
 from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options, configure
 from winkel.simulators import StepBatch
+from winkel.simulators.names import parse
 from winkel.training import simulated
 from winkel.training.lanes import Lanes
 from winkel.training.simulated import SimulatorWorld, make_seeds, pack_step
@@ -43,42 +48,42 @@ QUICK = ("pe_dqn", "streams")
     ],
 )
 def test_simulators_and_the_accelerator_give_the_same_records(agent, tmp_path):
-    """216 steps, 200 updates: equal episodes, equal metrics to rounding."""
+    """116 steps, 100 updates: equal episodes, equal metrics to rounding."""
     fields = fields_of(agent)
     if agent == "streams":
-        agent, fields = "qr_dqn", fields | {"n_step": 3, "priority_exponent": 0.5}
+        agent, fields = "dqn", TINY | {"n_step": 3, "priority_exponent": 0.5}
     if agent not in ("dqn", "bdqn"):
         fields |= {} if "z_min" not in AGENTS[agent].hyper._fields else {"z_min": -1, "z_max": 1}
-    settings = {"steps": 216, "seeds": [3], "options": OPTIONS}
+    settings = {"steps": 116, "seeds": [3], "options": OPTIONS}
     ours = winkel.train("catch/0", agent, out=tmp_path / "device", **settings, **fields)
     theirs = winkel.train(CATCH, agent, out=tmp_path / "host", workers=0, **settings, **fields)
     for name, column in ours.runs[0].episodes.items():
         np.testing.assert_array_equal(theirs.runs[0].episodes[name], column, err_msg=name)
-    assert len(ours.runs[0].episodes["return"]) == 24
+    assert len(ours.runs[0].episodes["return"]) == 12
     logs = [
         read_metrics(next((tmp_path / loop).glob("*/*/**/metrics.jsonl")))
         for loop in ("device", "host")
     ]
-    assert len(logs[0]) == len(logs[1]) == 4
+    assert len(logs[0]) == len(logs[1]) == 2
     for row, other in zip(*logs, strict=True):
         assert row.keys() == other.keys()
         for name, value in row.items():
             np.testing.assert_allclose(other[name], value, rtol=2e-4, atol=1e-6, err_msg=name)
-    assert logs[0][-1]["updates"] == 200
+    assert logs[0][-1]["updates"] == 100
 
 
 CART = "gym:CartPole-v1"
-SETTINGS = {"workers": 0, "options": OPTIONS, **fields_of("qr_dqn")}
+SETTINGS = {"workers": 0, "options": OPTIONS, "num_envs": 3, "steps": 300, **fields_of("qr_dqn")}
 
 
 @pytest.fixture(scope="module")
 def pair():
     """Two seeds with three environments each."""
-    return winkel.train(CART, "qr_dqn", seeds=[0, 5], steps=900, num_envs=3, **SETTINGS).runs
+    return winkel.train(CART, "qr_dqn", seeds=[0, 5], **SETTINGS).runs
 
 
 def test_seeds_side_by_side_are_as_alone(pair):
-    alone = winkel.train(CART, "qr_dqn", seeds=[5], steps=900, num_envs=3, **SETTINGS).runs[0]
+    alone = winkel.train(CART, "qr_dqn", seeds=[5], **SETTINGS).runs[0]
     for name, column in alone.episodes.items():
         np.testing.assert_array_equal(pair[1].episodes[name], column, err_msg=name)
     assert pair[0].episodes["return"].tolist() != column.tolist()
@@ -90,13 +95,13 @@ def test_episodes_are_counted_once_with_their_lengths(pair):
         np.testing.assert_array_equal(rows["return"], rows["length"])
         assert (np.diff(rows["env_steps"]) >= 0).all()
         assert (rows["env_steps"] % 3 == 0).all()
-        assert 900 - 3 * 60 < rows["length"].sum() <= 900
+        assert 300 - 3 * 60 < rows["length"].sum() <= 300
         assert run.config["host"]["num_envs"] == 3
 
 
 def test_processes_change_nothing(pair):
     settings = SETTINGS | {"workers": 2}
-    runs = winkel.train(CART, "qr_dqn", seeds=[0, 5], steps=900, num_envs=3, **settings).runs
+    runs = winkel.train(CART, "qr_dqn", seeds=[0, 5], **settings).runs
     for ours, theirs in zip(pair, runs, strict=True):
         for name, column in ours.episodes.items():
             np.testing.assert_array_equal(theirs.episodes[name], column, err_msg=name)
@@ -104,21 +109,13 @@ def test_processes_change_nothing(pair):
 
 def test_runs_that_are_not_equally_far_are_continued_apart(tmp_path):
     """Seed 0 was interrupted; seed 1 is new and makes its own burn-in."""
-    calls = []
-
-    def interrupt(statuses):
-        calls.append(statuses)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-
-    settings = SETTINGS | {"steps": 300}
     with pytest.raises(KeyboardInterrupt):
-        winkel.train(CART, "qr_dqn", out=tmp_path, progress=interrupt, **settings)
-    both = winkel.train(CART, "qr_dqn", seeds=2, out=tmp_path, resume=True, **settings)
-    alone = winkel.train(CART, "qr_dqn", seeds=[1], **settings)
+        winkel.train(CART, "qr_dqn", out=tmp_path, progress=stop_after(2), **SETTINGS)
+    both = winkel.train(CART, "qr_dqn", seeds=2, out=tmp_path, resume=True, **SETTINGS)
+    alone = winkel.train(CART, "qr_dqn", seeds=[1], **SETTINGS)
     for name, column in alone.of(1).episodes.items():
         np.testing.assert_array_equal(both.of(1).episodes[name], column, err_msg=name)
-    assert (np.diff(both.of(0).episodes["env_steps"]) > 0).all()
+    assert (np.diff(both.of(0).episodes["env_steps"]) >= 0).all()
     lanes = two_environments()
     lanes.advance()
     ahead = two_environments(saved=lanes.state(0))
@@ -130,17 +127,11 @@ def test_runs_that_are_not_equally_far_are_continued_apart(tmp_path):
 
 def test_a_run_whose_newest_checkpoint_is_damaged_is_continued_from_the_one_before(tmp_path):
     """Only its replay is damaged: its clock can be read, but is not where the run continues."""
-    calls, notices = [], []
-
-    def interrupt(statuses):
-        calls.append(statuses)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-
+    notices = []
     often = dataclasses.replace(OPTIONS, checkpoint_seconds=0.0)
-    settings = SETTINGS | {"seeds": 2, "steps": 300, "out": tmp_path, "options": often}
+    settings = SETTINGS | {"seeds": 2, "out": tmp_path, "options": often}
     with pytest.raises(KeyboardInterrupt):
-        winkel.train(CART, "qr_dqn", progress=interrupt, **settings)
+        winkel.train(CART, "qr_dqn", progress=stop_after(2), **settings)
     newest = max((tmp_path / "gym/qr_dqn/CartPole-v1/seed-1/checkpoint").iterdir())
     content = bytearray(newest.read_bytes())
     content[content.index(b"state/replay") + 400] ^= 1
@@ -150,7 +141,14 @@ def test_a_run_whose_newest_checkpoint_is_damaged_is_continued_from_the_one_befo
     assert [run.config["status"] for run in both.runs] == ["finished"] * 2
 
 
-def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path, pair):
+TWO_ENVIRONMENTS = SETTINGS | {
+    "num_envs": 2,
+    "n_step": 2,
+    "options": dataclasses.replace(OPTIONS, chunk_steps=20),
+}
+
+
+def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path):
     calls = []
 
     def interrupt(statuses):
@@ -158,7 +156,7 @@ def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path, pair):
         if len(calls) == 4:
             raise KeyboardInterrupt
 
-    settings = SETTINGS | {"out": tmp_path, "steps": 900, "num_envs": 3, "n_step": 2}
+    settings = TWO_ENVIRONMENTS | {"out": tmp_path}
     with pytest.raises(KeyboardInterrupt):
         winkel.train(CART, "qr_dqn", progress=interrupt, **settings)
     before = winkel.load(tmp_path / "gym/qr_dqn/CartPole-v1/seed-0").runs[0].episodes
@@ -170,7 +168,7 @@ def test_an_interrupted_run_goes_on_with_new_episodes(tmp_path, pair):
     assert run.config["status"] == "finished"
     after = run.episodes["env_steps"][count:] - run.episodes["length"][count:]
     assert after.min() >= calls[-1] - 2 * run.episodes["length"].max()
-    assert run.episodes["length"].sum() <= 900
+    assert run.episodes["length"].sum() <= 300
 
 
 def test_a_worker_that_is_killed_costs_its_transitions_only(tmp_path):
@@ -178,14 +176,12 @@ def test_a_worker_that_is_killed_costs_its_transitions_only(tmp_path):
 
     def kill(statuses):
         children = [pid for pid in pool_pids() if pid not in killed]
-        if statuses[0].env_steps > 100 and len(killed) < 2 and children:
+        if statuses[0].env_steps > 60 and len(killed) < 2 and children:
             killed.append(children[0])
             os.kill(children[0], signal.SIGKILL)
 
-    settings = SETTINGS | {"workers": 2, "n_step": 2, "options": Options(chunk_steps=20)}
-    run = winkel.train(
-        CART, "qr_dqn", steps=600, num_envs=2, progress=kill, notice=notices.append, **settings
-    ).runs[0]
+    settings = TWO_ENVIRONMENTS | {"workers": 2}
+    run = winkel.train(CART, "qr_dqn", progress=kill, notice=notices.append, **settings).runs[0]
     assert len(killed) == 2
     assert sum("worker" in line for line in notices) == 2
     assert run.config["status"] == "finished"
@@ -253,15 +249,13 @@ def test_what_simulators_bring_is_stored_but_for_what_was_lost(n_step):
     assert found == (whole if n_step == 1 else sums)
 
 
-def test_evaluations_are_greedy_episodes_of_their_own():
-    options = Options(chunk_steps=50, evaluate_every=300, evaluation_episodes=5, snapshots=0)
-    settings = SETTINGS | {"options": options}
-    runs = winkel.train(CART, "qr_dqn", steps=600, num_envs=3, **settings).runs
-    plain = winkel.train(CART, "qr_dqn", steps=600, num_envs=3, **SETTINGS).runs
-    assert runs[0].evaluations["returns"].shape == (2, 5)
-    assert runs[0].evaluations["env_steps"].tolist() == [318, 600]
-    for name, column in plain[0].episodes.items():
-        np.testing.assert_array_equal(runs[0].episodes[name], column)
+def test_evaluations_are_greedy_episodes_of_their_own(pair):
+    options = dataclasses.replace(OPTIONS, evaluate_every=150, evaluation_episodes=5)
+    run = winkel.train(CART, "qr_dqn", **(SETTINGS | {"options": options})).runs[0]
+    assert run.evaluations["returns"].shape == (2, 5)
+    assert run.evaluations["env_steps"].tolist() == [168, 300]
+    for name, column in pair[0].episodes.items():
+        np.testing.assert_array_equal(run.episodes[name], column)
 
 
 def test_the_support_comes_from_rewards_and_gamma():
@@ -276,9 +270,64 @@ def test_the_support_comes_from_rewards_and_gamma():
         task.return_range(1.0)
 
 
-def test_returns_outside_of_the_support_are_noticed_with_their_range():
+def test_rewards_are_measured_only_for_agents_that_need_them():
     notices = []
-    winkel.train(CART, "c51", steps=300, notice=notices.append, z_min=0.0, z_max=12.0, **SETTINGS)
+    task = make_simulator_task("simulators.worlds:Walk", notice=notices.append)
+    for agent, fields in (("dqn", {}), ("qr_dqn", {}), ("c51", {"z_min": -1.0, "z_max": 1.0})):
+        configure(agent, TINY | fields, task)
+    assert notices == []
+    for _ in range(2):
+        configure("c51", TINY, task)
+    assert notices == [
+        "measuring rewards of a random policy in 1,000 steps of simulators.worlds:Walk; --z-min "
+        "and --z-max make it unnecessary"
+    ]
+
+
+def test_a_simulator_that_hangs_before_training_is_one_line_in_time(capsys):
+    name = "simulators.worlds:Sleeps:episode=0"
+    began = time.monotonic()
+    message = refused(["train", name, "--agent", "c51", "--steps", 9, "--timeout", 5], capsys)
+    assert time.monotonic() - began < 20.0
+    assert message == (
+        f"winkel: error: {name}: worker 0 (environment 0) did not answer for 5 s in a reset and "
+        "was killed (--timeout SECONDS allows more)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("nan", "need a finite observation, got array([nan, nan, nan, nan]"),
+        ("nan reward", "need a finite reward, got nan"),
+        ("large reward", "need a finite reward, got 1e+39"),
+    ],
+)
+def test_numbers_that_are_not_finite_end_a_run_and_name_the_environment(how, message, tmp_path):
+    name = f"simulators.worlds:Fails:how={how!r}"
+    with pytest.raises(InputError) as caught:
+        winkel.train(name, "dqn", steps=5_000, out=tmp_path, workers=0, options=OPTIONS, **TINY)
+    where = r"environment 0 in step 3 of episode \d+: "
+    assert re.match(
+        re.escape(parse(name)[0]) + ": " + where + re.escape(message), str(caught.value)
+    )
+    assert not list(tmp_path.rglob("config.json"))  # no result of it
+
+
+def test_an_environment_that_raises_in_close_costs_a_notice_and_no_result(capfd):
+    notices = []
+    settings = {"steps": 30, "options": OPTIONS, "notice": notices.append, **TINY}
+    run = winkel.train("simulators.worlds:Fails:how=close", "dqn", workers=1, **settings).runs[0]
+    assert run.config["status"] == "finished"
+    assert len(run.episodes["return"]) == 5
+    (line,) = notices
+    assert "environment 0 in its close raised RuntimeError: cannot close (worlds.py, li" in line
+    assert capfd.readouterr().err == ""
+
+
+def test_returns_outside_of_the_support_are_noticed_with_their_range():
+    notices, never = [], SETTINGS | {"burn_in": 1_000}
+    winkel.train(CART, "c51", notice=notices.append, z_min=0.0, z_max=12.0, **never)
     (line,) = notices
     assert "outside of [0, 12]: they were from" in line
     assert "set --z-min and --z-max" in line
@@ -291,7 +340,9 @@ def test_returns_outside_of_the_support_are_noticed_with_their_range():
         (CART, {"steps": 10, "num_envs": 0}, "need num_envs >= 1"),
         (CART, {"steps": 10, "workers": -1}, "need workers >= 0"),
         (CART, {"steps": 10, "n_step": 20}, "need burn_in >= 20"),
+        (CART, {"steps": 10, "timeout": 0.0}, "need timeout > 0, in seconds, got 0.0"),
         ("catch/0", {"episodes": 1, "num_envs": 2}, "need num_envs with a simulator"),
+        ("catch/0", {"episodes": 1, "timeout": 2.0}, "need timeout with a simulator"),
         ("gym:Pendulum-v1", {"steps": 10}, "need .*iscrete actions|need discrete"),
         ("gym:CartPol-v1", {"steps": 10}, "CartPole"),
         (CART, {"steps": 10, "preset": "doom"}, "need a preset from bsuite, vizdoom"),
@@ -304,17 +355,18 @@ def test_bad_input_is_one_line(env, settings, message):
     assert "\n" not in str(error.value)
 
 
-def two_environments(saved=None, chunk_steps=3):
+def two_environments(saved=None):
     task = make_simulator_task(CART, num_envs=2, workers=0)
     agent, hyper = configure("qr_dqn", fields_of("qr_dqn") | {"n_step": 2}, task)
     plan = Plan((), hyper, Horizon(steps=10_000), seed=4, saved=saved)
     world = SimulatorWorld(lambda seeds: task.pool(seeds, print), num_envs=2)
-    return Lanes(agent, world, [plan], 1, chunk_steps)
+    return Lanes(agent, world, [plan], 1, chunk_steps=3)
 
 
 def test_actions_are_sent_while_learning_is_launched(monkeypatch):
-    lanes = two_environments(chunk_steps=8)
-    lanes.advance()
+    lanes = two_environments()
+    for _ in range(3):  # the burn-in of 16 steps
+        lanes.advance()
     pool, (learn, observe_and_decide) = lanes.world.pool, simulated.step_programs()
     sent, met, send = threading.Event(), [], pool.step_async
 
@@ -331,8 +383,8 @@ def test_actions_are_sent_while_learning_is_launched(monkeypatch):
     monkeypatch.setattr(pool, "step_async", send_and_set)
     report = lanes.advance()[0]
     lanes.close()
-    assert met == [True] * 8
-    assert report.updates == 8
+    assert met == [True] * 3
+    assert report.updates == 3
 
 
 def test_an_error_of_sending_is_raised(monkeypatch):

@@ -121,20 +121,15 @@ class Settings:
 
 
 class Spec(NamedTuple):
-    """What an agent must know of an environment.
-
-    Attributes:
-        observation: kind and shape of observations.
-        num_actions: A.
-        fan_in: numbers in an observation before padding; None if it is not padded.
-        available: number of actions that this setting has, the first ones, if other settings in
-            the same program have more; None if it has all.
-    """
+    """What an agent must know of an environment."""
 
     observation: Observation
     num_actions: int
     fan_in: FanIn | None = None
+    """Numbers in an observation before padding; None if it is not padded."""
     available: Int[Array, ""] | None = None
+    """Number of actions that this setting has, the first ones, if other settings in the same
+    program have more; None if it has all."""
 
     @property
     def inputs(self) -> int:
@@ -170,13 +165,10 @@ class Agent(ABC):
     of numbers that are traced, so that lanes which differ in them share one program. Both hold the
     paper's settings for bsuite as defaults. `act` maximises
     `scores`, with ε-greedy choice; an agent redefines one of them if it explores in another way.
-
-    Attributes:
-        config: static settings; the training loop reads the fields of `Settings` about replay.
-        spec: the environment's observations and actions.
     """
 
     config: Any
+    """Static settings; the training loop reads the fields of `Settings` about replay."""
     spec: Spec
 
     @abstractmethod

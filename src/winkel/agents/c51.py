@@ -6,11 +6,8 @@ Learned by the KL divergence from the projected target, eq. 12 of the paper; act
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from winkel.agents import base
 from winkel.agents.distributional import SingleModel
-from winkel.projections import Categorical
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +38,4 @@ class C51(SingleModel):
     """A categorical model, acted on ε-greedily."""
 
     config: Config
-
-    def projection(self, hyper: Hyper) -> Categorical:
-        """The support is the environment's range of returns."""
-        z_min, z_max = jnp.asarray(hyper.z_min), jnp.asarray(hyper.z_max)
-        return Categorical(num_atoms=self.config.num_atoms, z_min=z_min, z_max=z_max)
-
-    def member_names(self) -> tuple[str, ...]:
-        """The projection."""
-        return ("categorical",)
+    model = "categorical"

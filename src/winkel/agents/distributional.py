@@ -26,9 +26,19 @@ class SingleModel(Agent):
     fields; else there is no prior, and the online network chooses the action of the target.
     """
 
+    @property
     @abstractmethod
+    def model(self) -> str:
+        """Name of the projection."""
+
     def projection(self, hyper: Any) -> Projection:
-        """The model's representation, and its loss."""
+        """The model's representation, and its loss; returns of the environment are its support."""
+        z_min, z_max = getattr(hyper, "z_min", 0.0), getattr(hyper, "z_max", 1.0)
+        return learning.make_projection(self.model, self.config, z_min, z_max)
+
+    def member_names(self) -> tuple[str, ...]:
+        """The projection."""
+        return (self.model,)
 
     def schedules(self, clock: Clock, hyper: Any) -> dict[str, Float[Array, ""]]:
         """Values of schedules to record as metrics, by default ε."""

@@ -14,7 +14,6 @@ from jaxtyping import Array, Float
 from winkel.agents import base
 from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
-from winkel.projections import Quantile
 from winkel.types import Clock, Estimates
 
 TIME_SCALE = 1000.0
@@ -50,6 +49,7 @@ class DLTV(SingleModel):
     """A quantile model whose upper spread is the bonus of optimistic choice."""
 
     config: Config
+    model = "quantile"
 
     def scores(
         self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
@@ -57,10 +57,6 @@ class DLTV(SingleModel):
         """Q(s, ·) + β_t sqrt(σ²_+(s, ·))."""
         found = self.estimates(learner, obs, hyper)
         return found.value + _beta(clock, hyper) * found.bonus
-
-    def projection(self, hyper: Hyper) -> Quantile:
-        """Plain quantile regression, or Huber's."""
-        return Quantile(num_atoms=self.config.num_atoms, huber_width=self.config.huber_width)
 
     def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
         """β_t."""
@@ -71,10 +67,6 @@ class DLTV(SingleModel):
         found = super().estimates(learner, obs, hyper)
         theta = jnp.asarray(found.members.locations)[0]
         return found._replace(bonus=jnp.sqrt(jax.vmap(left_truncated_variance)(theta)))
-
-    def member_names(self) -> tuple[str, ...]:
-        """The projection."""
-        return ("quantile",)
 
 
 def left_truncated_variance(theta: Float[Array, " K"]) -> Float[Array, ""]:

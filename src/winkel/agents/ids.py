@@ -16,7 +16,7 @@ from winkel.agents import base, bdqn, distributional, learning
 from winkel.agents.learning import SharedBody
 from winkel.agents.optimizer import clip_by_global_norm
 from winkel.distributions import variance
-from winkel.projections import Categorical
+from winkel.projections import Projection
 from winkel.types import Batch, Clock, Decision, Estimates, Update
 
 ADDED_VARIANCE = 1e-4
@@ -219,9 +219,8 @@ class IDS(base.Agent):
         """The model that has distributions."""
         return ("c51",)
 
-    def _projection(self, hyper: Hyper) -> Categorical:
-        z_min, z_max = jnp.asarray(hyper.z_min), jnp.asarray(hyper.z_max)
-        return Categorical(num_atoms=self.config.num_atoms, z_min=z_min, z_max=z_max)
+    def _projection(self, hyper: Hyper) -> Projection:
+        return learning.make_projection("categorical", self.config, hyper.z_min, hyper.z_max)
 
     def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
         return base.linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)

@@ -1,6 +1,7 @@
 """From a loss to a gradient step: learners, features of images, gradients, Adam, targets."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from winkel.agents.base import Number, Settings, Spec
 from winkel.agents.optimizer import adam, clip_by_global_norm
 from winkel.networks import MLP, Body, Ensemble
 from winkel.networks.impala import Impala, num_features
+from winkel.projections import PROJECTIONS, Projection
 from winkel.types import Atoms, Clock, Image, Transition
 
 
@@ -25,24 +27,18 @@ class SharedBody(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What an agent learns, and the fixed networks beside it.
-
-    Attributes:
-        params: of the online networks.
-        target_params: of the target networks.
-        prior: fixed random networks whose scaled outputs are added to the online and target
-            networks' (Osband et al. 2018); None without priors.
-        opt_state: Adam's moments.
-        shared: on images, the body whose features are the input of all networks; None else.
-        intrinsic: moments of the intrinsic reward, if that is normalised; None else.
-    """
+    """What an agent learns, and the fixed networks beside it."""
 
     params: Any
     target_params: Any
     prior: Any
+    """Fixed random networks whose scaled outputs are added to the online and target networks'
+    (Osband et al. 2018); None without priors."""
     opt_state: PyTree
     shared: SharedBody | None = None
+    """On images, the body whose features are the input of all networks; None else."""
     intrinsic: "RunningMoments | None" = None
+    """Moments of the intrinsic reward, if that is normalised; None else."""
 
 
 # Networks
@@ -130,19 +126,16 @@ def init_optimizer(params: PyTree) -> PyTree:
 
 
 class Inputs(NamedTuple):
-    """A batch as networks get it: features instead of observations where there is a body.
-
-    Attributes:
-        transitions: with `obs` and `next_obs` for the online networks.
-        target_next_obs: `next_obs` for the target networks.
-        shared: the body after a step of power iteration; None without a body.
-        pull: from the gradient in the features of `obs` to that of the torso; None without a body.
-    """
+    """A batch as networks get it: features instead of observations where there is a body."""
 
     transitions: Transition
+    """With `obs` and `next_obs` for the online networks."""
     target_next_obs: Array
+    """`next_obs` for the target networks."""
     shared: SharedBody | None
+    """The body after a step of power iteration; None without a body."""
     pull: Callable[[Array], tuple[Impala]] | None
+    """From the gradient in the features of `obs` to that of the torso; None without a body."""
 
 
 def features(shared: SharedBody | None, obs: Array) -> Array:
@@ -161,7 +154,7 @@ def encode(
     if shared is None:
         return Inputs(transitions, transitions.next_obs, shared=None, pull=None)
     body = shared.body.power_iteration()
-    obs, pull = jax.vjp(lambda torso: body.with_torso(torso)(transitions.obs), body.torso)
+    obs, pull = jax.vjp(lambda torso: replace(body, torso=torso)(transitions.obs), body.torso)
     target_next_obs = shared.target_body(transitions.next_obs)
     next_obs = body(transitions.next_obs) if online_next else target_next_obs
     return Inputs(
@@ -172,7 +165,14 @@ def encode(
     )
 
 
-# Targets
+# Distributions
+
+
+def make_projection(name: str, config: Any, z_min: Any, z_max: Any) -> Projection:
+    """A projection by name, with the numbers of its configuration; [z_min, z_max] is a support."""
+    made: Any = PROJECTIONS[name].spanning(config.num_atoms, z_min, z_max)
+    width = getattr(config, "huber_width", 0.0)
+    return replace(made, huber_width=width) if hasattr(made, "huber_width") else made
 
 
 def at_action(distributions: Atoms, action: Int[Array, ""]) -> Atoms:
@@ -194,19 +194,14 @@ def mass_outside(target: Atoms, z_min: Number, z_max: Number) -> Float[Array, ""
 
 
 class Gradients(NamedTuple):
-    """A loss and its gradients.
-
-    Attributes:
-        loss: of the batch.
-        losses: of each transition, without importance weights.
-        params: gradient in the parameters.
-        features: gradient in the features of `obs`; None without a body.
-    """
+    """A loss and its gradients."""
 
     loss: Float[Array, ""]
     losses: Float[Array, " B"]
+    """Of each transition, without importance weights."""
     params: PyTree
     features: Float[Array, "B F"] | None
+    """Gradient in the features of `obs`; None without a body."""
 
 
 def loss_and_gradient(
@@ -282,7 +277,7 @@ def step_body(
     torso, opt_state = _adam_step(
         shared.body.torso, gradient, shared.opt_state, settings, learning_rate
     )
-    body = shared.body.with_torso(torso)
+    body = replace(shared.body, torso=torso)
     target_body = _update_target(body, shared.target_body, clock, settings)
     return SharedBody(body=body, target_body=target_body, opt_state=opt_state)
 

@@ -324,11 +324,8 @@ class PEDQN(base.Agent):
 
     def _projections(self, z_min: Any, z_max: Any) -> list[Projection]:
         """One for each member; the categorical ones have the support [z_min, z_max]."""
-        size, width = self.config.num_atoms, self.config.huber_width
-        made: list[Any] = [
-            PROJECTIONS[name].spanning(size, z_min, z_max) for name in self.config.projections
-        ]
-        return [replace(p, huber_width=width) if hasattr(p, "huber_width") else p for p in made]
+        config = self.config
+        return [learning.make_projection(n, config, z_min, z_max) for n in config.projections]
 
     def _value_outputs(
         self, params: Params, prior: Ensemble | None, obs: Array, hyper: Hyper

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from winkel.agents import base
 from winkel.agents.distributional import SingleModel
-from winkel.projections import Quantile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +37,4 @@ class QRDQN(SingleModel):
     """A quantile model, acted on ε-greedily."""
 
     config: Config
-
-    def projection(self, hyper: Hyper) -> Quantile:
-        """Plain quantile regression, or Huber's."""
-        return Quantile(num_atoms=self.config.num_atoms, huber_width=self.config.huber_width)
-
-    def member_names(self) -> tuple[str, ...]:
-        """The projection."""
-        return ("quantile",)
+    model = "quantile"

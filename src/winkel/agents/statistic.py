@@ -7,7 +7,7 @@ visits show how the projection generalises.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from winkel.agents import base
 from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
 from winkel.distributions import kurtosis, mean, skewness, variance
-from winkel.projections import PROJECTIONS, Projection
+from winkel.projections import PROJECTIONS
 from winkel.types import Atoms, Batch, Clock, Estimates, Update
 
 MOMENTS: Mapping[str, Callable[[Atoms], Float[Array, ""]]] = {
@@ -73,17 +73,17 @@ class Statistic(SingleModel):
 
     config: Config
 
+    @property
+    def model(self) -> str:
+        """As the configuration says."""
+        return self.config.projection
+
     def scores(
         self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
     ) -> Float[Array, " A"]:
         """The statistic S[Z], Z ~ η(s, ·); lowest for a point mass that has none."""
         statistic = self.estimates(learner, obs, hyper).bonus
         return jnp.where(jnp.isnan(statistic), LOWEST, statistic)
-
-    def projection(self, hyper: Hyper) -> Projection:
-        """By its name; a categorical one has the environment's range of returns as support."""
-        support: Any = (hyper.z_min, hyper.z_max)
-        return PROJECTIONS[self.config.projection].spanning(self.config.num_atoms, *support)
 
     def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
         """None is recorded."""
@@ -103,7 +103,3 @@ class Statistic(SingleModel):
         found = super().estimates(learner, obs, hyper)
         model = jax.tree.map(lambda x: x[0], found.members)
         return found._replace(bonus=jax.vmap(MOMENTS[self.config.moment])(model))
-
-    def member_names(self) -> tuple[str, ...]:
-        """The projection."""
-        return (self.config.projection,)

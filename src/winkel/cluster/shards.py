@@ -1,27 +1,22 @@
-"""A sweep in shards: its manifest, the runs of one shard, and locks on the shared results folder.
+"""A sweep in shards: its manifest, and the runs of one shard.
 
 The number of lanes decides how a program rounds. A shard fixes its number of lanes to that of a
 plain sweep's whole group, so shards write the same bytes as a plain sweep.
 """
 
-import contextlib
 import dataclasses
 import json
-import os
-import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from winkel.errors import InputError, require_integer
-from winkel.files import ensure_folder, write_text
+from winkel.files import read_json, write_text
+from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
-from winkel.runs.spec import Options, RunSpec, fingerprint
+from winkel.runs.spec import Options, RunSpec, fingerprint, run_folder
 from winkel.runs.sweep import (
     Item,
     Sweep,
@@ -32,9 +27,9 @@ from winkel.runs.sweep import (
 )
 from winkel.version import __version__
 
-MANIFEST, SWEEP_LOCK = "manifest.json", "sweep.lock"
+MANIFEST = "manifest.json"
 SHARDS = "shards"
-"""Folder beside the runs, with locks and progress of shards."""
+"""Folder beside the runs, with the progress of shards."""
 PROGRESS_SECONDS = 1.0
 """Time between two writes of a shard's progress."""
 
@@ -133,12 +128,7 @@ def plan_manifest(
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; raise unless this version of winkel wrote it and nobody changed it."""
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError:
-        data = None
+    data = read_json(path)
     if not isinstance(data, dict) or not {"winkel", "id"} <= data.keys():
         raise InputError(f"{path} is no manifest; `winkel sweep … --plan-only` writes one")
     version, written_id = data.pop("winkel"), data.pop("id")
@@ -150,13 +140,16 @@ def read_manifest(path: Path) -> Manifest:
     if fingerprint(data) != written_id:
         raise InputError(f"{path} was changed after it was written; plan again")
     data = _tuples(data)
-    made = {
-        "sweep": Sweep(**data["sweep"]),
-        "options": Options(**data["options"]),
-        "shards": tuple(Shard(**shard) for shard in data["shards"]),
-        "mnist_dir": data["mnist_dir"] and Path(data["mnist_dir"]),
-    }
-    return Manifest(**data | made)
+    try:
+        made = {
+            "sweep": Sweep(**data["sweep"]),
+            "options": Options(**data["options"]),
+            "shards": tuple(Shard(**shard) for shard in data["shards"]),
+            "mnist_dir": data["mnist_dir"] and Path(data["mnist_dir"]),
+        }
+        return Manifest(**data | made)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is no manifest: {error!r}; plan again") from error
 
 
 def run_shard(
@@ -170,13 +163,12 @@ def run_shard(
     """Run what is left of a shard: skip ended runs, continue begun ones from their checkpoints.
 
     Call `progress` with the status of all runs after each chunk of steps. Wait so many seconds for
-    another process that holds the shard's lock. Return what `run_sweep` does.
+    another process that writes one of them. Return what `run_sweep` does.
     """
     shard = manifest.shard(number)
     sweep, options, mnist_dir = manifest.sweep, manifest.options, manifest.mnist_dir
-    ensure_folder(out)
-    with hold_lock(lock_path(out, shard), f"shard {number}", wait):
-        _check_free(out / SWEEP_LOCK)
+    folders = [run_folder(out, *run) for run in shard.runs]
+    with hold_runs(out, folders, f"winkel shard {number}", wait):
         found = group_runs(sweep, options, mnist_dir, shard.runs)
         if len(found) != 1 or _shard_id(found[0].runs, shard.lanes) != shard.id:
             raise InputError(
@@ -193,7 +185,7 @@ def run_shard(
             if ended or time.monotonic() - written >= PROGRESS_SECONDS:
                 written = time.monotonic()
                 rows = json.dumps([status._asdict() for status in statuses])
-                write_text(lock_path(out, shard).with_suffix(".json"), rows + "\n")
+                write_text(progress_path(out, shard), rows + "\n")
             progress(statuses)
 
         envs, agents, seeds = (tuple(dict.fromkeys(x)) for x in zip(*shard.runs, strict=True))
@@ -204,66 +196,15 @@ def run_shard(
 def read_progress(out: Path, shard: Shard) -> list[Status]:
     """Read the last written status of a shard's runs; empty before the first."""
     try:
-        rows = json.loads(lock_path(out, shard).with_suffix(".json").read_bytes())
+        rows = json.loads(progress_path(out, shard).read_bytes())
     except FileNotFoundError:
         return []
     return [Status(**row) for row in rows]
 
 
-def lock_path(out: Path, shard: Shard) -> Path:
-    """Path of the lock that the process running the shard holds."""
-    return out / SHARDS / f"{shard.id}.lock"
-
-
-@contextlib.contextmanager
-def lock_folder(out: Path) -> Iterator[None]:
-    """Hold a results folder for one plain sweep, or to write its manifest; raise if it is in use.
-
-    A sweep and a shard first take their own lock and then check the other's, so at least one of
-    two that start together is refused.
-    """
-    ensure_folder(out)
-    with hold_lock(out / SWEEP_LOCK, "winkel sweep"):
-        for path in (out / SHARDS).glob("*.lock"):
-            _check_free(path)
-        yield
-
-
-@contextlib.contextmanager
-def hold_lock(path: Path, task: str, wait: float = 1.0) -> Iterator[None]:
-    """Hold a lock file; raise, naming the holder, if another process keeps it for `wait` seconds.
-
-    The operating system releases the lock when the process ends, also when it is killed. A file
-    beside the lock names the holder; a killed process leaves it behind.
-    """
-    since = datetime.now().astimezone().isoformat(" ", "seconds")
-    holder = f"{task} on {socket.gethostname()}, process {os.getpid()}, since {since}"
-    with _acquire(path, wait):
-        write_text(path.with_suffix(".holder"), holder)
-        try:
-            yield
-        finally:
-            path.with_suffix(".holder").unlink(missing_ok=True)
-
-
-def _acquire(path: Path, wait: float) -> contextlib.AbstractContextManager[Any]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(path).acquire(timeout=wait)
-    except Timeout:
-        holder = "another process"
-        with contextlib.suppress(FileNotFoundError):
-            holder = path.with_suffix(".holder").read_text()
-        raise InputError(f"{path} is held by {holder}; wait for it, or end it") from None
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _check_free(path: Path) -> None:
-    """Raise if a process holds a lock; those of killed processes are free."""
-    if path.with_suffix(".holder").exists():
-        with _acquire(path, wait=1.0):  # others may check it at the same time
-            pass
+def progress_path(out: Path, shard: Shard) -> Path:
+    """Path of the status of a shard's runs."""
+    return out / SHARDS / f"{shard.id}.json"
 
 
 def _shard_id(runs: Sequence[RunSpec], lanes: int) -> str:

@@ -20,6 +20,7 @@ from winkel.commands.train import Display, make_table
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
 from winkel.runs import sweep as sweeps
+from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, check_field_names
 from winkel.runs.train import MAX_LANES
@@ -174,7 +175,7 @@ class SweepCommand:
             groups, _ = self._remaining(sweep, options, write=False)
             _print_estimate(groups, self.lanes)
             return
-        with shards.lock_folder(self.out):
+        with hold_runs(self.out, sweep.folders(self.out), "winkel sweep"):
             groups, ended = self._remaining(sweep, options, write=True)
             if groups:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
@@ -238,7 +239,7 @@ class SweepCommand:
             )
         self._remaining(sweep, options, write=False)
         if is_new:
-            with shards.lock_folder(self.out):
+            with hold_runs(self.out, [path, *sweep.folders(self.out)], "winkel sweep"):
                 write_text(path, text)
         sizes = [len(shard.runs) for shard in manifest.shards]
         lanes = sorted({shard.lanes for shard in manifest.shards})
@@ -260,9 +261,7 @@ class SweepCommand:
             manifest = self._write_manifest(gpus)
             begin = time.perf_counter()
             with (
-                shards.hold_lock(
-                    self.out / shards.SHARDS / "driver.lock", "winkel sweep --cluster ray"
-                ),
+                hold_runs(self.out, [self.out / shards.MANIFEST], "winkel sweep --cluster ray"),
                 Display(f"{manifest.num_runs} runs") as display,
             ):
 

@@ -48,6 +48,9 @@ class Train:
     """Environments of each run, for simulators; 1 by default, 32 in VizDoom."""
     workers: int | None = None
     """Processes that simulators run in; by the number of CPUs by default, 0 for none."""
+    timeout: float | None = None
+    """Seconds that such a process may take to make, reset or step its simulators; 120 by
+    default."""
     preset: str | None = None
     """Settings by name: vizdoom, vizdoom-official (the default in VizDoom), or one that `winkel
     search apply` wrote."""
@@ -97,6 +100,7 @@ class Train:
                 steps=self.steps,
                 num_envs=self.num_envs,
                 workers=self.workers,
+                timeout=self.timeout,
                 preset=self.preset,
                 until=self.until,
                 out=self.out,

@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import InputError
 from winkel.types import EnvStep, Observation
@@ -41,20 +41,13 @@ NOISE_WIDTHS = 3.0
 _SHADES = " .:-=+*#%@"
 
 
-class Outcome(NamedTuple):
-    """Result of a transition before any reset. The fields are those of `EnvStep`."""
-
-    reward: Float[Array, ""]
-    discount: Float[Array, ""]
-    boundary: Bool[Array, ""]
-    info: dict[str, Array]
-
-
-def outcome(reward: Array, terminated: Bool[Array, ""], **info: Array) -> Outcome:
-    """Make an outcome without truncation: the discount is 0 exactly where the episode ends."""
-    return Outcome(
+def outcome(reward: Array, terminated: Bool[Array, ""], **info: Array) -> EnvStep:
+    """Make the outcome of a transition, still without observations; only termination ends it."""
+    return EnvStep(
         reward=jnp.asarray(reward, jnp.float32),
         discount=1.0 - terminated.astype(jnp.float32),
+        next_obs=(),
+        obs=(),
         boundary=terminated,
         info={name: fact.astype(jnp.int32) for name, fact in info.items()},
     )
@@ -99,8 +92,8 @@ class Environment(eqx.Module):
     @abstractmethod
     def transition(
         self, state: PyTree, action: Int[Array, ""], draws: PyTree, params: Any
-    ) -> tuple[PyTree, Outcome]:
-        """Make one transition, deterministic given the draws."""
+    ) -> tuple[PyTree, EnvStep]:
+        """Make one transition, deterministic given the draws; `step` fills in observations."""
 
     @abstractmethod
     def observe(self, state: PyTree, params: Any) -> Array:
@@ -138,14 +131,7 @@ class Environment(eqx.Module):
         inner = jax.tree.map(lambda a, b: jnp.where(result.boundary, a, b), begun, ended)
         next_obs = self.observe(ended, params)
         obs = jnp.where(result.boundary, self.observe(begun, params), next_obs)
-        return EnvState(inner=inner, episode=episode), EnvStep(
-            reward=result.reward,
-            discount=result.discount,
-            next_obs=next_obs,
-            obs=obs,
-            boundary=result.boundary,
-            info=result.info,
-        )
+        return EnvState(inner=inner, episode=episode), result._replace(next_obs=next_obs, obs=obs)
 
 
 def check_action(action: Any, num_actions: int) -> None:
@@ -158,21 +144,17 @@ def check_action(action: Any, num_actions: int) -> None:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment of bsuite.
-
-    Attributes:
-        name: such as 'catch_noise'.
-        family: the environment that it perturbs or scales, such as 'catch'.
-        num_episodes: episodes per run.
-        tags: the capabilities to which its score contributes.
-        settings: of each of its environments, what differs from the family's defaults.
-    """
+    """One experiment of bsuite."""
 
     name: str
+    """Such as 'catch_noise'."""
     family: str
+    """The environment that it perturbs or scales, such as 'catch'."""
     num_episodes: int
     tags: tuple[str, ...]
+    """The capabilities to which its score contributes."""
     settings: Sequence[Setting]
+    """Of each of its environments, what differs from the family's defaults."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -189,37 +171,34 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """One kind of environment with all of its settings.
-
-    Attributes:
-        name: such as 'catch'; catch, catch_noise and catch_scale are experiments of this family.
-        experiments: those of bsuite that use it; none for other environments.
-        defaults: every setting with its default, whose type is the type of the setting.
-        at_least: smallest allowed values.
-        make_env: makes an environment whose shapes hold all given settings; MNIST is read from
-            the folder given.
-        make_params: makes the parameters of a setting for that environment.
-        returns: bounds of the discounted return under any policy, for a discount factor.
-        longest_episode: upper bound on the number of steps of an episode.
-        inputs: size of an observation, if it depends on the setting.
-        num_pairs: number of state-action pairs that episodes can visit, if it is known.
-        facts: names in `EnvStep.info`. All are integers that are counted before noise and scale
-            change the reward, so that their sums over episodes are exact.
-        info: DeepMind's `bsuite_info()` after each of several episodes.
-    """
+    """One kind of environment with all of its settings."""
 
     name: str
+    """Such as 'catch'; catch, catch_noise and catch_scale are experiments of this family."""
     experiments: tuple[Experiment, ...] = ()
+    """Those of bsuite that use it; none for other environments."""
     defaults: Mapping[str, int | float]
+    """Every setting with its default, whose type is the type of the setting."""
     at_least: Mapping[str, int | float] = field(default_factory=dict)
+    """Smallest allowed values."""
     make_env: Callable[[Sequence[Setting], Path | None], Environment]
+    """Makes an environment whose shapes hold all given settings; MNIST is read from the folder
+    given."""
     make_params: Callable[[Any, Setting], Any] = lambda env, setting: None
+    """Makes the parameters of a setting for that environment."""
     returns: Callable[[Setting, float], Returns]
+    """Bounds of the discounted return under any policy, for a discount factor."""
     longest_episode: Callable[[Setting], int]
+    """Upper bound on the number of steps of an episode."""
     inputs: Callable[[Setting], int] | None = None
+    """Size of an observation, if it depends on the setting."""
     num_pairs: Callable[[Setting], int] | None = None
+    """Number of state-action pairs that episodes can visit, if it is known."""
     facts: tuple[str, ...] = ()
+    """Names in `EnvStep.info`. All are integers that are counted before noise and scale change the
+    reward, so that their sums over episodes are exact."""
     info: Callable[[Episodes], dict[str, np.ndarray]] = lambda episodes: {}
+    """DeepMind's `bsuite_info()` after each of several episodes."""
 
     def build(
         self, settings: Sequence[Setting], mnist_dir: Path | None = None
@@ -249,45 +228,39 @@ class Task:
     """One setting of an environment with everything that a run must know about it.
 
     `SimulatorTask` extends it for environments that run in worker processes.
-
-    Attributes:
-        id: canonical name.
-        env: form of observations and number of actions; of a compiled environment its functions.
-        facts: names of numbers that add up over an episode.
-        returns: range of discounted returns for a discount factor, or None if unknown.
-        range_origin: how `returns` was estimated, or None if it was not.
-        params: last argument of `env.reset` and `env.step`; empty for simulators.
-        setting: the parameters as plain numbers; empty for simulators.
-        padded: whether it is padded to the shape of its experiment.
-        pack: name of the pack to whose shape it is padded, or None (`winkel.envs.packs`).
-        inputs: size of its own observations, if they may be padded, else None.
-        available: number of its own actions, if others of its pack may have more, else None.
-        copy: number of equal settings before it in bsuite: 3 for cartpole/3. With the same seed,
-            copies must be different runs.
-        num_episodes: how many episodes bsuite runs, or None.
-        longest_episode, num_pairs: as in `Family`, or None if unknown.
-        probes: names of numbers that a simulator reports at every step.
-        compiled: whether it runs inside the compiled program.
     """
 
     id: str
     env: Any
+    """Form of observations and number of actions; of a compiled environment its functions."""
     facts: tuple[str, ...]
+    """Names of numbers that add up over an episode."""
     returns: Callable[[float], tuple[float, float]] | None = None
-    range_origin: str | None = None
+    """Range of discounted returns for a discount factor, or None if unknown."""
     params: Any = ()
+    """Last argument of `env.reset` and `env.step`; empty for simulators."""
     setting: Setting = field(default_factory=dict)
+    """The parameters as plain numbers; empty for simulators."""
     padded: bool = False
+    """Whether it is padded to the shape of its experiment."""
     pack: str | None = None
+    """Name of the pack to whose shape it is padded, or None (`winkel.envs.packs`)."""
     inputs: int | None = None
+    """Size of its own observations, if they may be padded, else None."""
     available: int | None = None
+    """Number of its own actions, if others of its pack may have more, else None."""
     copy: int = 0
+    """Number of equal settings before it in bsuite: 3 for cartpole/3. With the same seed, copies
+    must be different runs."""
     num_episodes: int | None = None
+    """How many episodes bsuite runs, or None; the next two are those of `Family`."""
     longest_episode: int | None = None
     num_pairs: int | None = None
     probes: tuple[str, ...] = ()
+    """Names of numbers that a simulator reports at every step."""
 
     compiled: ClassVar[bool] = True
+    """Whether it runs inside the compiled program."""
 
     @property
     def action_names(self) -> tuple[str, ...]:

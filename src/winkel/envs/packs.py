@@ -27,8 +27,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.envs.base import Environment, Outcome, Setting
-from winkel.types import AnyArray, Dense
+from winkel.envs.base import Environment, Setting
+from winkel.types import AnyArray, Dense, EnvStep
 
 _CARTPOLE = ["cartpole", "cartpole_noise", "cartpole_scale"]
 _CAR = ["mountain_car", "mountain_car_noise", "mountain_car_scale"]
@@ -100,7 +100,7 @@ class Packed(Environment):
         action: Int[Array, ""],
         draws: tuple[PyTree, ...],
         params: PackedParams,
-    ) -> tuple[tuple[PyTree, ...], Outcome]:
+    ) -> tuple[tuple[PyTree, ...], EnvStep]:
         """Make a transition in the selected environment; the others keep their states."""
         parts = zip(self.envs, state, draws, params.inner, strict=True)
         steps = [env.transition(s, action, drawn, p) for env, s, drawn, p in parts]

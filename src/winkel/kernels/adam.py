@@ -33,8 +33,6 @@ def adam_step(
     gradient: Float[Array, "M B O"],
     scales: Float[Array, " 4"],
     epsilon: float,
-    *,
-    interpret: bool = False,
 ) -> State:
     """The state after one step of Adam. Biases are small and left to XLA.
 
@@ -45,15 +43,14 @@ def adam_step(
         gradient: of the loss in the outputs.
         scales: the result of `step_scales`.
         epsilon: Adam's.
-        interpret: run in Pallas' interpreter.
     """
     values, active = activations
     assert active is not None
     in_hidden = jnp.einsum("mbo,mho->mhb", gradient, state[0].last)
     in_last = jnp.einsum("mbh,mbo->mho", values, gradient)
-    last = _step_dense([x.last for x in state], in_last, scales, epsilon, interpret)
+    last = _step_dense([x.last for x in state], in_last, scales, epsilon)
     first, in_first_bias = _step_first(
-        [x.first for x in state], active, obs, in_hidden, scales, epsilon, interpret
+        [x.first for x in state], active, obs, in_hidden, scales, epsilon
     )
     first_bias = _step_bias([x.first_bias for x in state], in_first_bias, scales, epsilon)
     in_last_bias = jnp.sum(gradient, axis=1)
@@ -124,22 +121,21 @@ def _dense_kernel(length: int, epsilon: float, *refs: Any) -> None:
 
 
 def _step_dense(
-    matrices: list[Array], gradient: Array, scales: Array, epsilon: float, interpret: bool
+    matrices: list[Array], gradient: Array, scales: Array, epsilon: float
 ) -> list[Array]:
     """Adam's step on matrices whose gradient has been computed."""
     members, length = gradient.shape[0], 2048
     flat = [x.reshape(members, -1) for x in (gradient, *matrices)]
     size = flat[0].shape[1]
-    changed = pl.pallas_call(
+    changed = common.kernel_call(
+        "adam_dense",
         partial(_dense_kernel, length, epsilon),
+        warps=4,
         grid=(members, pl.cdiv(size, length)),
         in_specs=[member(size), whole(4), *[member(size)] * 4],
         out_specs=[member(size)] * 4,
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in flat[1:]],
         input_output_aliases={2 + i: i for i in range(4)},
-        compiler_params=common.compiler_params(4),
-        interpret=interpret,
-        name="adam_dense",
     )(flat[0], scales, *flat[1:])
     return [x.reshape(gradient.shape) for x in changed]
 
@@ -201,7 +197,6 @@ def _step_first(
     gradient: Float[Array, "M H B"],
     scales: Array,
     epsilon: float,
-    interpret: bool,
 ) -> tuple[list[Array], Float[Array, "M H"]]:
     """Adam's step on the first layer, and the gradient in its bias.
 
@@ -214,8 +209,10 @@ def _step_first(
     units = min(64, power_of_two(num_units, SMALLEST))
     turns = min(8, pl.cdiv(num_inputs, rows))
     turned = obs if obs.ndim == 1 else obs.T
-    *changed, bias_gradient = pl.pallas_call(
+    *changed, bias_gradient = common.kernel_call(
+        "adam_first",
         partial(_first_kernel, rows, turns, units, epsilon),
+        warps=4,
         grid=(members, pl.cdiv(num_units, units), pl.cdiv(num_inputs, rows * turns)),
         in_specs=[
             whole(*turned.shape),
@@ -227,11 +224,8 @@ def _step_first(
         out_specs=[*[matrix] * 4, member(num_units)],
         out_shape=[
             *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in matrices),
-            jax.ShapeDtypeStruct((members, num_units), jnp.float32),
+            common.floats(members, num_units),
         ],
         input_output_aliases={4 + i: i for i in range(4)},
-        compiler_params=common.compiler_params(4),
-        interpret=interpret,
-        name="adam_first",
     )(turned, active, gradient, scales, *matrices)
     return changed, bias_gradient

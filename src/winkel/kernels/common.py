@@ -6,6 +6,7 @@ even grid of the categories, and binary search. Locations are measured in steps 
 its lower end.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,8 @@ from jaxtyping import Array, Float
 
 SMALLEST = 16
 """Least side of a tile in a matrix product."""
+INTERPRET = False
+"""Whether kernels run in Pallas' interpreter: tests do that where there is no GPU."""
 
 
 def power_of_two(size: int, at_least: int = 1) -> int:
@@ -44,21 +47,19 @@ def member(*shape: int) -> pl.BlockSpec:
     return pl.BlockSpec((None, *shape), lambda index, *_: (index,) + (0,) * len(shape))
 
 
-def compiler_params(warps: int) -> gpu.CompilerParams:
-    """Warps of a program; one stage of its loop at a time."""
-    return gpu.CompilerParams(num_warps=warps, num_stages=1)
+def kernel_call(name: str, kernel: Callable[..., None], warps: int, **blocks: Any) -> Any:
+    """`pallas_call` with so many warps of a program, and one stage of its loop at a time."""
+    params = gpu.CompilerParams(num_warps=warps, num_stages=1)
+    return pl.pallas_call(kernel, compiler_params=params, interpret=INTERPRET, name=name, **blocks)
+
+
+def floats(*shape: int) -> jax.ShapeDtypeStruct:
+    """A result of this shape."""
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 class Layout(NamedTuple):
-    """The static shape of a pair of models.
-
-    Attributes:
-        quantile: index of the quantile member.
-        categorical: index of the categorical member.
-        actions: A.
-        size: K.
-        prior_members: members with a prior.
-    """
+    """The static shape of a pair of models: indices of members, A, K, and who has a prior."""
 
     quantile: int
     categorical: int
@@ -71,16 +72,13 @@ class Outputs(NamedTuple):
     """Outputs of the networks of a pair for a batch, in the parts in which they are computed.
 
     O is at least A · K: the outputs of the first action come first.
-
-    Attributes:
-        products: of the last layer, without its bias.
-        bias: of the last layer.
-        prior: outputs of the priors, of the members that have one.
     """
 
     products: Float[Array, "2 B O"]
+    """Of the last layer, without its bias."""
     bias: Float[Array, "2 O"]
     prior: Float[Array, "P B O"] | None = None
+    """Of the members that have one."""
 
     def operands(self) -> list[Array]:
         """A kernel's operands, in the order of `specs`."""
@@ -117,33 +115,32 @@ def read_row(
     return made
 
 
-class Scratch(NamedTuple):
-    """Rows of memory through which the threads of a program exchange vectors."""
+# The threads of a program exchange vectors through rows of memory, `scratch`.
 
-    ref: Any
-    interpret: bool
 
-    def put(self, *rows: tuple[int, Array]) -> None:
-        """Store vectors, visible to all threads."""
-        for row, values in rows:
-            gpu.store(self.ref.at[row, jnp.arange(len(values))], values)
-        if not self.interpret:
-            gpu.debug_barrier()
+def put(scratch: Any, *rows: tuple[int, Array]) -> None:
+    """Store vectors, visible to all threads."""
+    for row, values in rows:
+        gpu.store(scratch.at[row, jnp.arange(len(values))], values)
+    if not INTERPRET:
+        gpu.debug_barrier()
 
-    def get(self, row: int, index: Array) -> Array:
-        """Load one entry for each thread; indices below 0 count as 0."""
-        return gpu.load(self.ref.at[row, jnp.maximum(index, 0)])
 
-    def count_below(self, row: int, size: int, bounds: Array, strictly: bool) -> Array:
-        """Number of the `size` increasing entries of a row that are below each bound."""
-        found = jnp.zeros_like(bounds, jnp.int32)
-        step = power_of_two(size + 1) // 2
-        while step:
-            probe = self.get(row, found + (step - 1))
-            below = probe < bounds if strictly else probe <= bounds
-            found = jnp.where(below & (found + step <= size), found + step, found)
-            step //= 2
-        return found
+def get(scratch: Any, row: int, index: Array) -> Array:
+    """Load one entry for each thread; indices below 0 count as 0."""
+    return gpu.load(scratch.at[row, jnp.maximum(index, 0)])
+
+
+def count_below(scratch: Any, row: int, size: int, bounds: Array, strictly: bool) -> Array:
+    """Number of the `size` increasing entries of a row that are below each bound."""
+    found = jnp.zeros_like(bounds, jnp.int32)
+    step = power_of_two(size + 1) // 2
+    while step:
+        probe = get(scratch, row, found + (step - 1))
+        below = probe < bounds if strictly else probe <= bounds
+        found = jnp.where(below & (found + step <= size), found + step, found)
+        step //= 2
+    return found
 
 
 def padded(size: int) -> int:

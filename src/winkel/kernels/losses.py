@@ -3,22 +3,21 @@
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 from jaxtyping import Array, Float, Int
 
 from winkel.kernels import common
-from winkel.kernels.common import Layout, Outputs, Scratch, padded, power_of_two, read_row, softmax
+from winkel.kernels.common import Layout, Outputs, floats, padded, power_of_two, read_row, softmax
 
 
-def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs: Any) -> None:
+def _loss_kernel(layout: Layout, counts: tuple[int, int], *refs: Any) -> None:
     output_refs, successor_refs = refs[: counts[0]], refs[counts[0] : sum(counts)]
     action_ref, affine_ref, support_ref = refs[sum(counts) : sum(counts) + 3]
-    gradient_ref, loss_ref, clipped_ref, scratch_ref = refs[sum(counts) + 3 :]
+    gradient_ref, loss_ref, clipped_ref, scratch = refs[sum(counts) + 3 :]
     size = layout.size
-    scratch = Scratch(scratch_ref, interpret)
+    get, count_below = partial(common.get, scratch), partial(common.count_below, scratch, 0, size)
     at = jnp.arange(padded(size))
     inside, place = at < size, at.astype(jnp.float32)
     low, high, prior_scale = (support_ref[i] for i in range(3))
@@ -42,7 +41,8 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
     origin = (reward + discount * low - low) / spacing
     grid = origin + discount * place
     grid_clipped = jnp.clip(grid, 0.0, last)
-    scratch.put(
+    common.put(
+        scratch,
         (0, sorted_places),
         (1, jnp.cumsum(finite)),
         (2, jnp.cumsum(clipped - jnp.floor(clipped))),
@@ -52,7 +52,7 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
     )
 
     def up_to(row: int, count: Array) -> Array:
-        return jnp.where(count > 0, scratch.get(row, count - 1), 0.0)
+        return jnp.where(count > 0, get(row, count - 1), 0.0)
 
     def count_on_grid(bounds: Array, strictly: bool) -> Array:
         """As `count_below`, for the even grid: a division, put right where it has rounded."""
@@ -76,7 +76,7 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
     # Quantile regression: mass and moment of the target below each output.
     theta = own(layout.quantile, 0.0)
     places = (theta - low) / spacing
-    free_count = scratch.count_below(0, size, places, strictly=False)
+    free_count = count_below(places, strictly=False)
     below, moment = sums((1, 4), free_count, count_on_grid(places, strictly=False))
     overshoot = places * below - moment
     mean = both(jnp.sum(finite) / size, jnp.sum(probs * grid))
@@ -85,15 +85,15 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], interpret: bool, *refs
 
     # Π_C: each atom's mass, shared between its two neighbours on the grid by its fraction.
     edge = (at > 0) & inside
-    free_count = jnp.where(edge, scratch.count_below(0, size, place, strictly=True), 0)
+    free_count = jnp.where(edge, count_below(place, strictly=True), 0)
     grid_count = jnp.where(edge, count_on_grid(place, strictly=True), 0)
     free_count, grid_count = (jnp.where(inside, n, size) for n in (free_count, grid_count))
     mass_below, share_below = sums((2, 5), free_count, grid_count)
-    scratch.put((6, mass_below), (7, share_below))
+    common.put(scratch, (6, mass_below), (7, share_below))
     after = jnp.minimum(at + 1, size)
-    share = scratch.get(7, after) - share_below
-    share_before = jnp.where(at > 0, share_below - scratch.get(7, at - 1), 0.0)
-    target = (scratch.get(6, after) - mass_below) - share + share_before
+    share = get(7, after) - share_below
+    share_before = jnp.where(at > 0, share_below - get(7, at - 1), 0.0)
+    target = (get(6, after) - mass_below) - share + share_before
     target = jnp.where(inside, jnp.maximum(target, 0.0), 0.0)
 
     logits = own(layout.categorical, -jnp.inf)
@@ -136,10 +136,7 @@ def loss_and_gradient(
     actions: tuple[Int[Array, " B"], Int[Array, " B"]],
     affine: tuple[Float[Array, " B"], Float[Array, " B"], Float[Array, " B"]],
     layout: Layout,
-    support: tuple[Array, Array],
-    prior_scale: Array | float = 0.0,
-    *,
-    interpret: bool = False,
+    scales: Float[Array, "3"],
 ) -> tuple[Float[Array, "2 B O"], Float[Array, " B"], Float[Array, " B"]]:
     """Compare both models with the mixture target, the distribution of reward + discount · Z.
 
@@ -152,18 +149,16 @@ def loss_and_gradient(
         actions: at the observations, and at the next observations.
         affine: reward, discount, and the factor of each example's gradient.
         layout: which member is which, and their sizes.
-        support: ends of the categories.
-        prior_scale: factor of the priors.
-        interpret: run in Pallas' interpreter.
+        scales: ends of the categories, factor of the priors.
     """
     _, batch, width = outputs.products.shape
-    scales = jnp.stack([*support, jnp.asarray(prior_scale, jnp.float32)]).astype(jnp.float32)
     number = pl.BlockSpec((None,), lambda example: (example,))
-    result = jax.ShapeDtypeStruct((batch,), jnp.float32)
     scratch = (8, padded(layout.size))
     operands = [outputs.operands(), successor.operands()]
-    gradient, losses, clipped, _ = pl.pallas_call(
-        partial(_loss_kernel, layout, (len(operands[0]), len(operands[1])), interpret),
+    gradient, losses, clipped, _ = common.kernel_call(
+        "loss_and_gradient",
+        partial(_loss_kernel, layout, (len(operands[0]), len(operands[1]))),
+        warps=1,
         grid=(batch,),
         in_specs=[
             *outputs.specs(),
@@ -178,15 +173,7 @@ def loss_and_gradient(
             number,
             pl.BlockSpec((None, *scratch), lambda example: (example, 0, 0)),
         ],
-        out_shape=[
-            jax.ShapeDtypeStruct((2, batch, width), jnp.float32),
-            result,
-            result,
-            jax.ShapeDtypeStruct((batch, *scratch), jnp.float32),
-        ],
-        compiler_params=common.compiler_params(1),
-        interpret=interpret,
-        name="loss_and_gradient",
+        out_shape=[floats(2, batch, width), floats(batch), floats(batch), floats(batch, *scratch)],
     )(
         *operands[0],
         *operands[1],

@@ -33,9 +33,7 @@ Hidden = tuple[Float[Array, "M B H"], Int8[Array, "M H B"] | None]
 """Hidden activations of a batch, and whether each is not 0, with the batch last."""
 
 
-def hidden(
-    weights: Weights, obs: Array, *, active: bool = False, interpret: bool = False
-) -> Hidden:
+def hidden(weights: Weights, obs: Array, *, active: bool = False) -> Hidden:
     """relu(x W + b) of a batch: indices [B], or dense observations [B, I].
 
     Which are `active` is computed only if asked for, else None.
@@ -49,18 +47,17 @@ def hidden(
         return values, turned
     batch = obs.shape[0]
     height, width = min(batch, 128), min(power_of_two(units, SMALLEST), 64)
-    values, *more = pl.pallas_call(
+    values, *more = common.kernel_call(
+        "hidden",
         partial(_hidden_kernel, height, width),
+        warps=4,
         grid=(members, pl.cdiv(units, width), batch // height),
         in_specs=[whole(*obs.shape), member(inputs, units), member(units)],
         out_specs=[member(batch, units), member(units, batch)][: 1 + active],
         out_shape=[
-            jax.ShapeDtypeStruct((members, batch, units), jnp.float32),
+            common.floats(members, batch, units),
             jax.ShapeDtypeStruct((members, units, batch), jnp.int8),
         ][: 1 + active],
-        compiler_params=common.compiler_params(4),
-        interpret=interpret,
-        name="hidden",
     )(obs, weights.first, weights.first_bias)
     return values, more[0] if active else None
 

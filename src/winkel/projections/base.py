@@ -1,7 +1,10 @@
-"""What a projection is."""
+"""What a projection is, and what projections share."""
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -20,7 +23,6 @@ class Projection(Protocol):
     @property
     def num_atoms(self) -> int:
         """K: the number of outputs `theta` and of atoms."""
-        ...
 
     @classmethod
     def spanning(cls, num_atoms: int, z_min: float | Array, z_max: float | Array) -> "Projection":
@@ -28,15 +30,12 @@ class Projection(Protocol):
 
         What a configuration that knows only the name of the projection calls.
         """
-        ...
 
     def decode(self, theta: Float[Array, " K"]) -> Atoms:
         """The distribution that network outputs `theta` stand for."""
-        ...
 
     def project(self, target: Atoms) -> Atoms:
         """Π_i target, exactly."""
-        ...
 
     def loss(self, theta: Float[Array, " K"], target: Atoms) -> Float[Array, ""]:
         """Distance of `theta` from `target`, minimal where `decode(theta)` is `project(target)`.
@@ -45,7 +44,6 @@ class Projection(Protocol):
         gradients. The target itself carries no gradient. Exception: with `huber_width` > 0, the
         loss of `Quantile` is smooth, and its minimiser is only near the projection.
         """
-        ...
 
 
 def as_outputs(theta: Array, num_atoms: int) -> Float[Array, " K"]:
@@ -57,3 +55,21 @@ def as_outputs(theta: Array, num_atoms: int) -> Float[Array, " K"]:
         )
     theta = jnp.asarray(theta)
     return theta if jnp.issubdtype(theta.dtype, jnp.floating) else theta.astype(float)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def total_loss(
+    function: Callable[[Array, Any], tuple[Array, Array]], theta: Float[Array, " K"], target: Any
+) -> Float[Array, ""]:
+    """The sum of losses, from a function that returns them with their gradients in `theta`."""
+    return jnp.sum(function(theta, target)[0])
+
+
+@total_loss.defjvp
+def _total_loss_jvp(
+    function: Callable[[Array, Any], tuple[Array, Array]],
+    primals: tuple[Array, Any],
+    tangents: tuple[Array, Any],
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    losses, gradients = function(*primals)
+    return jnp.sum(losses), jnp.sum(gradients * tangents[0])

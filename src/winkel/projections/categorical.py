@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from winkel.distributions import require_single
 from winkel.errors import InputError, require_integer
-from winkel.projections.base import as_outputs
+from winkel.projections.base import as_outputs, total_loss
 from winkel.types import Atoms
 
 
@@ -87,19 +87,12 @@ class Categorical(eqx.Module):
     def loss(self, theta: Float[Array, " K"], target: Atoms) -> Float[Array, ""]:
         """D_KL(Π_C target ‖ decode(theta)), eq. 12: the cross-entropy less the target's entropy."""
         theta = as_outputs(theta, self.num_atoms)
-        return _kl_from_logits(theta, jax.lax.stop_gradient(self.project(target).probs))
+        probs = jax.lax.stop_gradient(self.project(target).probs)
+        return total_loss(_kl_from_logits, theta, probs)
 
 
-@jax.custom_jvp
-def _kl_from_logits(logits: Float[Array, " K"], probs: Float[Array, " K"]) -> Float[Array, ""]:
-    return jnp.sum(xlogy(probs, probs)) - jnp.sum(probs * jax.nn.log_softmax(logits))
-
-
-@_kl_from_logits.defjvp
-def _kl_jvp(
-    primals: tuple[Array, Array], tangents: tuple[Array, Array]
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    logits, probs = primals
-    logits_dot, _ = tangents
-    gradient = jax.nn.softmax(logits) - probs
-    return _kl_from_logits(logits, probs), jnp.sum(gradient * logits_dot)
+def _kl_from_logits(
+    logits: Float[Array, " K"], probs: Float[Array, " K"]
+) -> tuple[Float[Array, ""], Float[Array, " K"]]:
+    cross_entropy = -jnp.sum(probs * jax.nn.log_softmax(logits))
+    return jnp.sum(xlogy(probs, probs)) + cross_entropy, jax.nn.softmax(logits) - probs

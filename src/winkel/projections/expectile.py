@@ -1,6 +1,7 @@
 """The expectile representation (Rowland et al. 2019), with an imputation in closed form."""
 
 from dataclasses import KW_ONLY
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -9,7 +10,7 @@ from jaxtyping import Array, Float
 
 from winkel.distributions import mean, partial_moments
 from winkel.errors import InputError, require_integer
-from winkel.projections.base import as_outputs
+from winkel.projections.base import as_outputs, total_loss
 from winkel.types import Atoms
 
 REACH = 100.0
@@ -106,34 +107,18 @@ class Expectile(eqx.Module):
     def loss(self, theta: Float[Array, " K"], target: Atoms) -> Float[Array, ""]:
         """Expectile regression, ½ Σ_k E[|τ_k − 1{Z ≤ θ_k}| (Z − θ_k)²]."""
         theta = as_outputs(theta, self.num_atoms)
-        return _expectile_regression(
-            theta, self.levels, jax.lax.stop_gradient(Atoms(*map(jnp.asarray, target)))
-        )
+        target = jax.lax.stop_gradient(Atoms(*map(jnp.asarray, target)))
+        return total_loss(partial(_expectile_regression, self), theta, target)
 
 
 def _moved(atoms: Atoms, shift: Float[Array, ""]) -> Atoms:
     return Atoms(locations=atoms.locations + shift, probs=atoms.probs)
 
 
-@jax.custom_jvp
 def _expectile_regression(
-    theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
-) -> Float[Array, ""]:
-    return jnp.sum(_losses_and_gradients(theta, levels, target)[0])
-
-
-@_expectile_regression.defjvp
-def _expectile_regression_jvp(
-    primals: tuple[Array, Array, Atoms], tangents: tuple[Array, Array, Atoms]
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    losses, gradients = _losses_and_gradients(*primals)
-    return jnp.sum(losses), jnp.sum(gradients * tangents[0])
-
-
-def _losses_and_gradients(
-    theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
+    expectiles: Expectile, theta: Float[Array, " K"], target: Atoms
 ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
-    center = mean(target)
+    levels, center = expectiles.levels, mean(target)
     target = _moved(target, -center)
     theta = theta - center
     mass, moment, square = partial_moments(target, theta, order=2)

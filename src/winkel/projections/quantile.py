@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from winkel.distributions import mean, partial_moments, quantile
 from winkel.errors import InputError, require_integer
-from winkel.projections.base import as_outputs
+from winkel.projections.base import as_outputs, total_loss
 from winkel.types import Atoms
 
 
@@ -59,42 +59,27 @@ class Quantile(eqx.Module):
         """
         theta = as_outputs(theta, self.num_atoms)
         target = jax.lax.stop_gradient(Atoms(*map(jnp.asarray, target)))
-        return _quantile_regression(self.huber_width, theta, self.levels, target)
+        return total_loss(partial(_quantile_regression, self), theta, target)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _quantile_regression(
-    huber_width: float, theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
-) -> Float[Array, ""]:
-    return jnp.sum(_losses_and_gradients(huber_width, theta, levels, target)[0])
-
-
-@_quantile_regression.defjvp
-def _quantile_regression_jvp(
-    huber_width: float, primals: tuple[Array, Array, Atoms], tangents: tuple[Array, Array, Atoms]
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    losses, gradients = _losses_and_gradients(huber_width, *primals)
-    return jnp.sum(losses), jnp.sum(gradients * tangents[0])
-
-
-def _losses_and_gradients(
-    huber_width: float, theta: Float[Array, " K"], levels: Float[Array, " K"], target: Atoms
+    quantiles: Quantile, theta: Float[Array, " K"], target: Atoms
 ) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
     """E[ρ_τ(Z − θ)] and its derivative in θ, for each output, from partial moments of the target.
 
     Moments are about the target's mean, which keeps differences of moments accurate.
     """
+    levels, kappa = quantiles.levels, quantiles.huber_width
     center = mean(target)
     target = Atoms(locations=target.locations - center, probs=target.probs)
     theta = theta - center
-    if huber_width == 0.0:
+    if kappa == 0.0:
         mass, moment = partial_moments(target, theta, order=1)
         overshoot = theta * mass - moment  # E[(θ − Z)⁺]
         # Ranks alone would turn a NaN into a finite slope, which no guard downstream could see.
         gradients = jnp.where(jnp.isnan(overshoot), jnp.nan, mass - levels)
         return overshoot - levels * theta, gradients
 
-    kappa = huber_width
     points = jnp.stack([theta - kappa, theta, theta + kappa])
     below_points = partial_moments(target, points, order=2)
     in_all = [jnp.sum(target.probs * target.locations**power) for power in range(3)]

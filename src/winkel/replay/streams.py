@@ -18,25 +18,22 @@ from winkel.types import AnyArray, Batch, Transition
 
 
 class Stored(NamedTuple):
-    """A ring of T slots for every environment.
-
-    Attributes:
-        steps: one in each slot, except slots that hold only the last observation of an episode.
-            `obs` is the newest frame of a stack; `next_obs` is empty, as the next slot holds it.
-        ages: steps of the episode before each stored one.
-        cursor: slot of the next step. Unless an episode has just ended, it already holds the
-            observation that the last step led to.
-        age: steps stored of the current episode.
-        priorities: of every slot as the start of a sample, 0 if no sample can start there.
-        highest: the largest priority so far, which new samples get.
-    """
+    """A ring of T slots for every environment."""
 
     steps: Transition
+    """One in each slot, except slots that hold only the last observation of an episode. `obs` is
+    the newest frame of a stack; `next_obs` is empty, as the next slot holds it."""
     ages: Int[Array, "*batch E T"]
+    """Steps of the episode before each stored one."""
     cursor: Int[Array, "*batch E"]
+    """Slot of the next step. Unless an episode has just ended, it already holds the observation
+    that the last step led to."""
     age: Int[Array, "*batch E"]
+    """Steps stored of the current episode."""
     priorities: SumTree
+    """Of every slot as the start of a sample, 0 if no sample can start there."""
     highest: Num[Array, "*batch"]
+    """The largest priority so far, which new samples get."""
 
 
 def n_step_return(
@@ -90,24 +87,22 @@ class Streams:
     A sample starts at any stored step whose n steps, or those up to the end of the episode, are all
     stored. At an end the last observation has a slot of its own, so that a truncated episode
     bootstraps from its true last observation.
-
-    Attributes:
-        capacity: starts of samples in all environments, in equal shares; the last observation of an
-            episode takes the place of one. Slots that they need before and after come on top.
-        num_envs: length of the leading axis of added transitions.
-        n_step: how many rewards a sample sums, unless the episode ends before.
-        stack: number of frames in an observation, which are then stored one by one; None if
-            observations are stored whole.
-        alpha: the exponent of priorities; 0 draws uniformly.
-        importance_exponent: of the importance weights at the start of a run; 1 at its end.
     """
 
     capacity: int
+    """Starts of samples in all environments, in equal shares; the last observation of an episode
+    takes the place of one. Slots that they need before and after come on top."""
     num_envs: int
+    """Length of the leading axis of added transitions."""
     n_step: int = 1
+    """How many rewards a sample sums, unless the episode ends before."""
     stack: int | None = None
+    """Number of frames in an observation, which are then stored one by one; None if observations
+    are stored whole."""
     alpha: float = 0.0
+    """The exponent of priorities; 0 draws uniformly."""
     importance_exponent: float = 0.45
+    """Of the importance weights at the start of a run; 1 at its end."""
 
     def __post_init__(self) -> None:
         require_integer("num_envs", self.num_envs, at_least=1)

@@ -12,15 +12,11 @@ from winkel.types import Batch, Transition
 
 
 class Ring(NamedTuple):
-    """Items `[capacity, …]`, of which the oldest is overwritten next.
-
-    Attributes:
-        items: the stored pytrees.
-        added: how many were added in all.
-    """
+    """Items `[capacity, …]`, of which the oldest is overwritten next."""
 
     items: PyTree
     added: Int[Array, "*batch"]
+    """How many were added in all."""
 
 
 @dataclass(frozen=True)

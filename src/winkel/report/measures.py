@@ -31,34 +31,26 @@ Statistic = Callable[[Samples, Samples], Any]
 
 
 class Comparison(NamedTuple):
-    """One comparison of a claim.
-
-    Attributes:
-        label: against which agent, or in which setting.
-        interval: the measured value and its 95 % interval; NaN ends for a single seed.
-        seeds: how many on each side, such as '10 and 10'.
-        decisive: whether the verdict depends on it; other comparisons are details.
-    """
+    """One comparison of a claim."""
 
     label: str
+    """Against which agent, or in which setting."""
     interval: Interval
+    """The measured value and its 95 % interval; NaN ends for a single seed."""
     seeds: str
+    """How many on each side, such as '10 and 10'."""
     decisive: bool = True
+    """Whether the verdict depends on it; other comparisons are details."""
 
 
 class Measured(NamedTuple):
-    """The result of a measure.
-
-    Attributes:
-        comparisons: all of them.
-        missing: runs without which something was not compared.
-        scale: how large our experiment is: the fewest seeds, episodes, steps, the largest size.
-        notes: what else a reader should know.
-    """
+    """The result of a measure."""
 
     comparisons: tuple[Comparison, ...] = ()
     missing: tuple[str, ...] = ()
+    """Runs without which something was not compared."""
     scale: Mapping[str, int] = {}
+    """How large our experiment is: the fewest seeds, episodes, steps, the largest size."""
     notes: tuple[str, ...] = ()
 
 

@@ -26,8 +26,10 @@ _CHECKPOINT = re.compile(r"\d{12}\.ckpt")
 _TEMPORARY = re.compile(r"\.\d{12}\.ckpt\..+")
 _PLAIN_KEY = re.compile(r"^\['([A-Za-z_]\w*)'\]$")
 _DAMAGE = (
-    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, TypeError, RuntimeError
+    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, LookupError, TypeError,
+    AttributeError, RuntimeError, OverflowError, MemoryError,
 )  # fmt: skip
+"""What reading a file with other bytes than were written may raise."""
 
 
 def pack(tree: PyTree) -> dict[str, np.ndarray]:

@@ -20,9 +20,10 @@ from jaxtyping import Array, Int
 from winkel.agents.base import Agent
 from winkel.envs.base import Task
 from winkel.errors import InputError
-from winkel.files import load_arrays, save_arrays, write_text
+from winkel.files import load_arrays, read_json, save_arrays, write_text
 from winkel.runs.checkpoint import load_checkpoint
-from winkel.runs.spec import RunSpec, check_folder_name, experiment_of
+from winkel.runs.spec import RunSpec, experiment_of, run_fingerprint
+from winkel.runs.validation import check_config, check_meta, check_table
 from winkel.types import AnyArray, Clock, Estimates, Image, Observation, OneHot
 
 Arrays = dict[str, np.ndarray]
@@ -123,10 +124,13 @@ class RunRecord:
     def _table(self, name: str) -> Arrays:
         if name in self.tables or self.path is None:
             return self.tables.get(name, {})
-        if not self.finished:
-            return read_checkpoint(self.path, name)[0]
         path = self.path / f"{name}.npz"
-        return load_arrays(path) if path.is_file() else {}
+        if not self.finished:
+            table, _ = read_checkpoint(self.path, name)
+        else:
+            table = load_arrays(path) if name in self.config.get("rows", {}) else {}
+        check_table(name, table, self.config, self.path)
+        return table
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,16 +223,24 @@ def find_runs(root: Path) -> list[Path]:
     return found
 
 
-def save_run(folder: Path, record: RunRecord) -> None:
-    """Save a run that has ended. The config of an older run goes first, this run's comes last."""
-    _check(record.config, record.episodes, folder)
-    text = json.dumps(record.config, indent=2) + "\n"
+def save_run(folder: Path, record: RunRecord) -> dict[str, Any]:
+    """Save a run that has ended, and return its config as it was written.
+
+    The config of an older run is deleted first, this run's is written last.
+    """
+    tables = {**record.tables, "episodes": record.episodes}
+    rows = {name: len(next(iter(table.values()))) for name, table in tables.items() if table}
+    config = json.loads(json.dumps(record.config | {"rows": rows}))
+    config["fingerprint"] = run_fingerprint(config)
+    check_config(config, folder)
+    for name, table in tables.items():
+        check_table(name, table, config, folder)
     if folder.is_dir():
         (folder / CONFIG).unlink(missing_ok=True)
-    for name, rows in {**record.tables, "episodes": record.episodes}.items():
-        if rows:
-            save_arrays(folder / f"{name}.npz", rows)
-    write_text(folder / CONFIG, text)
+    for name in rows:
+        save_arrays(folder / f"{name}.npz", tables[name])
+    write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+    return config
 
 
 def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
@@ -237,27 +249,31 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
     With `unfinished`, a run that has not ended is loaded as its newest checkpoint has it.
     """
     path = folder / CONFIG
-    if unfinished and not path.is_file():
+    finished = path.is_file()
+    if finished:
+        config, episodes = read_json(path), load_arrays(folder / "episodes.npz")
+    elif unfinished:
         episodes, config = read_checkpoint(folder, "episodes")
-        _check(config, episodes, folder)
-        return RunRecord(config, episodes, folder, finished=False)
-    try:
-        config = json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"{folder} holds no complete run: no {CONFIG}") from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error})") from error
-    episodes = load_arrays(folder / "episodes.npz")
-    _check(config, episodes, folder)
-    return RunRecord(config, episodes, folder)
+    else:
+        raise InputError(f"{folder} holds no complete run: no {CONFIG}")
+    check_config(config, folder)
+    check_table("episodes", episodes, config, folder)
+    return RunRecord(config, episodes, folder, finished=finished)
 
 
 def read_checkpoint(folder: Path, table: str) -> tuple[Arrays, dict[str, Any]]:
     """Read one table of a run's newest checkpoint, and the run's config."""
-    arrays, meta, _ = load_checkpoint(folder / CHECKPOINTS, only=f"{table}/")
-    return split_tables(arrays).get(table, {}), meta.get("run", {})
+    arrays, meta, _ = load_run_checkpoint(folder, only=f"{table}/")
+    return split_tables(arrays).get(table, {}), meta["run"]
+
+
+def load_run_checkpoint(
+    folder: Path, only: str = ""
+) -> tuple[Arrays, dict[str, Any], dict[Path, str]]:
+    """Read the newest checkpoint of a run that is not damaged, as `load_checkpoint` does."""
+    arrays, meta, damaged = load_checkpoint(folder / CHECKPOINTS, only)
+    check_meta(meta, folder / CHECKPOINTS)
+    return arrays, meta, damaged
 
 
 def split_tables(arrays: Arrays) -> dict[str, Arrays]:
@@ -267,21 +283,3 @@ def split_tables(arrays: Arrays) -> dict[str, Arrays]:
         table, _, column = name.partition("/")
         tables.setdefault(table, {})[column] = array
     return tables
-
-
-def _check(config: Any, episodes: Arrays, where: Path) -> None:
-    """Raise if config or episodes cannot be those of a run."""
-    kinds = {"env": str, "agent": str, "seed": int}
-    if not isinstance(config, dict) or any(type(config.get(n)) is not k for n, k in kinds.items()):
-        raise InputError(
-            "need an object with env and agent, which are text, and seed, a whole number, as the "
-            f"config of {where}, got {config!r:.80}"
-        )
-    check_folder_name("agent", config["agent"])
-    shapes = {name: array.shape for name, array in episodes.items()}
-    equal = len(set(shapes.values())) == 1 and all(len(shape) == 1 for shape in shapes.values())
-    if not {"return", "length"} <= shapes.keys() or not equal:
-        shown = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-        raise InputError(
-            f"need return, length and others, equally long, as the episodes of {where}, got {shown}"
-        )

@@ -1,9 +1,11 @@
 """The records of one run while it goes on: in memory, on disk, in TensorBoard or W&B."""
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import math
+import os
 import signal
 import threading
 from collections import deque
@@ -16,7 +18,7 @@ import numpy as np
 
 from winkel.errors import InputError
 from winkel.files import ensure_folder
-from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from winkel.runs.checkpoint import has_checkpoint, save_checkpoint
 from winkel.runs.record import (
     CHECKPOINTS,
     CONFIG,
@@ -24,6 +26,7 @@ from winkel.runs.record import (
     Arrays,
     RunRecord,
     load_run,
+    load_run_checkpoint,
     save_run,
     split_tables,
 )
@@ -99,10 +102,23 @@ class MetricsLog:
         for close in (self._file.close, *(mirror.close for mirror in mirrors)):
             self._open.callback(close)
 
+    def check_place(self) -> None:
+        """Raise if the file is no longer where it was: its folder was deleted or moved."""
+        try:
+            in_place = os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
+        except OSError:
+            in_place = False
+        if not in_place:
+            raise InputError(
+                f"{self.path} was deleted or moved while the run was writing it; the run has "
+                "stopped, its last checkpoint is where the folder is now"
+            )
+
     def write(self, row: Row) -> None:
         """Append all of a row or nothing; NaN and infinities, which JSON lacks, become null."""
         finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
         line = json.dumps(finite, allow_nan=False).encode() + b"\n"
+        self.check_place()
         try:
             rest = memoryview(line)
             while rest:
@@ -125,12 +141,14 @@ class Recorder:
     """Records of one run: on disk if it has a folder, else in memory.
 
     Attributes:
+        num_lanes: lanes of the session that makes the run; rounding depends on it.
         updates_before: updates that a resumed run had made before.
         tables: `episodes`, `evaluations` and `snapshots`, each column a list of parts.
     """
 
     spec: RunSpec
     folder: Path | None = None
+    num_lanes: int = 1
     mirrors: tuple[Mirror, ...] = ()
     status: Status = field(init=False)
     updates_before: int = field(init=False, default=0)
@@ -205,28 +223,46 @@ class Recorder:
         arrays = {f"state/{name}": array for name, array in state.items()}
         for table in self.tables:
             arrays |= {f"{table}/{name}": rows for name, rows in self.rows(table).items()}
-        position = 0 if self._log is None else self._log.position
-        meta = {"run": self.spec.config, "log_position": position, "outcome": outcome}
+        position = 0
+        if self._log is not None:
+            self._log.check_place()
+            position = self._log.position
+        meta = {
+            "run": self.spec.config,
+            "lanes": self.num_lanes,
+            "log_position": position,
+            "outcome": outcome,
+        }
         save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
 
     def resume(self) -> tuple[Arrays, list[str]]:
         """Take over the records of the newest checkpoint.
 
         Returns:
-            The state in it, and why newer checkpoints were skipped.
+            The state in it, and sentences on what a user should know: newer checkpoints that cannot
+            be read, and why the results may not be those of an uninterrupted run.
         """
         assert self.folder is not None
-        arrays, meta, damaged = load_checkpoint(self.folder / CHECKPOINTS)
-        check_same_run(self.spec.config, meta.get("run", {}), str(self.folder / CHECKPOINTS))
+        arrays, meta, damaged = load_run_checkpoint(self.folder)
+        check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINTS))
+        notices = [f"{text}; went back to the checkpoint before" for text in damaged.values()]
         for path in damaged:  # it must not count among those that are kept
             path.rename(path.with_suffix(".damaged"))
+        here = {"lanes": self.num_lanes, "hardware": self.spec.config["hardware"]}
+        there = {"lanes": meta["lanes"], "hardware": meta["run"].get("hardware")}
+        notices += [
+            f"was made with {name} {there[name]} and continues with {here[name]}: results may "
+            "differ in rounding from those of an uninterrupted run"
+            for name in here
+            if here[name] != there[name]
+        ]
         found = split_tables(arrays)
         for table in self.tables:
             self.add(table, found.get(table, {}))
         episodes = found.get("episodes", {})
         self._update_status(episodes, len(episodes.get("return", ())))
-        self._log = MetricsLog(self.folder / METRICS, int(meta["log_position"]), self.mirrors)
-        return found.get("state", {}), [*damaged.values()]
+        self._log = MetricsLog(self.folder / METRICS, meta["log_position"], self.mirrors)
+        return found.get("state", {}), notices
 
     def finish(self, outcome: dict[str, Any]) -> RunRecord:
         """Write the records and hand them over; the tables are empty afterwards."""
@@ -235,7 +271,7 @@ class Recorder:
         episodes = tables.pop("episodes")
         record = RunRecord(self.spec.config | outcome, episodes, self.folder, tables=tables)
         if self.folder is not None:
-            save_run(self.folder, record)
+            record = dataclasses.replace(record, config=save_run(self.folder, record))
         for columns in self.tables.values():
             columns.clear()
         return record
@@ -295,7 +331,7 @@ def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
         if not write or not has_checkpoint(folder / CHECKPOINTS):
             return False
         for only in ("episodes/", ""):  # all bytes are read only if this part says that it ended
-            _, meta, _ = load_checkpoint(folder / CHECKPOINTS, only)
+            _, meta, _ = load_run_checkpoint(folder, only)
             if meta.get("outcome") is None:
                 return False
         recorder = Recorder(spec, folder)

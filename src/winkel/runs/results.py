@@ -1,11 +1,13 @@
 """Runs on disk: `winkel.load` with their agents; `read_results` for figures and reports."""
 
+import dataclasses
 import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from winkel.envs.simulator_task import confirm
 from winkel.errors import InputError
 from winkel.runs.record import (
     CHECKPOINTS,
@@ -16,26 +18,24 @@ from winkel.runs.record import (
     find_runs,
     load_run,
 )
-from winkel.runs.spec import RunSpec
+from winkel.runs.spec import RunSpec, run_folder
 from winkel.runs.sweep import SWEEPS
 from winkel.runs.train import add_learner
 
 __all__ = ["Arrays", "Results", "RunRecord", "load", "read_results"]
 
-_OBJECTS = ("versions", "config", "hyper", "horizon")
-"""Entries of a config that hold others."""
 
-
-def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
+def load(path: str | Path, mnist_dir: Path | None = None, env: str | None = None) -> Training:
     """Load runs from disk: the folder of one run, or one with runs of one agent and environment.
 
-    A run that has not ended is loaded as its newest checkpoint has it.
+    A run that has not ended is loaded as its newest checkpoint has it. Code that a folder names,
+    such as the environment 'my_module:make', is run only if `env` names it, too.
     """
     path = Path(path)
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
-        return Training(runs=(_load_trained(path, mnist_dir),))
+        return Training(runs=(_load_trained(path, mnist_dir, env),))
     folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()] or find_runs(path)
-    loaded = (_load_trained(folder, mnist_dir) for folder in folders)
+    loaded = (_load_trained(folder, mnist_dir, env) for folder in folders)
     runs = sorted(loaded, key=lambda run: run.config["seed"])
     kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
     if len(kinds) > 1:
@@ -46,13 +46,15 @@ def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
     return Training(runs=tuple(runs))
 
 
-def _load_trained(folder: Path, mnist_dir: Path | None) -> RunRecord:
+def _load_trained(folder: Path, mnist_dir: Path | None, env: str | None) -> RunRecord:
     """Load one run with what its agent has learned."""
     record = load_run(folder, unfinished=True)
     try:
         spec = RunSpec.from_config(record.config, mnist_dir)
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
+    if env is not None:
+        spec = dataclasses.replace(spec, task=confirm(spec.task, env))
     return add_learner(record, spec)
 
 
@@ -90,11 +92,12 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
     records, problems = [], []
     for folder in folders:
         try:
-            record, problem = _read_run(folder, unfinished)
+            record, problem = _read_run(root, folder, unfinished)
         except InputError as error:
             record, problem = None, str(error)
         if problem:
-            problems.append(f"{folder.relative_to(root)}: {problem}")
+            text = f"{folder.relative_to(root)}: {problem}"
+            problems.append(text.encode(errors="backslashreplace").decode())
         if record is not None:
             records.append(record)
     if not records:
@@ -125,20 +128,21 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             rows.append(dict(json.loads(line)))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InputError(f"line {number} of {path} is damaged ({error})") from error
     return rows
 
 
-def _read_run(folder: Path, unfinished: bool) -> tuple[RunRecord | None, str]:
+def _read_run(root: Path, folder: Path, unfinished: bool) -> tuple[RunRecord | None, str]:
     """The run of a folder, if it can be used, and what is wrong with it."""
     finished, begun = (folder / CONFIG).is_file(), (folder / CHECKPOINTS).is_dir()
     if not finished and not (unfinished and begun):
         return None, "unfinished" if begun else "empty"
     record = load_run(folder, unfinished)
-    for name in _OBJECTS:
-        if not isinstance(record.config.get(name, {}), dict):
-            return None, f"{name} of its config is no object"
+    _ = record.evaluations, record.snapshots  # raise if they are damaged
+    place = run_folder(root, *(record.config[name] for name in ("env", "agent", "seed")))
+    if folder != place:
+        return None, f"belongs in {place.relative_to(root)}, by its config"
     if record.config.get("status") == "failed":
         return None, f"failed, {record.config.get('reason')}"
     if finished:
@@ -163,7 +167,7 @@ def _mixed(records: Iterable[RunRecord]) -> list[str]:
     """Agents whose runs in an environment have different settings."""
     settings: dict[tuple[str, str], set[str]] = defaultdict(set)
     for record in records:
-        chosen = {key: record.config.get(key) for key in (*_OBJECTS[1:], "until")}
+        chosen = {key: record.config.get(key) for key in ("config", "hyper", "horizon", "until")}
         key = record.config["env"], record.config["agent"]
         settings[key].add(json.dumps(chosen, sort_keys=True))
     return [

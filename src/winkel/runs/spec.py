@@ -32,8 +32,8 @@ MAX_SEED = 2**31 - 1
 
 _ENV_ID = re.compile(r"([^/:]+)([/:])(.+)", re.DOTALL)
 _FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]+")
-_OUTCOME = ("fingerprint", "versions", "hardware", "status", "reason")
-"""Entries of a config that do not make the run what it is."""
+NOT_SETTINGS = ("fingerprint", "versions", "hardware", "status", "reason", "rows")
+"""Entries of a config that may differ between two descriptions of the same run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,6 +340,12 @@ def fingerprint(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
+def run_fingerprint(config: Mapping[str, Any]) -> str:
+    """The hash of all entries of a run's config that are settings."""
+    settings = {name: value for name, value in config.items() if name not in NOT_SETTINGS}
+    return fingerprint(settings)
+
+
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
     return {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
@@ -355,7 +361,7 @@ def check_same_run(wanted: Mapping[str, Any], found: Mapping[str, Any], where: s
                 "use that version, or choose another folder"
             )
         return
-    key, theirs, ours = first_difference(wanted, found, _OUTCOME)
+    key, theirs, ours = first_difference(wanted, found, NOT_SETTINGS)
     raise InputError(
         f"{where} is of another run: {key} is {theirs!r:.60} there and {ours!r:.60} here; "
         "choose another folder"

@@ -27,6 +27,7 @@ from winkel.runs.spec import (
     experiment_of,
     field_names,
     make_spec,
+    run_folder,
 )
 from winkel.runs.train import MAX_LANES, Session, make_lanes, state_shapes
 from winkel.training.lanes import Lanes, round_up
@@ -78,6 +79,10 @@ class Sweep:
         """All runs."""
         agents = itertools.product(self.agents, self.envs, self.seeds)
         return [(env, agent, seed) for agent, env, seed in agents]
+
+    def folders(self, root: Path) -> list[Path]:
+        """The folders of all runs."""
+        return [run_folder(root, *item) for item in self.items()]
 
 
 class Group(NamedTuple):

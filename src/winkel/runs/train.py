@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -16,10 +16,17 @@ from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
 from winkel.errors import InputError, require_integer
-from winkel.files import ensure_folder
-from winkel.runs.checkpoint import has_checkpoint, load_checkpoint, pack, unpack
+from winkel.runs.checkpoint import has_checkpoint, pack, unpack
+from winkel.runs.locks import hold_runs
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run, read_checkpoint
+from winkel.runs.record import (
+    CHECKPOINTS,
+    RunRecord,
+    Training,
+    load_run,
+    load_run_checkpoint,
+    read_checkpoint,
+)
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
 from winkel.simulators import StepBatch
@@ -34,8 +41,6 @@ from winkel.types import RunState
 
 MAX_LANES = 256
 """Runs side by side by default."""
-DOOM_ENVS = 32
-"""Environments of a run in VizDoom by default, as in the paper."""
 MAX_SAVING = 0.05
 """Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
 
@@ -101,13 +106,13 @@ class Session:
         """Open the records of a run, and plan it from its beginning or its checkpoint."""
         folder = None if self.out is None else spec.folder(self.out)
         mirrors = self.mirrors(spec.config, folder) if self.mirrors and folder else ()
-        recorder = Recorder(spec, folder, mirrors)
+        recorder = Recorder(spec, folder, self.num_lanes, mirrors)
         self.recorders.append(recorder)
         if folder is None or not has_checkpoint(folder / CHECKPOINTS):
             return spec.plan()
-        arrays, skipped = recorder.resume()
-        for reason in skipped:
-            self.notice(f"{folder}: {reason}; went back to the checkpoint before")
+        arrays, notices = recorder.resume()
+        for text in notices:
+            self.notice(f"{folder}: {text}")
         state = unpack(arrays, state_shapes(spec))
         plan, clock = spec.plan()._replace(saved=state), state.clock
         recorder.updates_before = int(clock.updates)
@@ -246,6 +251,7 @@ def train(
     lanes: int | None = None,
     num_envs: int | None = None,
     workers: int | None = None,
+    timeout: float | None = None,
     preset: str | None = None,
     options: Options = DEFAULTS,
     label: str | None = None,
@@ -274,6 +280,8 @@ def train(
         num_envs: environments per run, for simulators; 1 by default, 32 in VizDoom. There is one
             update for each step of all of them.
         workers: processes that simulators run in; by the number of CPUs by default, 0 for none.
+        timeout: seconds that such a process may take to make, reset or step its simulators; 120 by
+            default.
         preset: settings by name (`winkel.runs.presets`).
         options: evaluation, snapshots, checkpoints.
         label: the agent's name in `out`; `agent` by default.
@@ -285,7 +293,7 @@ def train(
     """
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
-    task = make_task(env, fields, mnist_dir, num_envs, workers)
+    task = make_task(env, mnist_dir, notice, num_envs=num_envs, workers=workers, timeout=timeout)
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
@@ -294,7 +302,8 @@ def train(
         for seed in check_seeds(seeds)
     ]  # fmt: skip
     hyper = specs[0].hyper
-    if task.range_origin is not None and "z_min" in hyper._fields:
+    given = {"z_min", "z_max"} <= fields.keys()
+    if isinstance(task, SimulatorTask) and "z_min" in hyper._fields and not given:
         notice(
             f"returns are taken to lie in [{hyper.z_min:.4g}, {hyper.z_max:.4g}], "
             f"{task.range_origin}; --z-min and --z-max set it"
@@ -302,21 +311,29 @@ def train(
     if lanes is not None:
         require_integer("lanes", lanes, at_least=1)
     root = None if out is None else Path(out)
-    done = _load_ended(specs, root, resume)
-    todo = [spec for spec in specs if spec.seed not in done]
     num_lanes = min(lanes or MAX_LANES, len(specs))
-    batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
+    with _hold(specs, root):
+        done = _load_ended(specs, root, resume)
 
-    def keep(record: RunRecord) -> None:
-        done[record.config["seed"]] = record
+        def keep(record: RunRecord) -> None:
+            done[record.config["seed"]] = record
 
-    for batch in filter(None, batches):
-        with _watch(task, batch, root, notice) as watch:
-            Session(
-                specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
-                notice=notice, mirrors=mirrors, watch=watch,
-            ).run()  # fmt: skip
+        todo = [spec for spec in specs if spec.seed not in done]
+        batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
+        for batch in filter(None, batches):
+            with _watch(task, batch, root, notice) as watch:
+                Session(
+                    specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
+                    notice=notice, mirrors=mirrors, watch=watch,
+                ).run()  # fmt: skip
     return Training(runs=tuple(done[spec.seed] for spec in specs))
+
+
+def _hold(specs: Sequence[RunSpec], root: Path | None) -> contextlib.AbstractContextManager[None]:
+    """Hold the folders of runs for writing, if there are any."""
+    if root is None:
+        return contextlib.nullcontext()
+    return hold_runs(root, [spec.folder(root) for spec in specs], "winkel train")
 
 
 def _simulator_batches(
@@ -325,11 +342,11 @@ def _simulator_batches(
     """Group runs in simulators, which begin together, after equally many steps."""
 
     def steps_made(spec: RunSpec) -> int:
-        folder = None if root is None else spec.folder(root) / CHECKPOINTS
-        if folder is None or not has_checkpoint(folder):
+        folder = None if root is None else spec.folder(root)
+        if folder is None or not has_checkpoint(folder / CHECKPOINTS):
             return 0
         # All of it is read, since a run goes back to an older checkpoint if any byte is damaged.
-        return int(load_checkpoint(folder)[0]["state/clock.env_steps"])
+        return int(load_run_checkpoint(folder)[0]["state/clock.env_steps"])
 
     for _, group in itertools.groupby(sorted(specs, key=steps_made), steps_made):
         while batch := list(itertools.islice(group, size)):
@@ -351,24 +368,17 @@ def _watch(
 
 def make_task(
     env: str,
-    fields: Mapping[str, Any],
     mnist_dir: Path | None = None,
-    num_envs: int | None = None,
-    workers: int | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    **options: Any,
 ) -> Task:
-    """Make the environment of an id or the simulator of a name."""
-    if not is_simulator(env):
-        for name, value in (("num_envs", num_envs), ("workers", workers)):
-            if value is not None:
-                raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
-        return make(env, mnist_dir)
-    if num_envs is None:
-        num_envs = DOOM_ENVS if env.startswith("doom:") else 1
-    require_integer("num_envs", num_envs, at_least=1)
-    if workers is not None:
-        require_integer("workers", workers, at_least=0)
-    measure = not {"z_min", "z_max"} <= fields.keys()
-    return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
+    """Make the environment of an id, or the simulator of a name with options that are not None."""
+    options = {name: value for name, value in options.items() if value is not None}
+    if is_simulator(env):
+        return make_simulator_task(env, notice=notice, **options)
+    for name in options:
+        raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
+    return make(env, mnist_dir)
 
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
@@ -384,7 +394,6 @@ def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dic
         if resume:
             raise InputError("need a folder `out` to resume from, got none")
         return {}
-    ensure_folder(out)
     done = {}
     for spec in specs:
         folder = spec.folder(out)

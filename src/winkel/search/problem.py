@@ -105,7 +105,7 @@ class Problem:
     @cached_property
     def tasks(self) -> list[Task]:
         """The environments, made at their first use."""
-        return [make_task(e.id, self.fields, self.mnist_dir) for e in self.environments]
+        return [make_task(e.id, self.mnist_dir) for e in self.environments]
 
     def check(self, trials: int) -> None:
         """Raise if an environment, a score, a value or the number of trials is impossible."""

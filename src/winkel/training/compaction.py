@@ -39,16 +39,12 @@ SOON = 0.02
 
 @dataclass
 class Compaction:
-    """Makes new rows of the runs under way: `rearrange` is what `Lanes` takes.
-
-    Attributes:
-        unit: rows grow and shrink by so many lanes; None to keep all lanes.
-        freeze_bonus: do not learn a bonus that changes nothing any more.
-        in_background: compile programs in the background.
-    """
+    """Makes new rows of the runs under way: `rearrange` is what `Lanes` takes."""
 
     unit: int | None = None
+    """Rows grow and shrink by so many lanes; None to keep all lanes."""
     freeze_bonus: bool = False
+    """Do not learn a bonus that changes nothing any more."""
     in_background: bool = False
     _started: dict[Any, list[Future[None]]] = field(init=False, default_factory=dict)
     """Programs that are compiled in the background, or have been."""

@@ -47,8 +47,9 @@ class Report(NamedTuple):
         run: number of the run: the index of its plan.
         episodes: the episodes that ended, up to the end of the run: return, length, facts, and the
             step at which they ended.
-        metrics: means over the chunk, empty without learning.
-        env_steps: made so far, at most those of the plan; `num_episodes` likewise.
+        metrics: means over the updates of the chunk that count, empty without any.
+        env_steps: made so far; `num_episodes` and `updates` likewise. What a run has made in the
+            chunk after its end does not count.
         failure: why the run had to stop, None if it did not.
     """
 
@@ -240,38 +241,27 @@ class Lanes:
         ended before. With simulators that state is gone.
         """
         clock, episodes, metrics = results
-        running, back = row.running, set[int]()
-        counts = list(zip(row.clock.episodes, row.clock.env_steps, strict=True))
+        running, before = row.running, row.clock
+        counts = list(zip(before.episodes, before.env_steps, strict=True))
         ended = {n for run, n in running.items() if self.plans[run].progress(*counts[n]) == 1.0}
-        failures = find_failures(metrics, row.clock.updates, {*running.values()} - ended)
+        failures = find_failures(metrics, before.updates, {*running.values()} - ended)
         if self.world.refills and (ended or failures):
-            back = {*ended, *failures}
-            which = np.isin(np.arange(row.num_lanes), [*back])
+            which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
             states = shard_lanes(where_lanes(which, row.lanes, states), self.mesh)
-            clock = jax.tree.map(lambda old, new: np.where(which, old, new), row.clock, clock)
+            clock = jax.tree.map(lambda old, new: np.where(which, old, new), before, clock)
             new = ~which[episodes["lane"]]
             episodes = {name: column[new] for name, column in episodes.items()}
             kept = "; the state before that chunk is kept"
             failures = {lane: text + kept for lane, text in failures.items()}
         row.lanes, row.clock = states, clock
         tables = split_by_lane(row.num_lanes, [*([burn_in] if burn_in else []), episodes])
-        means = mean_metrics(metrics, row.num_lanes)
         reports = []
         for run, lane in running.items():
-            plan, failure = self.plans[run], failures.get(lane)
-            num_episodes, env_steps = int(clock.episodes[lane]), int(clock.env_steps[lane])
-            done = plan.progress(num_episodes, env_steps)
+            old, new = jax.tree.map(lambda x, lane=lane: int(x[lane]), (before, clock))
+            values = {name: x[lane] for name, x in metrics.items()}
             reports.append(
-                Report(
-                    run=run,
-                    episodes=cut_at_end(tables[lane], num_episodes, plan),
-                    metrics={} if lane in back and failure is None else means[lane],
-                    env_steps=min(env_steps, int(plan.end.steps)),
-                    num_episodes=min(num_episodes, int(plan.end.episodes)),
-                    updates=int(clock.updates[lane]),
-                    progress=done,
-                    finished=failure is None and done == 1.0,
-                    failure=failure,
+                make_report(
+                    run, self.plans[run], tables[lane], values, old, new, failures.get(lane)
                 )
             )
         return reports
@@ -303,6 +293,42 @@ class Lanes:
         )
 
 
+def make_report(
+    run: int,
+    plan: Plan,
+    episodes: Arrays,
+    metrics: Arrays,
+    before: Any,
+    clock: Any,
+    failure: str | None,
+) -> Report:
+    """Report a chunk of one run up to its end, from clocks of plain numbers before and after it."""
+    table = cut_at_end(episodes, clock.episodes, plan)
+    num_episodes = clock.episodes - len(episodes["env_steps"]) + len(table["env_steps"])
+    end = min(clock.env_steps, int(plan.end.steps))
+    if num_episodes == int(plan.end.episodes) and len(table["env_steps"]):
+        end = min(end, int(table["env_steps"][-1]))
+    # There is one update for each step, or for several steps in simulators.
+    updates, steps = clock.updates - before.updates, clock.env_steps - before.env_steps
+    counted = updates - (clock.env_steps - end) * updates // max(steps, 1)
+    done = plan.progress(clock.episodes, clock.env_steps)
+    return Report(
+        run=run,
+        episodes=table,
+        metrics={
+            name: float(np.mean(x[:counted], dtype=np.float64))
+            for name, x in metrics.items()
+            if counted > 0
+        },
+        env_steps=end,
+        num_episodes=num_episodes,
+        updates=before.updates + max(counted, 0),
+        progress=done,
+        finished=failure is None and done == 1.0,
+        failure=failure,
+    )
+
+
 def round_up(count: int, unit: int) -> int:
     """The next multiple of `unit`."""
     return -(-count // unit) * unit
@@ -330,14 +356,6 @@ def cut_at_end(table: Arrays, num_episodes: int, plan: Plan) -> Arrays:
     number = num_episodes - np.arange(len(steps))[::-1]
     kept = (number <= int(plan.end.episodes)) & (steps <= int(plan.end.steps))
     return table if kept.all() else {name: values[kept] for name, values in table.items()}
-
-
-def mean_metrics(metrics: Arrays, num_lanes: int) -> list[dict[str, float]]:
-    """Means over the updates of a chunk, lane by lane."""
-    if not metrics:
-        return [{}] * num_lanes
-    means = [np.asarray(x, np.float64).mean(axis=1).tolist() for x in metrics.values()]
-    return [dict(zip(metrics, row, strict=True)) for row in zip(*means, strict=True)]
 
 
 def find_failures(metrics: Arrays, updates: np.ndarray, lanes: Collection[int]) -> dict[int, str]:

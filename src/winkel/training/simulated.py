@@ -127,17 +127,15 @@ class SimulatorWorld(World):
 
     All runs begin together and keep their simulators. A run that has ended stays until the last one
     has ended; what its simulators do then is not recorded. All runs make equally many steps.
-
-    Attributes:
-        make_pool: makes a pool with an environment for each of some seeds.
-        num_envs: environments of each run.
-        watch: called after every step with the moves of all environments `[runs × environments]`
-            and the number of steps that each run has made.
     """
 
     make_pool: Callable[[list[int]], Pool]
+    """Makes a pool with an environment for each of some seeds."""
     num_envs: int
+    """Environments of each run."""
     watch: Callable[[StepBatch, int], None] | None = None
+    """Called after every step with the moves of all environments `[runs × environments]` and the
+    number of steps that each run has made."""
     refills = False
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:

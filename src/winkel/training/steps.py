@@ -58,33 +58,30 @@ class Horizon(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The inputs of one run.
-
-    Attributes:
-        params: the setting of a compiled environment; empty for simulators.
-        hyper: the agent's hyperparameters, plain numbers.
-        horizon: when the run ends; schedules use it.
-        seed: of everything random in the run.
-        fan_in: numbers of an observation without padding; None if it is not padded.
-        stop: when to stop before the horizon; None to stop at it.
-        saved: the state to continue from; None to begin.
-        available: actions without padding, the first ones; None for all.
-        facts: names of the facts to record; None for all.
-        most_steps: upper bound on environment steps; None if unknown.
-        copy: 0, 1, … for runs with equal setting and seed that should differ.
-    """
+    """The inputs of one run."""
 
     params: Any
+    """The setting of a compiled environment; empty for simulators."""
     hyper: Any
+    """The agent's hyperparameters, plain numbers."""
     horizon: Horizon
+    """When the run ends; schedules use it."""
     seed: int
+    """Of everything random in the run."""
     fan_in: int | None = None
+    """Numbers of an observation without padding; None if it is not padded."""
     stop: Horizon | None = None
+    """When to stop before the horizon; None to stop at it."""
     saved: RunState | None = None
+    """The state to continue from; None to begin."""
     available: int | None = None
+    """Actions without padding, the first ones; None for all."""
     facts: tuple[str, ...] | None = None
+    """Names of the facts to record; None for all."""
     most_steps: int | None = None
+    """Upper bound on environment steps; None if unknown."""
     copy: int = 0
+    """0, 1, … for runs with equal setting and seed that should differ."""
 
     @property
     def end(self) -> Horizon:

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.base import Environment, Experiment, Family, outcome
 from winkel.envs.bsuite.common import count, perturbed, reward_once
-from winkel.types import AnyArray, Dense
+from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_ARMS = 11
 PAYS = np.linspace(0, 1, NUM_ARMS).astype(np.float32)
@@ -35,7 +35,7 @@ class Bandit(Environment):
         action: Int[Array, ""],
         draws: None,
         params: Int[AnyArray, "A"],
-    ) -> tuple[Bool[Array, ""], Outcome]:
+    ) -> tuple[Bool[Array, ""], EnvStep]:
         """Pay and end. 'missed_tenths' is ten times the regret: integers add up exactly."""
         rank = jnp.asarray(params)[action]
         paid = jnp.asarray(PAYS)[rank]

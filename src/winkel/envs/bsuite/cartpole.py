@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, outcome
+from winkel.envs.base import Environment, Episodes, Experiment, Family, outcome
 from winkel.envs.bsuite.common import best, count, perturbed, reward_each_step
-from winkel.types import AnyArray, Dense
+from winkel.types import AnyArray, Dense, EnvStep
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
 _ELAPSED = np.concatenate([[0.0], np.cumsum(np.full(1_100, TIMESCALE))])
@@ -110,7 +110,7 @@ class Cartpole(Environment):
 
     def transition(
         self, state: CartpoleState, action: Int[Array, ""], draws: None, params: CartpoleParams
-    ) -> tuple[CartpoleState, Outcome]:
+    ) -> tuple[CartpoleState, EnvStep]:
         """Pay for the state reached; the time limit is a termination."""
         state = move(state, action)
         balanced = (jnp.cos(state.theta) > params.height_threshold) & (
@@ -147,7 +147,7 @@ class CartpoleSwingup(Environment):
 
     def transition(
         self, state: CartpoleState, action: Int[Array, ""], draws: None, params: CartpoleParams
-    ) -> tuple[CartpoleState, Outcome]:
+    ) -> tuple[CartpoleState, EnvStep]:
         """Count steps as facts; the original's raw return is upright − 0.1 moves."""
         state = move(state, action)
         upright = (

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.base import Environment, Experiment, Family, outcome
 from winkel.envs.bsuite.common import perturbed, regret_of_wrong, reward_once
-from winkel.types import Dense
+from winkel.types import Dense, EnvStep
 
 ROWS, COLUMNS = 10, 5
 
@@ -46,7 +46,7 @@ class Catch(Environment):
 
     def transition(
         self, state: CatchState, action: Int[Array, ""], draws: None, params: None
-    ) -> tuple[CatchState, Outcome]:
+    ) -> tuple[CatchState, EnvStep]:
         """Move the paddle and let the ball fall."""
         state = CatchState(
             ball_x=state.ball_x,

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, Returns, Setting
-from winkel.types import AnyArray, Observation
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Returns, Setting
+from winkel.types import AnyArray, EnvStep, Observation
 
 LOG_SPACED = (*range(1, 11), 12, 14, 17, 20, 25)
 LENGTHS = (*LOG_SPACED, *range(30, 105, 10))
@@ -68,7 +68,7 @@ class PerturbedReward(Environment):
         action: Int[Array, ""],
         draws: tuple[PyTree, Float[Array, ""]],
         params: PerturbedParams,
-    ) -> tuple[PyTree, Outcome]:
+    ) -> tuple[PyTree, EnvStep]:
         """Make a transition and perturb its reward."""
         inner, noise = draws
         state, result = self.env.transition(state, action, inner, params.inner)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import MARGIN, Environment, Episodes, Experiment, Family, Outcome, outcome
+from winkel.envs.base import MARGIN, Environment, Episodes, Experiment, Family, outcome
 from winkel.envs.bsuite.common import count
-from winkel.types import AnyArray, OneHot
+from winkel.types import AnyArray, EnvStep, OneHot
 
 NO_WIND = -1.0
 
@@ -27,28 +27,20 @@ class DeepSeaState(NamedTuple):
 
 
 class DeepSeaParams(NamedTuple):
-    """Numbers of one setting.
-
-    Attributes:
-        size: N.
-        right: the action that means right in each cell; padded to the environment's size.
-        move_cost: cost of every move to the right.
-        wind: a move to the right succeeds if a uniform number exceeds this.
-        end_noise: standard deviation of the noise at both ends of the last row.
-    """
+    """Numbers of one setting."""
 
     size: Int[AnyArray, ""]
     right: Int[AnyArray, "max_size max_size"]
+    """The action that means right in each cell; padded to the environment's size."""
     move_cost: Float[AnyArray, ""]
     wind: Float[AnyArray, ""]
+    """A move to the right succeeds if a uniform number exceeds this."""
     end_noise: Float[AnyArray, ""]
+    """Standard deviation of the noise at both ends of the last row."""
 
 
-class DeepSeaDraws(NamedTuple):
-    """A uniform number for the wind, a normal one for the noise."""
-
-    wind: Float[Array, ""]
-    noise: Float[Array, ""]
+Draws = tuple[Float[Array, ""], Float[Array, ""]]
+"""A uniform number for the wind, a normal one for the noise."""
 
 
 class DeepSea(Environment):
@@ -72,34 +64,31 @@ class DeepSea(Environment):
         zero = jnp.zeros((), jnp.int32)
         return DeepSeaState(row=zero, column=zero, bad=jnp.zeros((), bool))
 
-    def draw(self, key: PRNGKeyArray, params: DeepSeaParams) -> DeepSeaDraws:
+    def draw(self, key: PRNGKeyArray, params: DeepSeaParams) -> Draws:
         """Draw wind and noise, also for settings without them."""
         key_wind, key_noise = (jax.random.fold_in(key, use) for use in range(2))
-        return DeepSeaDraws(wind=jax.random.uniform(key_wind), noise=jax.random.normal(key_noise))
+        return jax.random.uniform(key_wind), jax.random.normal(key_noise)
 
     def transition(
-        self,
-        state: DeepSeaState,
-        action: Int[Array, ""],
-        draws: DeepSeaDraws,
-        params: DeepSeaParams,
-    ) -> tuple[DeepSeaState, Outcome]:
+        self, state: DeepSeaState, action: Int[Array, ""], draws: Draws, params: DeepSeaParams
+    ) -> tuple[DeepSeaState, EnvStep]:
         """Move; reward, cost and 'bad' depend on the column before the move.
 
         The cost is paid also if the wind blocks the move. An episode is bad if an action leaves
         the diagonal, not if the wind does.
         """
         row, column = state.row, state.column
+        wind, noise = draws
         last = params.size - 1
         right = action == jnp.asarray(params.right)[row, column]
         treasure = right & (column == last)
         at_end = (row == last) & ((column == 0) | (column == last))
         reward = (
             treasure.astype(jnp.float32)
-            + at_end * params.end_noise * draws.noise
+            + at_end * params.end_noise * noise
             - right * params.move_cost
         )
-        moved = right & (draws.wind > params.wind)
+        moved = right & (wind > params.wind)
         new_column = jnp.where(right, jnp.where(moved, column + 1, column), column - 1)
         bad = state.bad | (~right & (row == column))
         ended = row + 1 == params.size

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.base import Environment, Experiment, Family, outcome
 from winkel.envs.bsuite.common import draw_track, reward_once
-from winkel.types import AnyArray, Dense
+from winkel.types import AnyArray, Dense, EnvStep
 
 REWARD_STEPS = np.array([1, 3, 10, 30, 100])
 NUM_STEPS = 100
@@ -37,7 +37,7 @@ class DiscountingChain(Environment):
 
     def transition(
         self, state: ChainState, action: Int[Array, ""], draws: None, params: Int[AnyArray, ""]
-    ) -> tuple[ChainState, Outcome]:
+    ) -> tuple[ChainState, EnvStep]:
         """Pay when the delay of the choice has passed."""
         context = jnp.where(state.step == 0, action, state.context).astype(jnp.int32)
         step = state.step + 1

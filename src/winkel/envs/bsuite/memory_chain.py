@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Environment, Episodes, Experiment, Family, Outcome, outcome
+from winkel.envs.base import Environment, Episodes, Experiment, Family, outcome
 from winkel.envs.bsuite.common import (
     LENGTHS,
     LOG_SPACED,
@@ -21,7 +21,7 @@ from winkel.envs.bsuite.common import (
     draw_track,
     reward_once,
 )
-from winkel.types import AnyArray, Dense
+from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_EPISODES = 10_000
 
@@ -35,20 +35,16 @@ class MemoryState(NamedTuple):
 
 
 class MemoryParams(NamedTuple):
-    """Numbers of one setting.
-
-    Attributes:
-        length: steps between bits and question.
-        num_bits: number of bits; the rest of the observation is padding.
-        time: the time feature by step, padded to the environment's length.
-        contexts: bits of each episode; after the last episode the first one follows.
-        queries: question of each episode.
-    """
+    """Numbers of one setting."""
 
     length: Int[AnyArray, ""]
+    """Steps between bits and question."""
     num_bits: Int[AnyArray, ""]
+    """Number of bits; the rest of the observation is padding."""
     time: Float[AnyArray, "T"]
+    """The time feature by step, padded to the environment's length."""
     contexts: Int[AnyArray, "E B"]
+    """Bits of each episode; after the last episode the first one follows."""
     queries: Int[AnyArray, "E"]
 
 
@@ -77,7 +73,7 @@ class MemoryChain(Environment):
 
     def transition(
         self, state: MemoryState, action: Int[Array, ""], draws: None, params: MemoryParams
-    ) -> tuple[MemoryState, Outcome]:
+    ) -> tuple[MemoryState, EnvStep]:
         """Advance; only the action of the last of length + 1 transitions counts."""
         ended = state.step == params.length
         right = action == state.context[state.query]

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
 
-from winkel.envs.base import Environment, Experiment, Family, Outcome, Setting, outcome
+from winkel.envs.base import Environment, Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import perturbed, regret_of_wrong, reward_once
 from winkel.envs.bsuite.mnist_data import load_mnist
-from winkel.types import AnyArray, Dense
+from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_CLASSES = 10
 # A table, because XLA compiles division by a constant to a product, which rounds differently.
@@ -51,7 +51,7 @@ class Mnist(Environment):
 
     def transition(
         self, state: DigitState, action: Int[Array, ""], draws: None, params: None
-    ) -> tuple[DigitState, Outcome]:
+    ) -> tuple[DigitState, EnvStep]:
         """Pay 1 for the label and −1 for another digit, and end."""
         right = action == jnp.asarray(self.labels)[state.image]
         reward = jnp.where(right, 1.0, -1.0)

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Experiment, Family, Outcome, outcome
+from winkel.envs.base import Environment, Experiment, Family, outcome
 from winkel.envs.bsuite.common import count, perturbed, reward_each_step
-from winkel.types import Dense
+from winkel.types import Dense, EnvStep
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
 MAX_SPEED, FORCE, GRAVITY = 0.07, 0.001, 0.0025
@@ -47,7 +47,7 @@ class MountainCar(Environment):
 
     def transition(
         self, state: MountainCarState, action: Int[Array, ""], draws: None, params: None
-    ) -> tuple[MountainCarState, Outcome]:
+    ) -> tuple[MountainCarState, EnvStep]:
         """Update the velocity, then the position; the left wall stops the car."""
         velocity = state.velocity + (action - 1) * FORCE - jnp.cos(3 * state.position) * GRAVITY
         velocity = jnp.clip(velocity, -MAX_SPEED, MAX_SPEED)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Environment, Experiment, Family, Outcome, Returns, Setting, outcome
+from winkel.envs.base import Environment, Experiment, Family, Returns, Setting, outcome
 from winkel.envs.bsuite.common import (
     LENGTHS,
     countdown_table,
@@ -23,7 +23,7 @@ from winkel.envs.bsuite.common import (
     draw_track,
     regret_of_wrong,
 )
-from winkel.types import AnyArray, Dense
+from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_EPISODES = 10_000
 
@@ -92,7 +92,7 @@ class UmbrellaChain(Environment):
         action: Int[Array, ""],
         draws: Int[Array, "coins"] | None,
         params: UmbrellaParams,
-    ) -> tuple[UmbrellaState, Outcome]:
+    ) -> tuple[UmbrellaState, EnvStep]:
         """Pay ±1 at random on the way, and ±1 for the umbrella at the end."""
         step = state.step + 1
         ended = step == params.length
