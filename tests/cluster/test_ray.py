@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from cluster.shards import SMALL, records
 from process_helpers import PATIENCE, start, wait_for
-from terminal_helpers import refused
+from terminal_helpers import last_line, refused
 from winkel import cli
 from winkel.cluster.ray import connect, run_on_ray
 from winkel.cluster.shards import lock_path, read_manifest, read_progress
@@ -201,3 +201,29 @@ def test_a_folder_that_is_not_shared_is_named_with_its_node(tmp_path):
 def test_what_no_node_has_is_refused_at_once(tmp_path, capsys):
     arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", "--gpus-per-shard", "64"]
     assert "need a node with 1 CPUs and 64 GPUs for a shard" in refused(arguments, capsys)
+
+
+def test_failed_runs_are_counted_and_exit_with_1(tmp_path, capsys):
+    arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", "--learning-rate", "1e38"]
+    line = last_line(arguments, 1, capsys)
+    assert line.startswith("winkel: 16 of 16 runs failed; the first: dqn in deep_sea:size=4, seed ")
+    assert last_line([*arguments, "--resume"], 1, capsys) == line
+
+
+def test_a_killed_worker_without_a_retry_is_one_line_and_resume_goes_on(plain, tmp_path):
+    manifest = write_plan(tmp_path)
+    killed = []
+
+    def kill(ended, statuses):
+        if not killed and statuses:
+            holder = next((tmp_path / "shards").glob("*.holder"), None)
+            if holder is not None:
+                killed.append(int(re.search(r"process (\d+)", holder.read_text())[1]))
+                os.kill(killed[0], signal.SIGKILL)
+
+    with connect(None) as ray:
+        with pytest.raises(InputError, match=r"1 of 8 shards did not end; shard \d: ") as error:
+            run_on_ray(ray, manifest, tmp_path, retries=0, show=kill)
+        assert "\n" not in str(error.value)
+        run_on_ray(ray, manifest, tmp_path)
+    assert records(tmp_path) == plain
