@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from winkel.envs.base import Environment, Experiment, Family, outcome
 from winkel.envs.bsuite.common import count, perturbed, reward_once
+from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_ARMS = 11
@@ -51,7 +52,7 @@ FAMILY = perturbed(
         name="bandit",
         experiments=(Experiment("bandit", "bandit", 10_000, ("basic",), _ARMS),),
         defaults={"mapping_seed": 0},
-        at_least={"mapping_seed": 0},
+        ranges={"mapping_seed": (0, LARGEST_SEED)},
         make_env=lambda *_: Bandit(),
         make_params=lambda _, setting: bandit_ranks(setting["mapping_seed"]),
         returns=reward_once(0.0, 1.0),

@@ -16,6 +16,8 @@ from winkel.types import AnyArray, EnvStep, Observation
 LOG_SPACED = (*range(1, 11), 12, 14, 17, 20, 25)
 LENGTHS = (*LOG_SPACED, *range(30, 105, 10))
 """Lengths of chains, and numbers of distractors."""
+MAX_LENGTH, MAX_WIDTH = 1_000_000, 10_000
+"""Of chains and of their observations."""
 REWARD_SCALES = (0.001, 0.03, 1.0, 30.0, 1000.0)
 NOISE_SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
 COPIES = 4

@@ -18,11 +18,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 from winkel.envs.base import Environment, Experiment, Family, Returns, Setting, outcome
 from winkel.envs.bsuite.common import (
     LENGTHS,
+    MAX_LENGTH,
+    MAX_WIDTH,
     countdown_table,
     discounted_sum,
     draw_track,
     regret_of_wrong,
 )
+from winkel.errors import LARGEST, InputError
 from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_EPISODES = 10_000
@@ -140,6 +143,11 @@ class UmbrellaChain(Environment):
 def seed_zero_stream(length: int, num_distractors: int) -> UInt8[np.ndarray, "bytes"]:
     """Pack the coins of 10,000 episodes with seed 0; a coin is a uniform number above 0.5."""
     per_episode = 2 + num_distractors * (length + 1) + length - 1
+    if NUM_EPISODES * per_episode > LARGEST:
+        raise InputError(
+            f"need fewer than {LARGEST // NUM_EPISODES} random numbers in an episode, got "
+            f"{per_episode} with {num_distractors} distractors and a chain of {length}"
+        )
     rng = np.random.RandomState(0)
     # Whole bytes, with room for reads beyond the last distractor in use.
     num_bytes = (1 + NUM_EPISODES * per_episode + num_distractors) // 8 + 2
@@ -168,7 +176,7 @@ def _family(
         name=name,
         experiments=(Experiment(name, name, NUM_EPISODES, tags, settings),),
         defaults={"chain_length": chain_length, "n_distractor": n_distractor},
-        at_least={"chain_length": 1, "n_distractor": 0},
+        ranges={"chain_length": (1, MAX_LENGTH), "n_distractor": (0, MAX_WIDTH)},
         make_env=lambda settings, _: _make_env(settings, replay=replay),
         make_params=lambda env, setting: UmbrellaParams(
             length=np.asarray(setting["chain_length"], np.int32),
