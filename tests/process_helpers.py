@@ -22,7 +22,7 @@ def start(command, environment=None, **options):
 
 def start_winkel(arguments, environment=None, before="", **options):
     """A process of the command line, which may run some code before."""
-    program = f"{before}\nfrom winkel.cli import main\nmain()"
+    program = f"{before}\nfrom winkel.__main__ import main\nmain()"
     return start([sys.executable, "-c", program, *arguments], environment, **options)
 
 

@@ -1,13 +1,12 @@
 """Deep exploration with distributional reinforcement learning, in JAX.
 
-Names are imported on first use: the workers of `winkel.simulators` do not import JAX.
+Names are imported on first use: the workers of `winkel.simulators` do not import JAX, and a command
+handles Ctrl-C before it imports anything that takes time.
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from winkel.version import __version__
 
+TYPE_CHECKING = False  # type checkers know this name; `typing` takes time to import
 if TYPE_CHECKING:
     from winkel.runs.results import load
     from winkel.runs.train import train
@@ -22,7 +21,9 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

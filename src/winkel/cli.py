@@ -1,81 +1,102 @@
-"""The command line. Every user error is one line on stderr and exit status 2."""
+"""The command line. Every user error is one line on stderr and exit status 2.
+
+Only the module of the command that was called is imported.
+"""
 
 import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Any
 
-import tyro
-
-from winkel.commands.bench import BenchCommand
-from winkel.commands.bsuite import Export, Score
-from winkel.commands.data import Data
-from winkel.commands.demo import Demo
-from winkel.commands.figure import Figure
-from winkel.commands.inspect import Inspect
-from winkel.commands.listing import List
 from winkel.commands.output import checked_output, warn
-from winkel.commands.play import Play
-from winkel.commands.report import Report
-from winkel.commands.rollout import Rollout
-from winkel.commands.search import SearchCommand
-from winkel.commands.shard import ShardCommand
-from winkel.commands.sweep import SweepCommand
-from winkel.commands.terminal import say
-from winkel.commands.train import Train
-from winkel.errors import InputError
+from winkel.errors import InputError, suggest
+from winkel.interrupts import set_last_words
 from winkel.version import __version__
 
-Command = (
-    Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[SweepCommand, tyro.conf.subcommand("sweep")]
-    | Annotated[ShardCommand, tyro.conf.subcommand("shard")]
-    | Annotated[SearchCommand, tyro.conf.subcommand("search")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
-    | Annotated[Play, tyro.conf.subcommand("play")]
-    | Annotated[Rollout, tyro.conf.subcommand("rollout")]
-    | Annotated[Score, tyro.conf.subcommand("score")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Figure, tyro.conf.subcommand("figure")]
-    | Annotated[BenchCommand, tyro.conf.subcommand("bench")]
-    | Annotated[Data, tyro.conf.subcommand("data")]
-    | Annotated[List, tyro.conf.subcommand("list")]
-)
-
-_HELP = "Deep exploration with distributional reinforcement learning. --version shows the version."
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("demo", "Demo", "Train PE-DQN on a small deep sea, and draw what it learned."),
+    "train": ("train", "Train", "Train an agent in an environment."),
+    "sweep": ("sweep", "SweepCommand", "Run an experiment of the paper: many agents and seeds."),
+    "shard": ("shard", "ShardCommand", "Run one shard of a sweep."),
+    "search": ("search", "SearchCommand", "Search for hyperparameters."),
+    "report": ("report", "Report", "Write a page that checks the paper's claims against runs."),
+    "inspect": ("inspect", "Inspect", "Draw what a trained agent predicts, and where it has been."),
+    "play": ("play", "Play", "Film a trained agent."),
+    "rollout": ("rollout", "Rollout", "Run a fixed policy in an environment."),
+    "score": ("bsuite", "Score", "Print bsuite's official scores of runs."),
+    "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
+    "figure": ("figure", "Figure", "Make a figure of the paper."),
+    "bench": ("bench", "BenchCommand", "Measure how fast an agent trains."),
+    "data": ("data", "Data", "Fetch a data set that environments need."),
+    "list": ("listing", "List", "List the names that commands take."),
+}
+"""By name: the module in `winkel.commands`, the class there, and a line of help."""
 
 
 @checked_output()
 def main(argv: list[str] | None = None) -> None:
-    """Entry point of the `winkel` command. WINKEL_DEBUG=1 shows the traceback of a user error.
-
-    Unknown options are fields of an agent; commands that take them have an attribute `fields`.
-    """
+    """Run a command. WINKEL_DEBUG=1 shows the traceback of a user error."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments == ["--version"]:
-        say(f"winkel {__version__}")
-        return
-    command, rest = tyro.cli(
-        Command, prog="winkel", description=_HELP, args=arguments, return_unknown_args=True
-    )
     try:
-        if hasattr(command, "fields"):
-            command = dataclasses.replace(command, fields=parse_fields(rest))  # type: ignore[arg-type]
-        elif rest:
-            raise InputError(f"unknown argument {rest[0]!r}; see `winkel {arguments[0]} --help`")
-        command.run()
+        if arguments == ["--version"]:
+            sys.stdout.write(f"winkel {__version__}\n")
+        elif arguments in (["--help"], ["-h"]):
+            sys.stdout.write(_help())
+        else:
+            _parse(arguments).run()
     except InputError as error:
         if os.environ.get("WINKEL_DEBUG"):
             raise
         warn(f"error: {error}")
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        if hasattr(command, "resume"):
-            warn("interrupted; go on with --resume")
-        raise SystemExit(130) from None
+
+
+def _help() -> str:
+    """Describe all commands."""
+    lines = [f"  {name:10} {text}" for name, (_, _, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: winkel COMMAND …",
+            "",
+            "Deep exploration with distributional reinforcement learning.",
+            "",
+            *lines,
+            "",
+            "`winkel COMMAND --help` describes a command, `winkel --version` shows the version.",
+            "",
+        ]
+    )
+
+
+def _parse(arguments: list[str]) -> Any:
+    """Make the command of the first argument from the others.
+
+    Unknown options are fields of an agent; commands that take them have an attribute `fields`.
+    """
+    if not arguments:
+        raise InputError("need a command; see `winkel --help`")
+    name, *rest = arguments
+    if name not in COMMANDS:
+        hint = suggest(name, COMMANDS, "see `winkel --help`")
+        raise InputError(f"unknown command {name!r}; {hint}")
+    import tyro
+
+    module, kind, _ = COMMANDS[name]
+    command, unknown = tyro.cli(
+        getattr(import_module(f"winkel.commands.{module}"), kind),
+        prog=f"winkel {name}",
+        args=rest,
+        return_unknown_args=True,
+    )
+    if hasattr(command, "resume"):
+        set_last_words("interrupted; go on with --resume")
+    if hasattr(command, "fields"):
+        return dataclasses.replace(command, fields=parse_fields(unknown))
+    if unknown:
+        raise InputError(f"unknown argument {unknown[0]!r}; see `winkel {name} --help`")
+    return command
 
 
 def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:

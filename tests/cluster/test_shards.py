@@ -18,7 +18,7 @@ from winkel.cluster.shards import (
 from winkel.commands.shard import stop_at_signals
 from winkel.errors import InputError
 from winkel.runs.locks import hold_runs
-from winkel.runs.sweep import remaining_groups, run_sweep
+from winkel.runs.sweep import group_runs, remaining_groups, run_sweep
 
 LANES = 2
 
@@ -31,7 +31,7 @@ def manifest():
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     out = tmp_path_factory.mktemp("plain")
-    groups, _ = remaining_groups(sea(), out, OPTIONS, None, False)
+    groups, _ = remaining_groups(group_runs(sea(), OPTIONS, None), out, False)
     run_sweep(sea(), groups, out, lanes=LANES)
     return records(out)
 

@@ -11,7 +11,7 @@ from winkel.envs.simulator_task import EnvShape, SimulatorTask
 from winkel.runs.checkpoint import pack
 from winkel.runs.recorder import Recorder
 from winkel.runs.spec import Options, make_spec
-from winkel.runs.train import state_shapes
+from winkel.runs.worlds import state_shapes
 from winkel.simulators.names import parse
 from winkel.types import Dense, Image
 

@@ -15,10 +15,11 @@ from winkel.runs.sweep import (
     Sweep,
     bsuite_envs,
     choose_lanes,
+    group_runs,
     remaining_groups,
     run_sweep,
 )
-from winkel.training import programs
+from winkel.training import memory
 
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 8, "capacity": 16}
 OPTIONS = Options(chunk_steps=20, checkpoint_seconds=0.0, evaluate_every=3)
@@ -32,7 +33,7 @@ def packed(**others):
 
 
 def sweep(what, out, resume=False, options=OPTIONS, **others):
-    groups, ended = remaining_groups(what, out, options, None, resume)
+    groups, ended = remaining_groups(group_runs(what, options, None), out, resume)
     return run_sweep(what, groups, out, before=ended.total(), **others)
 
 
@@ -49,7 +50,7 @@ def contents(out):
 def test_few_programs_hold_all_of_bsuite(tmp_path, monkeypatch):
     experiments = [name for name in winkel.envs.EXPERIMENTS if not name.startswith("mnist")]
     what = packed(envs=bsuite_envs(experiments), episodes=None)
-    groups, _ = remaining_groups(what, tmp_path, OPTIONS, None, False, write=False)
+    groups, _ = remaining_groups(group_runs(what, OPTIONS, None), tmp_path, False, write=False)
     assert {group.name.split()[-1]: len(group.runs) for group in groups} == {
         "long": 186, "short": 100, "bandits": 60, "chains": 20,
         "deep-sea-30": 22, "deep-sea-50": 20,
@@ -177,15 +178,13 @@ def test_equal_settings_are_different_runs_and_the_first_is_that_of_its_name(tmp
 
 
 def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
-    (group,), _ = remaining_groups(
-        packed(envs=bsuite_envs(["catch"])), tmp_path, OPTIONS, None, False, write=False
-    )
+    (group,) = group_runs(packed(envs=bsuite_envs(["catch"])), OPTIONS, None)
     assert choose_lanes(group, None) == 8  # on a CPU
     assert choose_lanes(group, 300) == 20
     monkeypatch.setattr("winkel.runs.sweep.lanes_that_fit", lambda need: 5)
     assert choose_lanes(group, None) == 5
     assert choose_lanes(group, 7) == 7
-    assert programs.lanes_that_fit(10) is None
+    assert memory.lanes_that_fit(10) is None
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from winkel.runs.sweep import (
     Sweep,
     bsuite_envs,
     deep_sea_envs,
+    group_runs,
     remaining_groups,
     run_sweep,
 )
@@ -41,7 +42,7 @@ def sea(**others):
 
 
 def sweep(what, out, resume=False, **others):
-    groups, ended = remaining_groups(what, out, OPTIONS, None, resume)
+    groups, ended = remaining_groups(group_runs(what, OPTIONS, None), out, resume)
     return run_sweep(what, groups, out, lanes=2, before=ended.total(), **others)
 
 
@@ -58,13 +59,13 @@ def contents(out):
 
 def test_runs_of_one_shape_share_a_program():
     what = sea(envs=deep_sea_envs([3, 4]))
-    groups, _ = remaining_groups(what, Path("nowhere"), OPTIONS, None, False)
+    groups, _ = remaining_groups(group_runs(what, OPTIONS, None), Path("nowhere"), False)
     assert [len(group.runs) for group in groups] == [4, 4, 4, 4]
     bsuite = Sweep(
         envs=bsuite_envs(["catch", "catch_noise", "deep_sea", "deep_sea_stochastic"]),
         agents=("dqn",), seeds=(0,), padded=True, fields=TINY,
     )  # fmt: skip
-    groups, _ = remaining_groups(bsuite, Path("nowhere"), OPTIONS, None, False)
+    groups, _ = remaining_groups(group_runs(bsuite, OPTIONS, None), Path("nowhere"), False)
     assert sorted(len(group.runs) for group in groups) == [40, 42]
     sizes = [run.task.setting["size"] for run in groups[-1].runs]
     assert sizes == sorted(sizes, reverse=True)
@@ -135,7 +136,7 @@ def test_a_failed_run_is_counted_and_stops_nothing(tmp_path):
 def test_what_is_there_is_not_touched_without_resume(whole):
     out, _ = whole
     with pytest.raises(InputError, match="--resume"):
-        remaining_groups(sea(), out, OPTIONS, None, False)
+        remaining_groups(group_runs(sea(), OPTIONS, None), out, False)
 
 
 def test_the_log_tells_what_was_run(whole):
@@ -189,13 +190,13 @@ def test_unknown_experiments_are_named():
 )
 def test_impossible_sweeps_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        remaining_groups(sea(**wrong), Path("nowhere"), OPTIONS, None, False)
+        remaining_groups(group_runs(sea(**wrong), OPTIONS, None), Path("nowhere"), False)
 
 
 def test_failed_runs_stay_failed(tmp_path):
     bad = sea(agents=("dqn",), fields=TINY | {"learning_rate": 1e38})
     sweep(bad, tmp_path)
-    groups, ended = remaining_groups(bad, tmp_path, OPTIONS, None, True)
+    groups, ended = remaining_groups(group_runs(bad, OPTIONS, None), tmp_path, True)
     assert not groups
     assert ended == {"failed": 4}
 

@@ -17,7 +17,7 @@ GATED = """
 import sys, time
 from pathlib import Path
 import winkel.search.population, winkel.report.study
-from winkel.cli import main
+from winkel.__main__ import main
 from winkel.search import study
 study.HEARTBEAT_SECONDS, study.GRACE_SECONDS = 1, 8
 gate = Path(sys.argv.pop(1))

@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 from helpers import compilations
 from search.tiny import CHUNK, EPISODES, FIELDS, LENGTH, RATES, SEA, population, problem
 from winkel.errors import InputError
-from winkel.runs.train import make_lanes
+from winkel.runs.worlds import make_lanes
 from winkel.search.population import TrialInProgress
 from winkel.search.problem import Problem, SearchEnvironment, parse_parameter
 from winkel.training.lanes import Lanes
@@ -143,7 +143,8 @@ def test_more_trials_than_configurations_are_refused():
 
 def test_in_a_simulator_trials_run_one_after_the_other(tmp_path):
     cart = SearchEnvironment(id="gym:CartPole-v1", episodes=None, steps=400, score="interactions")
-    fields = {"hidden": (8,), "batch_size": 8, "burn_in": 8, "capacity": 64, "num_members": 2}
+    never = {"burn_in": 1_000}
+    fields = {"hidden": (8,), "batch_size": 8, "capacity": 64, "num_members": 2} | never
     rates = parse_parameter("bdqn", "learning_rate", [1e-3, 1e-4], "")
     of = Problem(
         agent="bdqn",

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.errors import InputError, require_integer
+from winkel.errors import LARGEST, InputError, require_integer
 from winkel.networks.mlp import FanIn
 from winkel.types import Batch, Clock, Decision, Estimates, Observation, OneHot, Update
 
@@ -49,9 +49,9 @@ class Range(NamedTuple):
 # Types of fields of a `Config`, static, and of a `Hyper`, traced. What several agents have is
 # described here once, with its range; all other fields are where an agent defines them.
 
-Count = Annotated[int, Range(1)]
+Count = Annotated[int, Range(1, LARGEST)]
 """A whole number from 1."""
-NumAtoms = Annotated[int, Range(2)]
+NumAtoms = Annotated[int, Range(2, 1_000_000)]
 """K, the atoms of a return distribution: outputs of a network for one action."""
 Hidden = tuple[Count, ...]
 """Widths of the hidden layers of every network."""
@@ -297,6 +297,6 @@ def _check_setting(name: str, value: Any, hint: Any) -> None:
     elif get_origin(hint) is Annotated:
         kind, bounds = get_args(hint)
         if kind is int:
-            require_integer(name, value, at_least=bounds.low)
+            require_integer(name, value, at_least=bounds.low, at_most=bounds.high)
         elif value not in bounds:
             raise InputError(f"need a finite {name}{bounds}, got {value!r}")

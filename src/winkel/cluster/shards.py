@@ -175,7 +175,7 @@ def run_shard(
                 f"shard {number} has other runs here than where it was planned; "
                 "use the same winkel on all machines, or plan again"
             )
-        groups, ended = remaining_groups(sweep, out, options, mnist_dir, True, items=shard.runs)
+        groups, ended = remaining_groups(found, out, resume=True)
         groups = [group._replace(total=max(group.total, shard.lanes)) for group in groups]
         written = -PROGRESS_SECONDS
 

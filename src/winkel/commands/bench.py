@@ -20,8 +20,10 @@ from winkel.commands.terminal import say
 from winkel.envs.registry import make
 from winkel.errors import InputError, require_integer
 from winkel.runs.spec import RunSpec, make_spec
+from winkel.runs.worlds import check_run_memory
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes
+from winkel.training.programs import start_jax
 from winkel.training.steps import Horizon, Plan
 
 FEWEST_CHUNKS, MOST_CHUNKS, ENOUGH_SECONDS = 3, 10, 2.0
@@ -54,6 +56,7 @@ class BenchCommand:
             require_integer("steps and lanes", number, at_least=1)
         task = make(self.env)
         spec = make_spec(task, self.agent, self.fields)
+        start_jax()
         bandwidth = copy_bandwidth()
         say(f"{self.agent} in {task.id}, {jax.devices()[0].device_kind}, jax {jax.__version__}")
         say(_COLUMNS)
@@ -69,6 +72,7 @@ def measure_row(spec: RunSpec, num_lanes: int, steps: int, bandwidth: float) -> 
         raise InputError(f"need fewer lanes: {num_lanes} of them do not fit into memory")
 
     task = spec.task
+    check_run_memory(spec, num_lanes)
     plans = [Plan(task.params, spec.hyper, Horizon(), seed=i) for i in range(num_lanes)]
     world = CompiledWorld(task.env)
     lanes = Lanes(spec.agent, world, plans, num_lanes, chunk_steps=steps, notice=refuse)

@@ -13,6 +13,7 @@ from winkel.files import ensure_folder
 from winkel.play.inspection import inspection_arrays
 from winkel.runs.spec import Options
 from winkel.runs.train import train
+from winkel.training.programs import start_jax
 
 ENV = "deep_sea/0"
 
@@ -30,6 +31,7 @@ class Demo:
 
     def run(self) -> None:
         """Train, draw the estimates of one run over time, print the results."""
+        start_jax()
         ensure_folder(self.out)
         console.rule("[bold]winkel[/] demo: PE-DQN explores deep sea", align="left")
         say("Only ten right moves in a row reach the goal of deep sea, and each costs a little.")

@@ -12,6 +12,7 @@ from winkel.errors import InputError
 from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
 from winkel.files import ensure_folder, load_arrays, save_arrays
 from winkel.runs.results import read_results
+from winkel.training.programs import start_jax
 
 Format = Literal["png", "pdf", "svg"]
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Figure:
                 f"need {' or '.join(CURVES)} and a folder of runs for --unfinished, since other "
                 f"figures are of whole runs, got {self.name}"
             )
+        if self.runs is None and self.data is None:
+            start_jax()
 
     def _make_arrays(self) -> dict[str, np.ndarray]:
         if self.runs is None:

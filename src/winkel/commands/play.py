@@ -12,6 +12,7 @@ from winkel.errors import require_integer
 from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play
 from winkel.play.film import check_film, write_film
 from winkel.simulators.pool import TIMEOUT
+from winkel.training.programs import start_jax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class Play:
 
     def run(self) -> None:
         """Play, write the film and print return and length of each episode."""
+        start_jax()
         for name in ("episodes", "every", "steps"):
             require_integer(f"--{name}", getattr(self, name), at_least=1)
         if self.out is not None:

@@ -12,6 +12,7 @@ from winkel.files import ensure_folder
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.rollout import check_seed, frames, make_policy, rollout
 from winkel.runs.spec import run_folder, versions
+from winkel.training.programs import start_jax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Rollout:
     def run(self) -> None:
         """Run the policy, print a line for each setting, save the episodes."""
         check_seed(self.seed)
+        start_jax()
         if self.show:
             task = make(self.env, self.mnist_dir)
             for caption, picture in frames(task, make_policy(self.policy, task.env), self.seed):

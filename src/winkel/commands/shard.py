@@ -11,13 +11,13 @@ import tyro
 
 from winkel.cluster.shards import read_manifest, run_shard
 from winkel.cluster.slurm import STOPPED
-from winkel.commands.output import warn
 from winkel.commands.terminal import say
 from winkel.commands.train import Display, check_runs
+from winkel.interrupts import set_last_words
 from winkel.runs.record import load_run
 from winkel.runs.spec import run_folder
 from winkel.runs.sweep import Item
-from winkel.training.programs import make_deterministic
+from winkel.training.programs import make_deterministic, start_jax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +36,17 @@ class ShardCommand:
 
     def run(self) -> None:
         """Run what is left of the shard."""
+        set_last_words("stopped; run the shard again to continue", STOPPED)
         manifest = read_manifest(self.manifest)
         shard = manifest.shard(self.number)
         if manifest.deterministic:
             make_deterministic()
+        start_jax()
         say(f"shard {self.number}: {len(shard.runs)} runs, {shard.group}, {shard.lanes} lanes")
-        try:
-            with stop_at_signals(), Display(f"shard {self.number}") as display:
-                outcome = run_shard(
-                    manifest, self.number, self.manifest.parent, display.update, display.say
-                )
-        except KeyboardInterrupt:
-            warn("stopped; run the shard again to continue")
-            raise SystemExit(STOPPED) from None
+        with stop_at_signals(), Display(f"shard {self.number}") as display:
+            outcome = run_shard(
+                manifest, self.number, self.manifest.parent, display.update, display.say
+            )
         say_counts(outcome["runs"], outcome["seconds"])
         check_items(shard.runs, self.manifest.parent, self.allow_failures)
 
@@ -77,7 +75,8 @@ def stop_at_signals() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:

@@ -19,12 +19,13 @@ from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, make_table
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
+from winkel.interrupts import defer_interrupt
 from winkel.runs import sweep as sweeps
 from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
-from winkel.runs.spec import Options, check_field_names
+from winkel.runs.spec import MAX_RUNS, Options, check_field_names
 from winkel.runs.train import MAX_LANES
-from winkel.training.programs import make_deterministic, make_mesh
+from winkel.training.programs import make_deterministic, make_mesh, start_jax
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
@@ -128,6 +129,7 @@ class SweepCommand:
         if self.cluster == "ray":
             self._run_on_ray()
         elif self.cluster == "slurm" or self.plan_only:
+            start_jax()
             gpus = self.gpus_per_shard
             if gpus is None:
                 gpus = float(jax.default_backend() != "cpu")
@@ -168,15 +170,19 @@ class SweepCommand:
     def _run_here(self) -> None:
         if self.deterministic:
             make_deterministic()
+        start_jax()
         devices = jax.local_device_count() if self.devices is None else self.devices
         make_mesh(devices)  # raises if there are fewer
         sweep, options = self._choose(jax.default_backend() != "cpu", devices)
+        all_groups = sweeps.group_runs(sweep, options, self.mnist_dir)
+        for group in all_groups:
+            sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
-            groups, _ = self._remaining(sweep, options, write=False)
+            groups, _ = self._remaining(all_groups, write=False)
             _print_estimate(groups, self.lanes)
             return
         with hold_runs(self.out, sweep.folders(self.out), "winkel sweep"):
-            groups, ended = self._remaining(sweep, options, write=True)
+            groups, ended = self._remaining(all_groups, write=True)
             if groups:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
                     show, before = partial(_show, display, groups), ended.total()
@@ -187,11 +193,10 @@ class SweepCommand:
         self._check_runs(sweep)
 
     def _remaining(
-        self, sweep: sweeps.Sweep, options: Options, write: bool
+        self, all_groups: list[sweeps.Group], write: bool
     ) -> tuple[list[sweeps.Group], Counter[str]]:
         """Find the runs that have not ended, and print how many there are."""
-        out, mnist_dir = self.out, self.mnist_dir
-        groups, ended = sweeps.remaining_groups(sweep, out, options, mnist_dir, self.resume, write)
+        groups, ended = sweeps.remaining_groups(all_groups, self.out, self.resume, write)
         count = sum(len(group.runs) for group in groups) + ended.total()
         say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
@@ -237,7 +242,7 @@ class SweepCommand:
             raise InputError(
                 f"{path} is of another sweep; replace it with --resume, or choose another --out"
             )
-        self._remaining(sweep, options, write=False)
+        self._remaining(sweeps.group_runs(sweep, options, self.mnist_dir), write=False)
         if is_new:
             with hold_runs(self.out, [path, *sweep.folders(self.out)], "winkel sweep"):
                 write_text(path, text)
@@ -263,9 +268,11 @@ class SweepCommand:
             with (
                 hold_runs(self.out, [self.out / shards.MANIFEST], "winkel sweep --cluster ray"),
                 Display(f"{manifest.num_runs} runs") as display,
+                defer_interrupt() as check_interrupt,
             ):
 
                 def show(ended: set[int], by_shard: dict[int, list[Status]]) -> None:
+                    check_interrupt()
                     done = float(sum(len(manifest.shards[number].runs) for number in ended))
                     for number in by_shard.keys() - ended:
                         done += sum(status.progress for status in by_shard[number])
@@ -290,7 +297,7 @@ class SweepCommand:
         agents = tuple(self.agents or preset.get("agents", default_agents))
         check_field_names(self.fields, *agents)
         seeds = preset.get("seeds", 1) if self.seeds is None else self.seeds
-        require_integer("seeds", seeds, at_least=1)
+        require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)
         if self.kind == "bsuite":
             if self.sizes:
                 raise InputError("need --experiments for bsuite, got --sizes; deep-sea takes those")

@@ -18,7 +18,7 @@ from winkel.commands.terminal import console, say
 from winkel.errors import require_integer
 from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
-from winkel.runs.spec import Options, check_field_names
+from winkel.runs.spec import MAX_RUNS, Options, check_field_names
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
 
@@ -87,7 +87,7 @@ class Train:
 
     def run(self) -> None:
         """Train, show progress, print a summary."""
-        require_integer("--seeds", self.seeds, at_least=1)
+        require_integer("--seeds", self.seeds, at_least=1, at_most=MAX_RUNS)
         check_field_names(self.fields, self.agent)
         if self.deterministic:
             make_deterministic()

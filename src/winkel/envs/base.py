@@ -179,8 +179,8 @@ class Family:
     """Those of bsuite that use it; none for other environments."""
     defaults: Mapping[str, int | float]
     """Every setting with its default, whose type is the type of the setting."""
-    at_least: Mapping[str, int | float] = field(default_factory=dict)
-    """Smallest allowed values."""
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Smallest and largest value of whole numbers."""
     make_env: Callable[[Sequence[Setting], Path | None], Environment]
     """Makes an environment whose shapes hold all given settings; MNIST is read from the folder
     given."""

@@ -223,9 +223,10 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
             raise InputError(f"need each setting once, got {key} twice in {task_id!r}")
         given[key] = _number(text, type(family.defaults[key]), key)
     setting |= given
-    for key, least in family.at_least.items():
-        if setting[key] < least:
-            raise InputError(f"need {key} >= {least}, got {setting[key]} in {task_id!r}")
+    for key, (least, most) in family.ranges.items():
+        if not least <= setting[key] <= most:
+            bound = f">= {least}" if setting[key] < least else f"<= {most}"
+            raise InputError(f"need {key} {bound}, got {setting[key]} in {task_id!r}")
     return experiment, setting
 
 

@@ -20,6 +20,8 @@ from winkel.simulators.base import Layout
 from winkel.simulators.pool import TIMEOUT, Pool
 from winkel.types import Dense, Image, Observation
 
+MAX_ENVS = 10_000
+"""Most environments, and most processes, of a run."""
 DOOM_ENVS = 32
 """Environments of a run in VizDoom by default, as in the paper."""
 RANDOM_STEPS = 1_000
@@ -129,9 +131,9 @@ def make_simulator_task(
     """Start the simulator of a name once to learn its shapes."""
     if num_envs is None:
         num_envs = DOOM_ENVS if name.startswith("doom:") else 1
-    require_integer("num_envs", num_envs, at_least=1)
+    require_integer("num_envs", num_envs, at_least=1, at_most=MAX_ENVS)
     if workers is not None:
-        require_integer("workers", workers, at_least=0)
+        require_integer("workers", workers, at_least=0, at_most=MAX_ENVS)
     task_id, maker = names.parse(name)
     with Pool(maker, [0], 1, name=task_id, timeout=timeout) as pool:
         return SimulatorTask(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from winkel.envs.base import Task
-from winkel.errors import InputError, require_integer
+from winkel.errors import LARGEST_SEED, InputError, require_integer
 from winkel.runs.record import Arrays, RunRecord, encode_observation
 from winkel.runs.results import load
 from winkel.simulators.pool import TIMEOUT, Pool
@@ -26,8 +26,6 @@ RUNNING, ENDED, CUT = 0, 1, 2
 """Values of `state`."""
 MAX_NUMBERS = 16
 """Up to so many numbers of an observation are shown as numbers, or in one row of a picture."""
-MAX_SEED = 2**32 - 1
-"""Largest seed of an environment."""
 
 
 class PlayedEnvironment(NamedTuple):
@@ -53,8 +51,7 @@ def open_environment(
 
     A simulator runs in a process of its own, which may take so many seconds for each step.
     """
-    if require_integer("an environment's seed", seed, at_least=0) > MAX_SEED:
-        raise InputError(f"need an environment's seed <= {MAX_SEED}, got {seed}")
+    require_integer("an environment's seed", seed, at_least=0, at_most=LARGEST_SEED)
     if task.compiled:
         yield _open_compiled(task, seed)
     else:

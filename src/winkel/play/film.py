@@ -22,6 +22,7 @@ from PIL import Image
 from winkel.errors import InputError
 from winkel.figures import style
 from winkel.files import ensure_folder, write_atomically
+from winkel.interrupts import stop_at_interrupt
 from winkel.play.episodes import CUT, ENDED
 from winkel.runs.record import Arrays
 
@@ -78,7 +79,7 @@ def write_film(
     """Write a film of what `play` returned, after `check_film`; `track` may show progress."""
     film, shown = Film(played, title), played["shown"]
     times = np.where(played["action"][shown] < 0, max(1, round(HOLD * fps)), 1)
-    indices = track(range(len(shown)))
+    indices = stop_at_interrupt(track(range(len(shown))))
     if path.suffix.lower() == ".mp4":
         _write_mp4(path, film, indices, times, fps)
         return

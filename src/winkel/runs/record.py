@@ -128,7 +128,8 @@ class RunRecord:
         if not self.finished:
             table, _ = read_checkpoint(self.path, name)
         else:
-            table = load_arrays(path) if name in self.config.get("rows", {}) else {}
+            made = name in self.config.get("rows", {}) or path.is_file()
+            table = load_arrays(path) if made else {}
         check_table(name, table, self.config, self.path)
         return table
 
@@ -188,7 +189,16 @@ def encode_observation(observation: Observation, obs: Any) -> AnyArray:
             raise InputError(
                 f"need an observation of shape {list(observation.shape)}, got {list(array.shape)}"
             )
-        return array.astype(np.uint8 if isinstance(observation, Image) else np.float32)
+        if array.dtype.kind not in "fiub":
+            raise InputError(f"need an observation of numbers, got {array.dtype}")
+        image = isinstance(observation, Image)
+        with np.errstate(over="ignore", invalid="ignore"):
+            converted = array.astype(np.uint8 if image else np.float32)
+        wrong = converted != array if image else ~np.isfinite(converted)
+        if wrong.any():
+            wanted = "whole numbers from 0 to 255" if image else "finite numbers"
+            raise InputError(f"need {wanted} in an observation, got {array[wrong][0]}")
+        return converted
     if array.ndim == 0 and np.issubdtype(array.dtype, np.integer):
         if not 0 <= array <= observation.size:
             raise InputError(f"need an index in 0 … {observation.size}, got {array}")

@@ -6,10 +6,8 @@ import importlib
 import json
 import math
 import os
-import signal
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -296,29 +294,6 @@ class Recorder:
         self.status = self.status._replace(
             recent_return=float(np.mean(self._recent)), visited=visited, goal_episode=goal
         )
-
-
-@contextlib.contextmanager
-def defer_interrupt() -> Iterator[None]:
-    """Raise Ctrl-C's KeyboardInterrupt at the end of the block; at once if it is pressed twice."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    pressed: list[bool] = []
-
-    def hold(*_: object) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(True)
-
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
 
 
 def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from winkel.envs.simulator_task import confirm
-from winkel.errors import InputError
+from winkel.errors import InputError, require_type
 from winkel.runs.record import (
     CHECKPOINTS,
     CONFIG,
@@ -31,6 +32,7 @@ def load(path: str | Path, mnist_dir: Path | None = None, env: str | None = None
     A run that has not ended is loaded as its newest checkpoint has it. Code that a folder names,
     such as the environment 'my_module:make', is run only if `env` names it, too.
     """
+    require_type("path", path, str | os.PathLike, "a folder")
     path = Path(path)
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
         return Training(runs=(_load_trained(path, mnist_dir, env),))

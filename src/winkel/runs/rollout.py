@@ -14,12 +14,15 @@ from winkel.envs.base import Environment, Task, check_action
 from winkel.envs.registry import TaskBatch
 from winkel.errors import InputError, require_integer
 from winkel.runs.spec import MAX_SEED
+from winkel.training.memory import require_memory
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]
 """An action from a key and an observation."""
 
 CHUNK = 1_000
 """Steps of a compiled program."""
+ROW_BYTES = 32
+"""Of the record of an episode: return, length and some facts."""
 
 _ACTION = re.compile(r"action:(-?[0-9]{1,9})")
 
@@ -50,6 +53,8 @@ def rollout(
     """
     require_integer("episodes", num_episodes, at_least=1)
     check_seed(seed)
+    count = num_episodes * len(batch.ids)
+    require_memory(ROW_BYTES * count, f"the records of {count:,} episodes")
     keys = jax.random.split(jax.random.key(seed), len(batch.ids))
     begin = jax.jit(jax.vmap(_begin, in_axes=(None, 0, 0)))
     advance = jax.jit(jax.vmap(partial(_advance, policy), in_axes=(None, 0, 0)))

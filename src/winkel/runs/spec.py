@@ -5,6 +5,7 @@ The JSON of a `RunSpec` is `config.json`; the hash of that JSON is the run's fin
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import numbers
@@ -29,9 +30,11 @@ from winkel.version import __version__
 
 MAX_SEED = 2**31 - 1
 """Largest seed of runs that are reported. `winkel search` uses the seeds above it."""
+MAX_RUNS = 1_000_000
+"""Most runs of one call."""
 
 _ENV_ID = re.compile(r"([^/:]+)([/:])(.+)", re.DOTALL)
-_FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]+")
+_FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\ud800-\udfff]+")
 NOT_SETTINGS = ("fingerprint", "versions", "hardware", "status", "reason", "rows")
 """Entries of a config that may differ between two descriptions of the same run."""
 
@@ -74,8 +77,9 @@ class Options:
         for name in ("evaluate_every", "compact_lanes"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=1)
-        if not self.checkpoint_seconds >= 0:
-            raise InputError(f"need checkpoint_seconds >= 0, got {self.checkpoint_seconds}")
+        seconds = self.checkpoint_seconds
+        if not isinstance(seconds, numbers.Real) or not seconds >= 0:
+            raise InputError(f"need checkpoint_seconds >= 0, got {seconds!r}")
 
 
 DEFAULTS = Options()
@@ -116,6 +120,18 @@ class RunSpec:
         if longest is None:
             return None
         return min(int(self.end.episodes) * longest, int(self.end.steps))
+
+    @property
+    def record_bytes(self) -> int:
+        """Memory of all snapshots and of an evaluation.
+
+        Of each countable observation and action, four numbers; of each episode, its return twice.
+        """
+        chunks = (self.max_steps or UNLIMITED) // self.options.chunk_steps
+        seen, taken = self.agent.spec, min(self.options.snapshots, chunks + 1)
+        cells = seen.inputs * seen.num_actions if seen.one_hot else 0
+        evaluated = 0 if self.options.evaluate_every is None else self.options.evaluation_episodes
+        return 16 * cells * taken + 24 * evaluated
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -198,11 +214,13 @@ def make_spec(
         if episodes is None:
             raise InputError(f"need episodes or steps, the horizon, for {task.id}, got neither")
     for name, count in (("episodes", episodes), ("steps", steps), ("until", until)):
-        if count is not None and require_integer(name, count, at_least=1) >= UNLIMITED:
-            raise InputError(f"need {name} < {UNLIMITED}, got {count}")
+        if count is not None:
+            require_integer(name, count, at_least=1, at_most=UNLIMITED - 1)
     if until is not None and until > (episodes or UNLIMITED):
         raise InputError(f"need until <= {episodes}, the horizon, got {until}")
     made, hyper = configure(agent, fields, task)
+    label = agent if label is None else label
+    check_folder_name("label", label)
     return RunSpec(
         task=task,
         algorithm=agent,
@@ -211,7 +229,7 @@ def make_spec(
         seed=seed,
         horizon=Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED),
         until=until,
-        label=label or agent,
+        label=label,
         options=options,
     )
 
@@ -293,14 +311,12 @@ def _fill_support(hyper: Any, task: Task) -> Any:
 def check_seeds(seeds: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
     """Seeds 0, 1, … of a number, or those given; raises unless they are different and in range."""
     if not isinstance(seeds, Iterable):
-        return list(range(require_integer("seeds", seeds, at_least=1)))
-    chosen = [require_integer("each seed", seed, at_least=0) for seed in seeds]
-    if chosen and max(chosen) > MAX_SEED:
-        raise InputError(
-            f"need each seed <= {MAX_SEED} (those above are for tuning), got {max(chosen)}"
-        )
-    if not chosen or len(set(chosen)) != len(chosen):
-        raise InputError(f"need different seeds, at least one, got {chosen}")
+        return list(range(require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)))
+    some = itertools.islice(seeds, MAX_RUNS + 1)
+    chosen = [require_integer("each seed", seed, at_least=0, at_most=MAX_SEED) for seed in some]
+    require_integer("number of seeds", len(chosen), at_least=1, at_most=MAX_RUNS)
+    if len(set(chosen)) != len(chosen):
+        raise InputError(f"need different seeds, got {chosen!r:.80}")
     return chosen
 
 
@@ -328,9 +344,10 @@ def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
 
 def check_folder_name(what: str, name: str) -> None:
     """Raise unless a name can be that of a folder."""
-    if not _FOLDER_NAME.fullmatch(name):
+    if not _FOLDER_NAME.fullmatch(name) or len(name.encode()) > 255:
         raise InputError(
-            f"need {what} to name a folder (no slash, no dot in front, not empty), got {name!r}"
+            f"need {what} to name a folder (UTF-8, no slash, no dot in front, 1 to 255 bytes), "
+            f"got {name!r:.80}"
         )
 
 

@@ -18,9 +18,11 @@ from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, family_of, make, make_padded, parse
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
+from winkel.interrupts import defer_interrupt
 from winkel.runs.record import RunRecord, load_run
 from winkel.runs.recorder import Status, is_ended
 from winkel.runs.spec import (
+    MAX_RUNS,
     Options,
     RunSpec,
     check_seeds,
@@ -29,9 +31,10 @@ from winkel.runs.spec import (
     make_spec,
     run_folder,
 )
-from winkel.runs.train import MAX_LANES, Session, make_lanes, state_shapes
+from winkel.runs.train import MAX_LANES, Session
+from winkel.runs.worlds import check_run_memory, make_lanes, state_shapes
 from winkel.training.lanes import Lanes, round_up
-from winkel.training.programs import lane_bytes, lanes_that_fit
+from winkel.training.memory import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
@@ -74,6 +77,8 @@ class Sweep:
         for what, names in (("environments", self.envs), ("agents", self.agents)):
             if not names or len(set(names)) != len(names):
                 raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
+        count = len(self.envs) * len(self.agents) * len(self.seeds)
+        require_integer("number of runs", count, at_least=1, at_most=MAX_RUNS)
 
     def items(self) -> list[Item]:
         """All runs."""
@@ -143,20 +148,14 @@ def group_runs(
 
 
 def remaining_groups(
-    sweep: Sweep,
-    out: Path,
-    options: Options,
-    mnist_dir: Path | None,
-    resume: bool,
-    write: bool = True,
-    items: Sequence[Item] | None = None,
+    all_groups: Sequence[Group], out: Path, resume: bool, write: bool = True
 ) -> tuple[list[Group], Counter[str]]:
-    """Group the runs that have not ended; count those that have by their status.
+    """Leave out the runs that have ended, and count them by their status.
 
     Unless `write` is false, this writes the records of runs that were killed at their very end.
     """
     groups, ended = [], Counter[str]()
-    for group in group_runs(sweep, options, mnist_dir, items):
+    for group in all_groups:
         left = []
         for run in group.runs:
             folder = run.folder(out)
@@ -170,6 +169,7 @@ def remaining_groups(
     return [group for group in groups if group.runs], ended
 
 
+@defer_interrupt()
 def run_sweep(
     sweep: Sweep,
     groups: list[Group],
@@ -270,10 +270,11 @@ def choose_lanes(group: Group, wanted: int | None) -> int:
     devices = run.options.devices
     default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES * devices
     lanes = round_up(min(default if wanted is None else wanted, group.total), devices)
-    if wanted is not None:
-        return lanes
-    fit = lanes_that_fit(lane_bytes(run.agent, state_shapes(run), run.task.params))
-    return lanes if fit is None else min(lanes, fit * devices)
+    if wanted is None:
+        fit = lanes_that_fit(lane_bytes(run.agent, state_shapes(run), run.task.params))
+        lanes = lanes if fit is None else min(lanes, fit * devices)
+    check_run_memory(run, lanes)
+    return lanes
 
 
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:

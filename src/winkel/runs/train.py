@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +12,11 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from winkel.agents.base import Agent
 from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, require_integer, require_type
+from winkel.interrupts import defer_interrupt
 from winkel.runs.checkpoint import has_checkpoint, pack, unpack
 from winkel.runs.locks import hold_runs
 from winkel.runs.presets import preset_fields
@@ -27,25 +28,18 @@ from winkel.runs.record import (
     load_run_checkpoint,
     read_checkpoint,
 )
-from winkel.runs.recorder import MirrorMaker, Recorder, Status, defer_interrupt, is_ended
+from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
-from winkel.simulators import StepBatch
+from winkel.runs.worlds import Watch, check_run_memory, make_lanes, state_shapes
 from winkel.simulators.visits import watch_visits
-from winkel.training.compaction import Compaction
-from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Report
-from winkel.training.programs import Programs, World
-from winkel.training.simulated import SimulatorWorld
+from winkel.training.programs import Programs
 from winkel.training.steps import Plan
-from winkel.types import RunState
 
 MAX_LANES = 256
 """Runs side by side by default."""
 MAX_SAVING = 0.05
 """Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
-
-Watch = Callable[[StepBatch, int], None]
-"""Called with every step of simulators, and how many steps each run has made."""
 
 
 @dataclass(kw_only=True)
@@ -77,6 +71,10 @@ class Session:
 
     def run(self) -> None:
         """Make all runs, or continue them from their checkpoints. Ctrl-C saves them."""
+        with defer_interrupt() as check_interrupt:
+            self._run(check_interrupt)
+
+    def _run(self, check_interrupt: Callable[[], None]) -> None:
         spec, options = self.specs[0], self.specs[0].options
         plans = [self._plan(spec) for spec in self.specs]
         self.lanes = make_lanes(
@@ -93,6 +91,7 @@ class Session:
                     if pause:
                         pause = max(pause, (self.saving - before) / MAX_SAVING)
                 self.progress([recorder.status for recorder in self.recorders])
+                check_interrupt()
         except KeyboardInterrupt:
             if self.consistent:
                 self._save()
@@ -125,18 +124,17 @@ class Session:
         return plan
 
     def _advance(self) -> list[Report]:
-        """Advance the lanes by a chunk and record it. Ctrl-C waits until both are done."""
-        with defer_interrupt():
-            self.consistent = False
-            reports = self.lanes.advance()
-            for report in reports:
-                self.recorders[report.run].record(report)
-            self._evaluate(reports)
-            self._take_snapshots(reports)
-            for report in reports:
-                if report.finished or report.failure is not None:
-                    self._finish(report)
-            self.consistent = True
+        """Advance the lanes by a chunk and record it."""
+        self.consistent = False
+        reports = self.lanes.advance()
+        for report in reports:
+            self.recorders[report.run].record(report)
+        self._evaluate(reports)
+        self._take_snapshots(reports)
+        for report in reports:
+            if report.finished or report.failure is not None:
+                self._finish(report)
+        self.consistent = True
         return reports
 
     def _evaluate(self, reports: Sequence[Report]) -> None:
@@ -195,49 +193,6 @@ class Session:
         self.saving += time.perf_counter() - begin
 
 
-def make_world(
-    task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
-) -> World:
-    """Make what steps the environments of a task: simulators, or an environment in JAX."""
-    if isinstance(task, SimulatorTask):
-        return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
-    return CompiledWorld(task.env)
-
-
-def make_lanes(
-    agent: Agent,
-    task: Task,
-    plans: Sequence[Plan],
-    num_lanes: int,
-    options: Options,
-    notice: Callable[[str], None] = lambda _: None,
-    programs: Programs | None = None,
-    watch: Watch | None = None,
-) -> Lanes:
-    """Make lanes for runs of one agent and one shape of environment."""
-    rearrange = None
-    if options.compact_lanes is not None or options.freeze_bonus:
-        rearrange = Compaction(
-            options.compact_lanes, options.freeze_bonus, options.compile_in_background
-        ).rearrange
-    return Lanes(
-        agent,
-        make_world(task, notice, watch),
-        plans,
-        num_lanes,
-        options.chunk_steps,
-        rearrange=rearrange,
-        notice=notice,
-        programs=programs or Programs(),
-        devices=options.devices,
-    )
-
-
-def state_shapes(spec: RunSpec) -> RunState:
-    """Shapes and types of a run's state, without computing it."""
-    return make_world(spec.task).shapes(spec.agent, spec.plan())
-
-
 def train(
     env: str,
     agent: str = "pe_dqn",
@@ -291,6 +246,14 @@ def train(
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
+    require_type("env", env, str, "a name such as 'deep_sea/0'")
+    require_type("agent", agent, str, "a name such as 'pe_dqn'")
+    require_type("preset", preset, str | None, "a name or None")
+    require_type("label", label, str | None, "a name or None")
+    require_type("out", out, str | os.PathLike | None, "a folder or None")
+    require_type("options", options, Options, "winkel.runs.spec.Options")
+    require_type("progress", progress, Callable, "a function")
+    require_type("notice", notice, Callable, "a function")
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
     task = make_task(env, mnist_dir, notice, num_envs=num_envs, workers=workers, timeout=timeout)
@@ -312,6 +275,7 @@ def train(
         require_integer("lanes", lanes, at_least=1)
     root = None if out is None else Path(out)
     num_lanes = min(lanes or MAX_LANES, len(specs))
+    check_run_memory(specs[0], num_lanes)
     with _hold(specs, root):
         done = _load_ended(specs, root, resume)
 

@@ -12,8 +12,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from winkel.agents.base import Agent
 from winkel.errors import InputError, require_integer
+from winkel.interrupts import defer_interrupt
 from winkel.runs.spec import Options
-from winkel.runs.train import make_lanes
+from winkel.runs.worlds import make_lanes
 from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
 from winkel.search.study import Study, storage_errors
 from winkel.search.trials import (
@@ -132,9 +133,14 @@ class Population:
         """Run trials until there are as many as wanted, here and elsewhere."""
         shown = time.monotonic()
         hint = "; continue with --resume when it is back"
-        with storage_errors(self.study.where, hint), self.study.heartbeats(self.in_progress):
+        with (
+            defer_interrupt() as check_interrupt,
+            storage_errors(self.study.where, hint),
+            self.study.heartbeats(self.in_progress),
+        ):
             try:
-                while self._fill():
+                check_interrupt()
+                while self._fill(check_interrupt):
                     for lanes in list(self.programs.values()):
                         self._advance(lanes)
                     for key, lanes in list(self.programs.items()):
@@ -143,6 +149,7 @@ class Population:
                     if time.monotonic() - shown >= SHOW_SECONDS:
                         self._show_progress()
                         shown = time.monotonic()
+                    check_interrupt()
             except BaseException:
                 for trial in self.in_progress.values():
                     self.study.requeue(trial.trial)
@@ -174,7 +181,7 @@ class Population:
             shown.append(f"best trial {best}: {' and '.join(f'{s:,.6g}' for s in scores)}")
         self.progress(", ".join(shown), min(done / self.wanted, 1.0))
 
-    def _fill(self) -> bool:
+    def _fill(self, check_interrupt: Callable[[], None]) -> bool:
         """Begin as many trials as there is room for; return whether any is in progress."""
         while True:
             room = self.size - len(self.in_progress)
@@ -182,7 +189,7 @@ class Population:
             self.in_progress |= {trial.number: TrialInProgress(trial) for trial in trials}
             for trial in trials:
                 self._enter_environment(self.in_progress[trial.number])
-            if self.in_progress or not self.study.wait_for_others():
+            if self.in_progress or not self.study.wait_for_others(check_interrupt):
                 return bool(self.in_progress)
 
     def _enter_environment(self, trial: TrialInProgress) -> None:

@@ -26,8 +26,9 @@ from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import MAX_SEED, RunSpec, check_field_names, make_spec
+from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec
 from winkel.runs.train import make_task
+from winkel.runs.worlds import check_run_memory
 from winkel.simulators.base import wrap_error
 from winkel.simulators.names import chooses_code, load_function
 from winkel.types import OneHot
@@ -109,7 +110,7 @@ class Problem:
 
     def check(self, trials: int) -> None:
         """Raise if an environment, a score, a value or the number of trials is impossible."""
-        require_integer("seeds", self.seeds, at_least=1)
+        require_integer("seeds", self.seeds, at_least=1, at_most=MAX_RUNS)
         if require_integer("trials", trials, at_least=1) > self.size():
             raise InputError(
                 f"need trials <= {self.size()}, the configurations of the space, got {trials}"
@@ -125,7 +126,7 @@ class Problem:
                 part.choices if isinstance(part, CategoricalDistribution) else (part.low, part.high)
             )
             for value in values:
-                self.runs(0, {name: value})
+                check_run_memory(self.runs(0, {name: value})[0], num_lanes=1)
 
     def runs(self, environment: int, params: Mapping[str, Any]) -> list[RunSpec]:
         """Return the runs of a configuration in one of the environments, one for each seed."""

@@ -8,7 +8,7 @@ again.
 import threading
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -105,10 +105,10 @@ class Study:
         if ended.state == TrialState.FAIL:
             RetryHeartbeatStaleTrialCallback()(self.study, ended)
 
-    def wait_for_others(self) -> bool:
+    def wait_for_others(self, check_interrupt: Callable[[], None] = lambda: None) -> bool:
         """Wait until a trial is queued, or until all running trials prove to be alive.
 
-        Return whether a trial is queued.
+        Return whether a trial is queued. Call `check_interrupt` every second.
         """
         for trial in self.trials():
             if trial.state == TrialState.RUNNING:
@@ -121,6 +121,7 @@ class Study:
                 return True
             if TrialState.RUNNING not in states or time.monotonic() > deadline:
                 return False
+            check_interrupt()
             time.sleep(1.0)
 
     def record_heartbeat(self, number: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from numpy.random import SeedSequence
 
-from winkel.errors import InputError, require_integer
+from winkel.errors import LARGEST_SEED, InputError, require_integer
 from winkel.simulators.base import Maker, SimulatorDied, SimulatorHung, Spec
 from winkel.simulators.worker import map_rows
 from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
@@ -77,7 +77,7 @@ class Pool(AbstractContextManager["Pool"]):
         search_here: bool = True,
         notice: Callable[[str], None] = lambda _: None,
     ):
-        self._seeds = [require_integer("a seed", seed, at_least=0) for seed in seeds]
+        self._seeds = [require_integer("a seed", seed, 0, LARGEST_SEED) for seed in seeds]
         if not self._seeds:
             raise InputError("need at least one seed, got none")
         if not timeout > 0:

@@ -107,8 +107,8 @@ class CompiledWorld(World):
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
         """Shapes and types of the state of one run, without computing it."""
         jobs = steps.make_jobs([plan], agent.spec, masked=False)
-        job = jax.tree.map(lambda x: x[0], jobs)
-        return jax.eval_shape(lambda job: _begin(agent, self.env, job), job)
+        runs = jax.eval_shape(lambda env, jobs: begin(agent, env, jobs), self.env, jobs)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), runs)
 
     def compile_ahead(
         self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None

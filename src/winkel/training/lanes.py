@@ -20,13 +20,13 @@ import numpy as np
 
 from winkel.agents.base import Agent
 from winkel.errors import InputError
+from winkel.training.memory import SIZES, check_memory, lane_bytes, show_bytes
 from winkel.training.programs import (
     Arrays,
     Programs,
     Results,
     Row,
     World,
-    lane_bytes,
     make_mesh,
     out_of_memory,
     select_lane,
@@ -99,6 +99,7 @@ class Lanes:
     def __post_init__(self) -> None:
         if not self.world.refills:
             self.num_lanes, self.devices = len(self.plans), 1
+        check_memory(self.world, self.agent, self.plans[0], self.num_lanes, self.chunk_steps)
         self.mesh = make_mesh(self.devices)
         self.world.open(self.programs, self.mesh)
         self.num_lanes = round_up(self.num_lanes, self.devices)
@@ -269,12 +270,10 @@ class Lanes:
     def _halve(self) -> None:
         """Continue with half as many lanes; runs that had one wait on the host and come first."""
         first = self.plans[0]
-        need = lane_bytes(self.agent, self.world.shapes(self.agent, first), first.params) / 2**20
+        shapes = self.world.shapes(self.agent, first)
+        need = show_bytes(lane_bytes(self.agent, shapes, first.params))
         if self.num_lanes == self.devices:
-            raise InputError(
-                f"out of memory: a single lane needs about {need:,.0f} MiB; "
-                "need a smaller batch_size, capacity, num_atoms or hidden"
-            )
+            raise InputError(f"out of memory: a single lane needs about {need} with this {SIZES}")
         running, plans = self.running, list(self.plans)
         for row in self.rows:
             if row.running:
@@ -288,7 +287,7 @@ class Lanes:
         self.num_lanes = before // self.devices // 2 * self.devices
         self.rows = [Row(self.agent, [None] * self.num_lanes)]
         self.notice(
-            f"out of memory with {before} lanes of about {need:,.0f} MiB each: "
+            f"out of memory with {before} lanes of about {need} each: "
             f"continuing with {self.num_lanes}"
         )
 

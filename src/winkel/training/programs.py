@@ -32,10 +32,6 @@ from winkel.types import Clock, RunState
 AXIS = "lanes"
 BACKGROUND_THREADS = 4
 """Programs compiled at a time in the background."""
-COPIES = 3
-"""Copies of the states that exist at once: before a chunk, after it, one more while runs change."""
-USABLE = 0.9
-"""Share of the memory that may be planned with; the rest is lost to fragmentation."""
 COMPILED = "/jax/core/compile/backend_compile_duration"
 """The event that JAX records for every compilation, in the thread that compiles."""
 CUDA_GRAPHS: dict[str, str] = {
@@ -312,6 +308,16 @@ def knows_cuda_graphs() -> bool:
     return True
 
 
+def start_jax() -> None:
+    """Start JAX; raise if it cannot, as without the kind of device that JAX_PLATFORMS names."""
+    try:
+        jax.devices()
+    except Exception as error:  # a failed assertion if the driver of a GPU is missing
+        reason = " ".join(str(error).split()) or "there is no such device"
+        asked = os.environ.get("JAX_PLATFORMS", "")
+        raise InputError(f"cannot start JAX with JAX_PLATFORMS={asked!r}: {reason}") from error
+
+
 def make_deterministic() -> None:
     """Make a GPU compute the same bits each time; a CPU always does.
 
@@ -331,28 +337,6 @@ def make_deterministic() -> None:
         os.environ["XLA_FLAGS"] = " ".join([*flags, DETERMINISTIC])
 
 
-def lane_bytes(agent: Agent, shapes: RunState, params: Any) -> int:
-    """Memory that one lane needs while it learns.
-
-    Copies of its state, and four bytes for each output of every layer of every network for a batch,
-    forward and backward. Matrices of target networks and of the optimizer are counted like those of
-    networks, which roughly covers the passes through target networks. `Lanes` continues with fewer
-    lanes where this is too low.
-    """
-    state = sum(_bytes(leaf) for leaf in jax.tree.leaves((shapes, params)))
-    widths = sum(
-        leaf.size // leaf.shape[-2] for leaf in jax.tree.leaves(shapes.learner) if leaf.ndim >= 2
-    )
-    return COPIES * state + 2 * 4 * agent.config.batch_size * widths
-
-
-def lanes_that_fit(bytes_of_lane: int) -> int | None:
-    """How many lanes the first device has memory for, at least 1; None if it does not tell."""
-    stats = jax.devices()[0].memory_stats() or {}
-    limit = stats.get("bytes_limit")
-    return None if limit is None else max(int(USABLE * limit) // bytes_of_lane, 1)
-
-
 def out_of_memory(error: BaseException) -> bool:
     """Whether JAX failed for want of memory, when it compiled or when it ran."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
@@ -364,9 +348,3 @@ def _shape_of(leaf: Any) -> Any:
     sharding = getattr(leaf, "sharding", None)
     spread = isinstance(sharding, NamedSharding) and sharding.mesh.size > 1
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding if spread else None)
-
-
-def _bytes(leaf: Any) -> int:
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.eval_shape(jax.random.key_data, leaf)
-    return int(np.prod(leaf.shape)) * leaf.dtype.itemsize

@@ -16,10 +16,16 @@ from winkel.types import AnyArray, EnvStep, Observation
 LOG_SPACED = (*range(1, 11), 12, 14, 17, 20, 25)
 LENGTHS = (*LOG_SPACED, *range(30, 105, 10))
 """Lengths of chains, and numbers of distractors."""
+MAX_LENGTH, MAX_WIDTH = 1_000_000, 10_000
+"""Of chains and of their observations."""
 REWARD_SCALES = (0.001, 0.03, 1.0, 30.0, 1000.0)
 NOISE_SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
 COPIES = 4
 """Environments of each scale in an experiment."""
+
+
+Draws = tuple[PyTree, Float[Array, ""]]
+"""What the wrapped environment draws, and a standard normal number."""
 
 
 class PerturbedParams(NamedTuple):
@@ -57,17 +63,13 @@ class PerturbedReward(Environment):
         """Start the wrapped environment."""
         return self.env.start(draws, episode, params.inner)
 
-    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> tuple[PyTree, Float[Array, ""]]:
-        """Draw for the wrapped environment, and draw the noise, a standard normal number."""
+    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> Draws:
+        """Draw for the wrapped environment, and the noise."""
         key_inner, key_noise = (jax.random.fold_in(key, use) for use in range(2))
         return self.env.draw(key_inner, params.inner), jax.random.normal(key_noise)
 
     def transition(
-        self,
-        state: PyTree,
-        action: Int[Array, ""],
-        draws: tuple[PyTree, Float[Array, ""]],
-        params: PerturbedParams,
+        self, state: PyTree, action: Int[Array, ""], draws: Draws, params: PerturbedParams
     ) -> tuple[PyTree, EnvStep]:
         """Make a transition and perturb its reward."""
         inner, noise = draws

@@ -13,9 +13,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import MARGIN, Environment, Episodes, Experiment, Family, outcome
 from winkel.envs.bsuite.common import count
+from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, EnvStep, OneHot
 
 NO_WIND = -1.0
+MAX_SIZE = 5_000
+"""The mapping of a larger grid takes minutes to draw."""
 
 
 class DeepSeaState(NamedTuple):
@@ -141,7 +144,7 @@ def _family(name: str, *tags: str, stochastic: bool) -> Family:
         name=name,
         experiments=(Experiment(name, name, 10_000, tags, settings),),
         defaults={"size": 10, "mapping_seed": 42, "move_cost": 0.01},
-        at_least={"size": 2, "mapping_seed": 0},
+        ranges={"size": (2, MAX_SIZE), "mapping_seed": (0, LARGEST_SEED)},
         make_env=lambda settings, _: DeepSea(max_size=max(s["size"] for s in settings)),
         make_params=lambda env, setting: deep_sea_params(
             max_size=env.max_size, stochastic=stochastic, **setting

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from winkel.envs.base import Environment, Experiment, Family, outcome
 from winkel.envs.bsuite.common import draw_track, reward_once
+from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, Dense, EnvStep
 
 REWARD_STEPS = np.array([1, 3, 10, 30, 100])
@@ -62,7 +63,7 @@ FAMILY = Family(
     name=_NAME,
     experiments=(Experiment(_NAME, _NAME, 1_000, ("credit_assignment",), _SETTINGS),),
     defaults={"mapping_seed": 0},
-    at_least={"mapping_seed": 0},
+    ranges={"mapping_seed": (0, LARGEST_SEED)},
     make_env=lambda *_: DiscountingChain(),
     make_params=lambda _, s: np.asarray(s["mapping_seed"] % len(REWARD_STEPS), np.int32),
     returns=reward_once(0.0, 1.1),

@@ -16,6 +16,8 @@ from winkel.envs.base import Environment, Episodes, Experiment, Family, outcome
 from winkel.envs.bsuite.common import (
     LENGTHS,
     LOG_SPACED,
+    MAX_LENGTH,
+    MAX_WIDTH,
     count,
     countdown_table,
     draw_track,
@@ -130,7 +132,7 @@ def _family(name: str, memory_length: int, key: str, values: Iterable[int]) -> F
         name=name,
         experiments=(Experiment(name, name, NUM_EPISODES, ("memory",), settings),),
         defaults={"memory_length": memory_length, "num_bits": 1},
-        at_least={"memory_length": 1, "num_bits": 1},
+        ranges={"memory_length": (1, MAX_LENGTH), "num_bits": (1, MAX_WIDTH)},
         make_env=lambda settings, _: MemoryChain(
             max_length=max(setting["memory_length"] for setting in settings),
             max_bits=max(setting["num_bits"] for setting in settings),

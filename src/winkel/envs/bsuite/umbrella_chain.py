@@ -18,14 +18,19 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 from winkel.envs.base import Environment, Experiment, Family, Returns, Setting, outcome
 from winkel.envs.bsuite.common import (
     LENGTHS,
+    MAX_LENGTH,
+    MAX_WIDTH,
     countdown_table,
     discounted_sum,
     draw_track,
     regret_of_wrong,
 )
+from winkel.errors import LARGEST, InputError
 from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_EPISODES = 10_000
+Coins = Int[Array, "coins"] | None
+"""None where they come from the stream of bits."""
 
 
 class UmbrellaState(NamedTuple):
@@ -64,13 +69,11 @@ class UmbrellaChain(Environment):
         """Need, possession, time left, distractors."""
         return Dense((1, 3 + self.max_distractors))
 
-    def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> Int[Array, "coins"] | None:
-        """Draw coins for need, possession and distractors, unless they come from the stream."""
+    def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> Coins:
+        """Draw coins for need, possession and distractors."""
         return self._draw_coins(key, 2 + self.max_distractors)
 
-    def start(
-        self, draws: Int[Array, "coins"] | None, episode: Int[Array, ""], params: UmbrellaParams
-    ) -> UmbrellaState:
+    def start(self, draws: Coins, episode: Int[Array, ""], params: UmbrellaParams) -> UmbrellaState:
         """Start with or without an umbrella at random; the first action overwrites that."""
         step = cursor = jnp.zeros((), jnp.int32)
         if draws is not None:
@@ -82,16 +85,12 @@ class UmbrellaChain(Environment):
         distractors = self._read(cursor + 2, self.max_distractors)
         return UmbrellaState(need, has, step, distractors, cursor + 2 + count)
 
-    def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> Int[Array, "coins"] | None:
-        """Draw coins for reward and distractors, unless they come from the stream."""
+    def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> Coins:
+        """Draw coins for reward and distractors."""
         return self._draw_coins(key, 1 + self.max_distractors)
 
     def transition(
-        self,
-        state: UmbrellaState,
-        action: Int[Array, ""],
-        draws: Int[Array, "coins"] | None,
-        params: UmbrellaParams,
+        self, state: UmbrellaState, action: Int[Array, ""], draws: Coins, params: UmbrellaParams
     ) -> tuple[UmbrellaState, EnvStep]:
         """Pay ±1 at random on the way, and ±1 for the umbrella at the end."""
         step = state.step + 1
@@ -129,7 +128,7 @@ class UmbrellaChain(Environment):
         carried = "umbrella" if int(state.has) else "no umbrella"
         return draw_track(int(state.step), int(params.length), f"{weather}, {carried}")
 
-    def _draw_coins(self, key: PRNGKeyArray, count: int) -> Int[Array, "count"] | None:
+    def _draw_coins(self, key: PRNGKeyArray, count: int) -> Coins:
         if self.stream is not None:
             return None
         return jax.random.bernoulli(key, 0.5, (count,)).astype(jnp.int32)
@@ -144,6 +143,11 @@ class UmbrellaChain(Environment):
 def seed_zero_stream(length: int, num_distractors: int) -> UInt8[np.ndarray, "bytes"]:
     """Pack the coins of 10,000 episodes with seed 0; a coin is a uniform number above 0.5."""
     per_episode = 2 + num_distractors * (length + 1) + length - 1
+    if NUM_EPISODES * per_episode > LARGEST:
+        raise InputError(
+            f"need fewer than {LARGEST // NUM_EPISODES} random numbers in an episode, got "
+            f"{per_episode} with {num_distractors} distractors and a chain of {length}"
+        )
     rng = np.random.RandomState(0)
     # Whole bytes, with room for reads beyond the last distractor in use.
     num_bytes = (1 + NUM_EPISODES * per_episode + num_distractors) // 8 + 2
@@ -172,7 +176,7 @@ def _family(
         name=name,
         experiments=(Experiment(name, name, NUM_EPISODES, tags, settings),),
         defaults={"chain_length": chain_length, "n_distractor": n_distractor},
-        at_least={"chain_length": 1, "n_distractor": 0},
+        ranges={"chain_length": (1, MAX_LENGTH), "n_distractor": (0, MAX_WIDTH)},
         make_env=lambda settings, _: _make_env(settings, replay=replay),
         make_params=lambda env, setting: UmbrellaParams(
             length=np.asarray(setting["chain_length"], np.int32),

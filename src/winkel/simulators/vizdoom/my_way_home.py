@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
-from winkel.errors import InputError, require_integer
+from winkel.errors import LARGEST_SEED, InputError, require_integer
 from winkel.simulators.base import Layout, SimulatorDied, Step
 from winkel.simulators.vizdoom import keeper
 from winkel.simulators.vizdoom.scenario import STARTS, VERSION, read_floor_plan, read_scenario
@@ -43,7 +43,6 @@ TIMEOUTS = ("termination", "truncation")
 NAMES = tuple(f"doom:my-way-home/{variant}" for variant in STARTS)
 """Names of all environments, without settings."""
 
-_MAX_SEED = 2**32 - 1
 _ONE_HOT = np.eye(len(ACTIONS)).tolist()
 _POSITION = ("POSITION_X", "POSITION_Y", "ANGLE")
 
@@ -135,8 +134,8 @@ class MyWayHome:
 
     def reset(self, seed: int | None = None) -> UInt8[np.ndarray, "42 42"]:
         """Begin an episode; a seed determines this one and all that follow."""
-        if seed is not None and not 0 <= seed <= _MAX_SEED:
-            raise InputError(f"need a seed from 0 to {_MAX_SEED}, got {seed}")
+        if seed is not None:
+            require_integer("a seed", seed, at_least=0, at_most=LARGEST_SEED)
         if self._game is None:
             self._start_engine(seed)
         else:
