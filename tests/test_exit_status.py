@@ -30,6 +30,14 @@ def test_failed_runs_of_training_are_counted(tmp_path, capsys):
     check_failures([*arguments, "--out", tmp_path], ["--resume"], capsys, "2 of 2 runs")
 
 
+def test_a_run_whose_returns_overflow_has_failed(tmp_path, capsys):
+    """Also where the loss stays finite: here nothing is learned."""
+    world = ["train", "simulators.worlds:Rich", "--agent", "dqn", "--workers", "0", *SMALL]
+    limits = ["--episodes", "4", "--burn-in", "1000", "--capacity", "2000"]
+    line = last_line([*world, *limits, "--out", tmp_path], 1, capsys)
+    assert line.endswith("Rich, seed 0: the return of an episode was inf\n")
+
+
 def test_failed_runs_of_a_sweep_are_counted(tmp_path, capsys):
     """Only one of the two agents has priors."""
     agents = ["--agents", "dqn", "bdqn", "--num-members", "2", "--prior-scale", "1e38"]

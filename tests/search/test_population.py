@@ -13,10 +13,8 @@ from winkel.search.population import TrialInProgress
 from winkel.search.problem import Problem, SearchEnvironment, parse_parameter
 from winkel.training.lanes import Lanes
 
-STEPS = EPISODES * LENGTH
-WHOLE = -(-(STEPS - FIELDS["burn_in"]) // CHUNK) * CHUNK
+WHOLE, SHORT = EPISODES * LENGTH - FIELDS["burn_in"], CHUNK
 """Updates of a run to its end, and of one that stops at T/5 = 2 episodes: a chunk."""
-SHORT = CHUNK
 
 
 @pytest.fixture
@@ -67,7 +65,7 @@ def test_the_next_trial_takes_the_lane_of_a_pruned_one(tmp_path, scripted, monke
     rates = [RATES[i] for i in (2, 1, 0, 3, 4)]
     found = queue(tmp_path, rates, lanes=2)
     found.run()
-    chunks = WHOLE // CHUNK
+    chunks = -(-WHOLE // CHUNK)
     assert seen[0] == {0: 0, 1: 1}
     assert seen[chunks] == {0: 0, 1: 1}  # new lanes: the ones before had no run left
     assert seen[chunks + 1] == {2: 0, 1: 1}

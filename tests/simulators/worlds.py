@@ -118,6 +118,13 @@ class Engine(Walk):
             file.write("closed\n")
 
 
+class Rich(Walk):
+    """Pays finite rewards whose sum is not."""
+
+    def step(self, action):
+        return super().step(action)._replace(reward=3e38)
+
+
 class Fails(Walk):
     """Does something wrong at step 3 of its first episode where the action is 2."""
 
