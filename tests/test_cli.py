@@ -188,3 +188,20 @@ def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
     jax.devices()
     arguments = ["train", "deep_sea:size=3", "--deterministic"]
     assert "before JAX has started" in refused(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "catch/0", "--seeds", "x"], "Error parsing --seeds: invalid literal for int()"),
+        (["train", "catch/0", "--seeds", "１０"], "need the digits 0 to 9, got '１０'"),
+        (["train", "catch/0", "--gamma=０.5"], "need the digits 0 to 9, got '--gamma=０.5'"),
+        (["train"], "Missing from winkel train: STR An id: deep_sea/0"),
+        (["sweep", "foo"], "invalid choice 'foo' for argument 'kind'. Expected one of ('bsuite'"),
+        (["tran"], "unknown command 'tran'; did you mean train?"),
+    ],
+)
+def test_arguments_that_cannot_be_read_are_one_line(arguments, said, capsys):
+    message = refused(arguments, capsys)
+    assert message.startswith(f"winkel: error: {said}")
+    assert message.count("\n") == 1
