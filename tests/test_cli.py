@@ -1,6 +1,8 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import jax
 import pytest
@@ -9,6 +11,55 @@ from terminal_helpers import refused
 from winkel import cli
 from winkel.errors import InputError
 from winkel.projections import PROJECTIONS
+
+HELP = """
+import sys
+from winkel.__main__ import main
+main()
+heavy = {"jax", "numpy", "scipy", "matplotlib", "tyro", "rich"} & sys.modules.keys()
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_needs_no_import_that_takes_time(argument):
+    done = subprocess.run(
+        [sys.executable, "-c", HELP, argument], capture_output=True, text=True, check=True
+    )
+    assert "winkel" in done.stdout
+
+
+def test_help_names_every_command(capsys):
+    cli.main(["--help"])
+    printed = capsys.readouterr().out
+    folder = Path(cli.__file__).parent / "commands"
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "terminal"}
+    assert {module for module, _, _ in cli.COMMANDS.values()} == modules
+    for name, (module, kind, line) in cli.COMMANDS.items():
+        assert f"  {name:10} {line}\n" in printed
+        assert callable(getattr(import_module(f"winkel.commands.{module}"), kind).run)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_describes_itself(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"usage: winkel {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["tran"], "unknown command 'tran'; did you mean train?"),
+        (["--verbose", "train"], "unknown command '--verbose'; see `winkel --help`"),
+        ([""], "unknown command ''"),
+        ([], "need a command"),
+        (["list", "envs", "--loud"], "unknown argument '--loud'; see `winkel list --help`"),
+    ],
+)
+def test_unknown_commands_are_one_line(arguments, shown, capsys):
+    assert shown in refused(arguments, capsys)
 
 
 def test_a_figure_leaves_pictures_and_the_arrays_behind_them(tmp_path, capsys):
@@ -188,3 +239,20 @@ def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
     jax.devices()
     arguments = ["train", "deep_sea:size=3", "--deterministic"]
     assert "before JAX has started" in refused(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "catch/0", "--seeds", "x"], "Error parsing --seeds: invalid literal for int()"),
+        (["train", "catch/0", "--seeds", "１０"], "need the digits 0 to 9, got '１０'"),
+        (["train", "catch/0", "--gamma=０.5"], "need the digits 0 to 9, got '--gamma=０.5'"),
+        (["train"], "Missing from winkel train: STR An id: deep_sea/0"),
+        (["sweep", "foo"], "invalid choice 'foo' for argument 'kind'. Expected one of ('bsuite'"),
+        (["tran"], "unknown command 'tran'; did you mean train?"),
+    ],
+)
+def test_arguments_that_cannot_be_read_are_one_line(arguments, said, capsys):
+    message = refused(arguments, capsys)
+    assert message.startswith(f"winkel: error: {said}")
+    assert message.count("\n") == 1

@@ -1,5 +1,6 @@
 """Run folders of strangers: nothing that a folder says decides which code runs."""
 
+import contextlib
 import io
 import json
 import os
@@ -18,7 +19,7 @@ from winkel.errors import InputError
 from winkel.runs.results import read_results
 from winkel.runs.spec import run_fingerprint
 from winkel.simulators.names import chooses_code
-from winkel.simulators.visits import VISITS
+from winkel.simulators.visits import VISITS, load_visits
 
 pytestmark = pytest.mark.usefixtures("small_torso", "wide")
 
@@ -48,6 +49,15 @@ def stranger(request, here):
     return name, made_run(here / "runs", name, "c51", z_min=0.0, z_max=1.0)
 
 
+@contextlib.contextmanager
+def changed_config(folder):
+    """The config of a run, which is written again with the fingerprint of what it then says."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    yield config
+    path.write_text(json.dumps(config | {"fingerprint": run_fingerprint(config)}))
+
+
 @pytest.mark.parametrize("command", ["play", "inspect"])
 def test_code_that_a_folder_names_is_not_run(stranger, here, capsys, command):
     name, folder = stranger
@@ -73,13 +83,38 @@ def test_a_folder_is_loaded_and_reported_without_what_it_names(stranger, here):
 def test_a_range_of_returns_that_is_missing_starts_nothing(here):
     name = f"os:system:command='touch {here}/trace'"
     folder = made_run(here / "runs", name, "c51", z_min=0.0, z_max=1.0)
-    config = json.loads((folder / "config.json").read_text())
-    del config["hyper"]["z_min"]
-    config["fingerprint"] = run_fingerprint(config)
-    (folder / "config.json").write_text(json.dumps(config))
+    with changed_config(folder) as config:
+        del config["hyper"]["z_min"]
     with pytest.raises(InputError, match="need z_min and z_max"):
         winkel.load(folder)
     assert not (here / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("shape", []),
+        ("shape", [1.5]),
+        ("shape", [2**20, 2**20]),
+        ("shape", 3),
+        ("dtype", "float64"),
+        ("dtype", "uint8"),
+        ("stack", 2),
+        ("actions", 0),
+        ("actions", 2**40),
+        ("actions", "two"),
+        ("num_envs", -1),
+        ("facts", [1]),
+        ("probes", None),
+    ],
+)
+def test_impossible_shapes_in_a_folder_are_one_line(here, entry, value):
+    folder = made_run(here / "runs", PLAIN, "dltv")
+    with changed_config(folder) as config:
+        config["host"][entry] = value
+    with pytest.raises(InputError) as caught:
+        winkel.load(folder)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("command", ["play", "inspect"])
@@ -164,6 +199,13 @@ def test_nothing_in_a_folder_is_unpickled(here):
         with pytest.raises(InputError, match="need a readable checkpoint"):
             winkel.load(folder)
     np.savez(folder / VISITS, visits=objects, extent=objects, cell=objects, episodes=objects)
+    with pytest.raises(InputError, match="not a readable"):
+        load_visits(folder)
+    np.savez(folder / "evaluations.npz", returns=objects)
+    with changed_config(folder) as config:
+        config["rows"]["evaluations"] = 1
+    with pytest.raises(InputError, match="not a readable"):
+        read_results(here / "runs").records[0].evaluations  # noqa: B018
     np.savez(folder / "episodes.npz", **{"return": objects, "length": objects})
     with pytest.raises(InputError, match="not a readable"):
         read_results(here / "runs")

@@ -6,6 +6,7 @@ Ctrl-C to a thread that ends the process at once. Files are written atomically, 
 damaged. Work that has something to save defers Ctrl-C to its safe points.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -84,6 +85,7 @@ def end_at_interrupt() -> None:
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_wait, args=(reader,), name="interrupts", daemon=True).start()
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the last thing of all at exit
 
 
 def set_last_words(text: str, status: int = 130) -> None:

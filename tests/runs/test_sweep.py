@@ -185,7 +185,7 @@ def test_unknown_experiments_are_named():
         ({"seeds": (2**31,)}, "seed <= 2147483647"),
         ({"until": 9}, "until <= 8"),
         ({"until": -3}, "until >= 1"),
-        ({"episodes": 3_000_000_000}, "episodes < 2147483647"),
+        ({"episodes": 3_000_000_000}, "episodes <= 2147483646"),
     ],
 )
 def test_impossible_sweeps_are_refused(wrong, message):

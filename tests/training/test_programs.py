@@ -1,4 +1,4 @@
-"""Programs: how many are compiled, when, with which options, and the memory of a lane."""
+"""Programs: how many are compiled, when, and with which options."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,6 @@ import pytest
 from helpers import compilations
 from winkel.envs.registry import make
 from winkel.runs.spec import configure
-from winkel.training import programs
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
 from winkel.training.programs import CUDA_GRAPHS, cuda_graphs, knows_cuda_graphs
@@ -53,26 +52,6 @@ def test_what_is_prepared_is_not_compiled_again():
     with compilations() as found:
         lanes.advance()
     assert "advance" in {name for name, _ in found}
-
-
-def test_what_a_lane_needs_grows_with_what_it_holds(monkeypatch):
-    def need(agent, hyper):
-        shapes = CompiledWorld(TASK.env).shapes(agent, Plan(TASK.params, hyper, Horizon(), seed=0))
-        return programs.lane_bytes(agent, shapes, TASK.params)
-
-    large, hyper = configure("qr_dqn", TINY | {"capacity": 100_016}, TASK)
-    less, more = need(AGENT, HYPER), need(large, hyper)
-    stored = 5 * 4 + 1  # obs, action, reward, discount, next_obs, boundary
-    assert more - less == programs.COPIES * stored * 100_000
-
-    class Device:
-        def memory_stats(self):
-            return {"bytes_limit": 10 * more}
-
-    assert programs.lanes_that_fit(less) is None  # on a CPU
-    monkeypatch.setattr(jax, "devices", lambda: [Device()])
-    assert programs.lanes_that_fit(more) == 9
-    assert programs.lanes_that_fit(100 * more) == 1
 
 
 @pytest.fixture

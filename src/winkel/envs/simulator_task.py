@@ -5,6 +5,7 @@ and the user sets none, γ and the rewards of a random policy give it.
 """
 
 import dataclasses
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ UNKNOWN = (-1.0, 1.0)
 """The range of returns if a random policy meets no reward."""
 MARGIN = 0.1
 """Fraction of an estimated range that is added at each end."""
+
+
+_MOST = 2**31 - 1
 
 
 class EnvShape(NamedTuple):
@@ -156,12 +160,22 @@ def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
     """
     host = config["host"]
     layout = Layout(tuple(host["shape"]), host["dtype"], host["stack"])
+    facts, probes = tuple(host["facts"]), tuple(host["probes"])
+    counts = (*layout.shape, layout.stack, host["actions"], host["num_envs"])
+    counted = all(type(count) is int and 0 < count <= _MOST for count in counts)
+    named = all(type(name) is str for name in (*facts, *probes))
+    if layout.dtype == "uint8":
+        formed = len(layout.shape) in (2, 3)
+    else:
+        formed = layout.dtype == "float32" and layout.shape != () and layout.stack == 1
+    if not (counted and named and formed and math.prod(layout.shape) * layout.stack <= _MOST):
+        raise InputError(f"need the shapes of {config['env']} in its config, got {host!r:.120}")
     return SimulatorTask(
         id=config["env"],
         env=EnvShape(_to_observation(layout), host["actions"]),
         maker=names.parse(config["env"])[1],
-        facts=tuple(host["facts"]),
-        probes=tuple(host["probes"]),
+        facts=facts,
+        probes=probes,
         num_envs=host["num_envs"],
         named=False,
     )

@@ -73,12 +73,12 @@ class Sweep:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_seeds(self.seeds)
         for what, names in (("environments", self.envs), ("agents", self.agents)):
             if not names or len(set(names)) != len(names):
                 raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
         count = len(self.envs) * len(self.agents) * len(self.seeds)
         require_integer("number of runs", count, at_least=1, at_most=MAX_RUNS)
+        check_seeds(self.seeds)
 
     def items(self) -> list[Item]:
         """All runs."""
