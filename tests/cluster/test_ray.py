@@ -16,8 +16,9 @@ from process_helpers import PATIENCE, start, wait_for
 from terminal_helpers import last_line, refused
 from winkel import cli
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.cluster.shards import lock_path, read_manifest, read_progress
+from winkel.cluster.shards import read_manifest, read_progress
 from winkel.errors import InputError
+from winkel.runs.locks import WRITERS
 from winkel.runs.spec import run_folder
 
 pytestmark = pytest.mark.cluster
@@ -76,21 +77,24 @@ def process_entries(pid):
         return ["gone", ""]
 
 
+def worker_of(out, shard):
+    """Process that writes the runs of a shard; None where nobody does."""
+    run = str(run_folder(out, *shard.runs[0]).relative_to(out))
+    for path in (out / WRITERS).glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):  # it has just ended
+            entry = json.loads(path.read_bytes())
+            if run in entry["runs"] and "winkel shard" in entry["writer"]:
+                try:
+                    FileLock(path.with_suffix(".lock")).acquire(timeout=0).lock.release()
+                except Timeout:
+                    return int(re.search(r"process (\d+)", entry["writer"])[1])
+    return None
+
+
 @pytest.fixture
 def in_the_middle():
     """Finds a node's worker in the middle of a shard, and has it stand still there."""
     stopped = []
-
-    def worker_of(out, shard):
-        """Process that holds the lock of a shard; None where nobody does."""
-        lock = lock_path(out, shard)
-        if not lock.with_suffix(".holder").exists():
-            return None
-        try:
-            with FileLock(lock, timeout=0):
-                return None
-        except Timeout:
-            return int(re.search(r"process (\d+)", lock.with_suffix(".holder").read_text())[1])
 
     def is_under_way(out, shard, worker):
         runs = [run_folder(out, *run) for run in shard.runs]
@@ -215,11 +219,10 @@ def test_a_killed_worker_without_a_retry_is_one_line_and_resume_goes_on(plain, t
     killed = []
 
     def kill(ended, statuses):
-        if not killed and statuses:
-            holder = next((tmp_path / "shards").glob("*.holder"), None)
-            if holder is not None:
-                killed.append(int(re.search(r"process (\d+)", holder.read_text())[1]))
-                os.kill(killed[0], signal.SIGKILL)
+        workers = filter(None, (worker_of(tmp_path, shard) for shard in manifest.shards))
+        if not killed and (worker := next(workers, None)):
+            killed.append(worker)
+            os.kill(worker, signal.SIGKILL)
 
     with connect(None) as ray:
         with pytest.raises(InputError, match=r"1 of 8 shards did not end; shard \d: ") as error:

@@ -29,12 +29,12 @@ SEA = f"deep_sea:size={LENGTH}@10"
 
 
 @pytest.fixture
-def own_scores(tmp_path, monkeypatch):
+def failing_scores(tmp_path, monkeypatch):
     """A module of the user's, which is not imported before it is used."""
-    (tmp_path / "own_scores.py").write_text(SCORES)
+    (tmp_path / "failing_scores.py").write_text(SCORES)
     monkeypatch.syspath_prepend(tmp_path)
-    yield "own_scores"
-    sys.modules.pop("own_scores", None)
+    yield "failing_scores"
+    sys.modules.pop("failing_scores", None)
 
 
 @pytest.fixture
@@ -63,22 +63,22 @@ def test_impossible_options_leave_no_study_behind(search, tmp_path, capsys, opti
     assert not (tmp_path / "study").exists()
 
 
-def test_a_score_that_raises_fails_its_trial_and_the_study_goes_on(tmp_path, own_scores):
-    of = problem(f"{SEA}@{own_scores}:first_fails")
+def test_a_score_that_raises_fails_its_trial_and_the_study_goes_on(tmp_path, failing_scores):
+    of = problem(f"{SEA}@{failing_scores}:first_fails")
     population(tmp_path, wanted=2, of=of, lanes=1).run()
     failed, complete = load_study(tmp_path).trials()
     assert (failed.state, complete.state) == (TrialState.FAIL, TrialState.COMPLETE)
     assert failed.user_attrs["reason"] == (
-        "the score own_scores:first_fails raised ZeroDivisionError: division by zero "
-        "(own_scores.py, line 6)"
+        "the score failing_scores:first_fails raised ZeroDivisionError: division by zero "
+        "(failing_scores.py, line 6)"
     )
 
 
-def test_a_search_in_which_all_trials_failed_exits_with_1(search, own_scores, capsys):
-    command = search(env=f"{SEA}@{own_scores}:fails")
+def test_a_search_in_which_all_trials_failed_exits_with_1(search, failing_scores, capsys):
+    command = search(env=f"{SEA}@{failing_scores}:fails")
     line = last_line(command, 1, capsys)
     assert line.startswith(
-        "winkel: 2 of 2 trials failed; the first: the score own_scores:fails raised "
+        "winkel: 2 of 2 trials failed; the first: the score failing_scores:fails raised "
         "ZeroDivisionError: no episode"
     )
     assert last_line([*command, "--resume"], 1, capsys) == line
@@ -182,13 +182,15 @@ def test_a_study_of_other_software_is_one_line(tmp_path):
         open_study(tmp_path, None, "tiny", problem(), resume=True)
 
 
-def test_no_study_decides_which_code_is_imported(tmp_path, own_scores, search, capsys, monkeypatch):
+def test_no_study_decides_which_code_is_imported(
+    tmp_path, failing_scores, search, capsys, monkeypatch
+):
     """Not by its description: it is read as text, and resumed only by a command that names it."""
     monkeypatch.setenv("WINKEL_PRESETS", str(tmp_path / "presets"))
     population(tmp_path / "study", wanted=1).run()
     study = load_study(tmp_path / "study").study
     described = study.user_attrs["winkel"]
-    for place, name in ((0, "own_scores:fails"), (3, "own_scores:fails")):
+    for place, name in ((0, "failing_scores:fails"), (3, "failing_scores:fails")):
         entry = [*described["environments"][0]]
         entry[place] = name
         study.set_user_attr("winkel", described | {"environments": [entry]})
@@ -196,25 +198,25 @@ def test_no_study_decides_which_code_is_imported(tmp_path, own_scores, search, c
         cli.main(["search", "apply", str(tmp_path / "study"), "--name", f"mine-{place}"])
         message = refused(search("--resume", "--name", "tiny"), capsys)
         assert "is another search: environments is" in message
-    assert "own_scores" not in sys.modules
+    assert "failing_scores" not in sys.modules
 
 
 @pytest.mark.parametrize(
     "entry",
     [
-        'id = "own_scores:fails"\nepisodes = 10',
-        'id = "dm:own_scores:fails"\nsteps = 10',
-        'id = "gym:own_scores:Sea-v0"\nsteps = 10',
-        'id = "own_scores:fails:cmd=ls"\nepisodes = 10',
-        f'id = "deep_sea:size={LENGTH}"\nepisodes = 10\nscore = "own_scores:fails"',
+        'id = "failing_scores:fails"\nepisodes = 10',
+        'id = "dm:failing_scores:fails"\nsteps = 10',
+        'id = "gym:failing_scores:Sea-v0"\nsteps = 10',
+        'id = "failing_scores:fails:cmd=ls"\nepisodes = 10',
+        f'id = "deep_sea:size={LENGTH}"\nepisodes = 10\nscore = "failing_scores:fails"',
     ],
 )
-def test_no_space_decides_which_code_is_imported(tmp_path, own_scores, entry):
+def test_no_space_decides_which_code_is_imported(tmp_path, failing_scores, entry):
     path = tmp_path / "space.toml"
     path.write_text(f"[[environments]]\n{entry}\n{SPACE}")
     with pytest.raises(InputError, match=r"names code, which runs only if you name it: --envs"):
         load_problem(str(path), "qr_dqn").check(1)
-    assert "own_scores" not in sys.modules
-    typed = [f"{SEA}@own_scores:fails"]
+    assert "failing_scores" not in sys.modules
+    typed = [f"{SEA}@failing_scores:fails"]
     load_problem(str(path), "qr_dqn", typed).check(1)
-    assert "own_scores" in sys.modules
+    assert "failing_scores" in sys.modules

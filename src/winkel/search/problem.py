@@ -5,6 +5,7 @@ import math
 import re
 import tomllib
 import typing
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -142,8 +143,7 @@ class Problem:
 
     def size(self) -> int | float:
         """Count the configurations; ∞ with a continuous parameter."""
-        counts = map(list_values, self.parameters.values())
-        return math.prod(math.inf if values is None else len(values) for values in counts)
+        return math.prod(map(count_values, self.parameters.values()))
 
     def describe(self) -> dict[str, Any]:
         """Return as JSON all that makes two searches the same."""
@@ -168,14 +168,20 @@ def to_fields(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_values(part: Parameter) -> list[Any] | None:
-    """List the values of a parameter; None if it is continuous."""
+def count_values(part: Parameter) -> int | float:
+    """Count the values of a parameter; ∞ if it is continuous."""
+    if isinstance(part, CategoricalDistribution):
+        return len(part.choices)
+    if part.step is None:
+        return 1 if part.low == part.high else math.inf
+    return round((part.high - part.low) / part.step) + 1
+
+
+def list_values(part: Parameter) -> list[Any]:
+    """List the values of a parameter that is not continuous."""
     if isinstance(part, CategoricalDistribution):
         return list(part.choices)
-    if part.step is None:
-        return None
-    count = round((part.high - part.low) / part.step) + 1
-    return [part.low + part.step * i for i in range(count)]
+    return [part.low + (part.step or 0) * i for i in range(int(count_values(part)))]
 
 
 def visited(episodes: Episodes) -> float:
@@ -285,7 +291,7 @@ def parse_environment(text: str) -> SearchEnvironment:
 def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
     """Parse a list of values (numbers, names, or lists of widths), or a range with low and high."""
     if isinstance(entry, list):
-        choices = [json.dumps(v) if isinstance(v, list) else v for v in entry]
+        choices = [json.dumps(v) if isinstance(v, list | dict) else v for v in entry]
         if not choices or len(set(choices)) != len(choices):
             raise InputError(f"need different values for {what}, at least one, got {entry}")
         return CategoricalDistribution(choices)
@@ -303,9 +309,13 @@ def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
     distribution = IntDistribution if kind is int else FloatDistribution
     numbers = {key: kind(value) for key, value in numbers.items()}
     try:
-        return distribution(**numbers, log=entry.get("log", False))
+        with warnings.catch_warnings(action="ignore"):  # of another high
+            made = distribution(**numbers, log=entry.get("log", False))
     except ValueError as error:
         raise InputError(f"{what}: {error}") from error
+    if made.high != numbers["high"]:
+        raise InputError(f"need high - low to be a multiple of step for {what}, got {entry}")
+    return made
 
 
 def _parse_entry(entry: Any, source: str) -> SearchEnvironment:
