@@ -33,7 +33,7 @@ def test_help_names_every_command(capsys):
     cli.main(["--help"])
     printed = capsys.readouterr().out
     folder = Path(cli.__file__).parent / "commands"
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "terminal"}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "output", "terminal"}
     assert {module for module, _, _ in cli.COMMANDS.values()} == modules
     for name, (module, kind, line) in cli.COMMANDS.items():
         assert f"  {name:10} {line}\n" in printed

@@ -152,4 +152,11 @@ def test_killed_at_random_moments_a_search_makes_each_trial_once(tmp_path):
             assert len(complete) == len(rates) == len(set(rates)) == TRIALS
         kept[out] = complete
 
-    kill_often(search_command, tmp_path, 30, 12.0, check, seed=3)
+    def command(out):
+        try:
+            resume = ["--resume"] if load_study(out) else []
+        except InputError:  # it was killed before it had made one
+            resume = []
+        return search_command(out, tmp_path, *resume)
+
+    kill_often(command, tmp_path, 30, 12.0, check, seed=3)

@@ -66,7 +66,7 @@ COMMANDS = [
     ["report", "RUNS", "-o", "OUT"],
     ["figure", "regret", "RUNS", "--out", "OUT", "--formats", "png"],
     ["score", "RUNS"],
-    ["export", "bsuite", "RUNS", "--out", "OUT"],
+    ["export", "bsuite", "RUNS", "OUT"],
     ["inspect", f"RUNS/{RUNS[0]}", "--out", "OUT", "--formats", "png"],
 ]
 FAULTS = ("truncate", "flip", "delete", "empty", "junk", "folder", "nest")

@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
     "figure": ("figure", "Figure", "Make a figure of the paper."),
     "bench": ("bench", "BenchCommand", "Measure how fast an agent trains."),
-    "data": ("data", "Data", "Fetch a data set that environments need."),
+    "data": ("bsuite", "Data", "Fetch a data set that environments need."),
     "list": ("listing", "List", "List the names that commands take."),
 }
 """By name: the module in `winkel.commands`, the class there, and a line of help."""

@@ -1,4 +1,4 @@
-"""`winkel score` and `winkel export bsuite`: what bsuite makes of runs."""
+"""`winkel score`, `winkel export bsuite` and `winkel data mnist`."""
 
 import math
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Literal
 
 import tyro
 
-from winkel.analysis.export import export_bsuite
-from winkel.analysis.scores import score_runs, score_tags, shortfalls
+from winkel.analysis.scores import export_bsuite, score_runs, score_tags, shortfalls
 from winkel.commands.terminal import say
+from winkel.envs.bsuite.mnist_data import fetch_mnist, mnist_directory
 from winkel.errors import InputError
 from winkel.runs.record import find_runs, load_run
 
@@ -61,3 +61,19 @@ class Export:
         say(f"wrote {len(written)} files to {self.out}")
         for folder in skipped:
             say(f"skipped {folder}: not one of bsuite's 468 settings, or no episode ended")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Fetch a data set into the folder that the environments read, and verify it."""
+
+    name: tyro.conf.Positional[Literal["mnist"]]
+    """Which one."""
+    mnist_dir: Path | None = None
+    """Where to put it; else WINKEL_MNIST, else the cache folder."""
+
+    def run(self) -> None:
+        """Fetch, verify, and print the folder."""
+        directory = mnist_directory(self.mnist_dir)
+        fetch_mnist(directory, progress=say)
+        say(f"MNIST is in {directory}")

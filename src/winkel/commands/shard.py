@@ -9,8 +9,7 @@ from typing import Any
 
 import tyro
 
-from winkel.cluster.shards import read_manifest, run_shard
-from winkel.cluster.slurm import STOPPED
+from winkel.cluster.shards import STOPPED, read_manifest, run_shard
 from winkel.commands.terminal import say
 from winkel.commands.train import Display, check_runs
 from winkel.interrupts import set_last_words

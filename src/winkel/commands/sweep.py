@@ -13,7 +13,6 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.cluster.slurm import write_script
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, make_table
@@ -136,7 +135,7 @@ class SweepCommand:
             manifest = self._write_manifest(gpus)
             if self.script is not None:
                 path = self.out / shards.MANIFEST
-                write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
+                shards.write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
                 say(f"script: {self.script}; read it, then: sbatch {self.script}")
         else:
             self._run_here()
