@@ -97,7 +97,7 @@ def apply(run, change):
             config[key] = value
             if sign:
                 config["fingerprint"] = run_fingerprint(config)
-        except (ValueError, TypeError):  # damaged before
+        except (ValueError, TypeError, RecursionError):  # damaged before
             return
         path.write_text(json.dumps(config))
         return
