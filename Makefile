@@ -10,7 +10,7 @@ demo: $(VENV)/.core
 	$(BIN)/winkel demo --out demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist=loadfile
+	$(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

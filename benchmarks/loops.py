@@ -44,7 +44,7 @@ def main():
     options = parser.parse_args()
     given = parse_fields([f"--{field}" for field in options.set])
     fields = preset_fields(options.env, options.agent, None) | given
-    task = make_task(options.env, fields, None, options.num_envs, options.workers)
+    task = make_task(options.env, num_envs=options.num_envs, workers=options.workers)
     agent, hyper = configure(options.agent, fields, task)
     plan = Plan((), hyper, Horizon(steps=10_000_000), seed=0)
     world = SimulatorWorld(partial(task.pool, notice=print), task.num_envs)

@@ -46,6 +46,14 @@ gc.set_threshold(50_000, 20, 50)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+FIRST = ("test_readme.py", "test_kill.py", "test_simulated.py", "test_agents.py", "test_packing.py")
+"""Files that take longest: a worker that began one of them last would work on alone."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in FIRST)
+
+
 def pytest_unconfigure():
     if PROGRAMS is not None:
         shutil.rmtree(PROGRAMS, ignore_errors=True)

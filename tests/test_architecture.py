@@ -35,3 +35,13 @@ def test_other_files_named_on_the_page_exist():
     folders = [PACKAGE, ROOT, *PACKAGE.iterdir()]
     lost = [name for name in named if not any((folder / name).exists() for folder in folders)]
     assert not lost
+
+
+def test_every_test_that_the_page_on_reliability_names_exists():
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    faults = re.findall(r"^\| (\d+) \|", page.split("## Faults")[1], re.MULTILINE)
+    assert [int(number) for number in faults] == [*range(1, 22)]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    assert len(named) > len(faults)
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"

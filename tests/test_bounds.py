@@ -397,7 +397,7 @@ def test_violations_are_reported_by_their_size():
     assert found.holds(rounding=0.3)
     with pytest.raises(InputError, match="none"):
         bounds.joint_modulus([])
-    with pytest.raises(InputError, match="one modulus for each of 1 projections, got 2"):
+    with pytest.raises(InputError, match="one number for each of 1 projections, got 2"):
         bounds.contraction(
             zoo.coin_flips(),
             np.ones((1, 1)),

@@ -1,4 +1,3 @@
-import os
 import re
 import subprocess
 import sys
@@ -34,7 +33,7 @@ def test_help_names_every_command(capsys):
     cli.main(["--help"])
     printed = capsys.readouterr().out
     folder = Path(cli.__file__).parent / "commands"
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "terminal"}
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "output", "terminal"}
     assert {module for module, _, _ in cli.COMMANDS.values()} == modules
     for name, (module, kind, line) in cli.COMMANDS.items():
         assert f"  {name:10} {line}\n" in printed
@@ -165,6 +164,14 @@ def test_a_rollout_is_kept_scored_and_exported(tmp_path, capsys):
     assert (out / "random" / "seed-0" / "bsuite_id_-_catch-0.csv").read_text().startswith("steps,")
 
 
+def test_runs_outside_of_bsuite_are_neither_scored_nor_exported(tmp_path, capsys):
+    runs, out = tmp_path / "runs", tmp_path / "csv"
+    cli.main(["rollout", "deep_sea:size=6", "--episodes", "12", "--out", str(runs)])
+    for command in (["score", runs], ["export", "bsuite", runs, out]):
+        assert "need runs of bsuite's 468 settings, such as catch/0" in refused(command, capsys)
+    assert not out.exists()
+
+
 def test_a_rollout_never_replaces_another(tmp_path, capsys):
     arguments = ["rollout", "catch/0", "--episodes", "5", "--out", str(tmp_path)]
     cli.main(arguments)
@@ -207,28 +214,45 @@ def test_bad_environments_and_runs_are_one_line(arguments, shown, capsys):
     assert shown in refused(arguments, capsys)
 
 
-@pytest.mark.parametrize("flags", ["", "--xla_backend_optimization_level=0"])
-def test_deterministic_reaches_xla_before_it_starts(flags):
+def test_deterministic_reaches_xla_before_it_starts():
+    """Without flags of the user, and after one of them."""
+    flag = "--xla_backend_optimization_level=0"
     program = (
         "import os\n"
         "from winkel.training.programs import make_deterministic\n"
         "import winkel.cli\n"
-        "make_deterministic()\nmake_deterministic()\n"
-        "print(os.environ['XLA_FLAGS'])\n"
+        f"for flags in ('', '{flag}'):\n"
+        "    os.environ['XLA_FLAGS'] = flags\n"
+        "    make_deterministic()\n    make_deterministic()\n"
+        "    print(os.environ['XLA_FLAGS'])\n"
         "import jax\n"
         "jax.jit(lambda x: x + 1)(1).block_until_ready()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == [*flags.split(), "--xla_gpu_deterministic_ops=true"]
+    ours = "--xla_gpu_deterministic_ops=true"
+    assert done.stdout.splitlines() == [ours, f"{flag} {ours}"]
 
 
 def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
     jax.devices()
     arguments = ["train", "deep_sea:size=3", "--deterministic"]
     assert "before JAX has started" in refused(arguments, capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "catch/0", "--seeds", "x"], "Error parsing --seeds: invalid literal for int()"),
+        (["train", "catch/0", "--seeds", "１０"], "need the digits 0 to 9, got '１０'"),
+        (["train", "catch/0", "--gamma=０.5"], "need the digits 0 to 9, got '--gamma=０.5'"),
+        (["train"], "Missing from winkel train: STR An id: deep_sea/0"),
+        (["sweep", "foo"], "invalid choice 'foo' for argument 'kind'. Expected one of ('bsuite'"),
+        (["tran"], "unknown command 'tran'; did you mean train?"),
+    ],
+)
+def test_arguments_that_cannot_be_read_are_one_line(arguments, said, capsys):
+    message = refused(arguments, capsys)
+    assert message.startswith(f"winkel: error: {said}")
+    assert message.count("\n") == 1

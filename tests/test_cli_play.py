@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 import winkel
-from play.rooms import LENGTH, OPTIONS, PLAIN, ROOM, TINY, made_run, room_task
+from play.made_runs import OPTIONS, TINY, made_run, room_task
+from play.rooms import LENGTH, PLAIN, ROOM
 from terminal_helpers import refused
 from winkel import cli
 from winkel.envs.simulator_task import SimulatorTask
@@ -45,7 +46,7 @@ def frames(path):
 def test_a_film_is_written_and_its_episodes_are_told(runs, tmp_path, capsys):
     out = tmp_path / "new" / "film.gif"
     arguments = ["play", runs / "rooms", "--seed", 7, "--episodes", 2, "--world-seed", 4]
-    cli.main([*map(str, arguments), "--out", str(out), "--fps", "20"])
+    cli.main([*map(str, arguments), "--env", ROOM, "--out", str(out), "--fps", "20"])
     printed = capsys.readouterr().out
     with open_environment(room_task(), 4) as env:
         played = play(load_one(runs / "rooms", 7), env, episodes=2)
@@ -59,7 +60,7 @@ def test_a_film_is_written_and_its_episodes_are_told(runs, tmp_path, capsys):
 
 
 def test_a_film_lies_beside_its_run_by_default(runs, capsys):
-    cli.main(["play", str(runs / "rooms"), "--every", "2", "--steps", "5"])
+    cli.main(["play", str(runs / "rooms"), "--env", ROOM, "--every", "2", "--steps", "5"])
     folder = load_one(runs / "rooms").folder
     assert folder.name == "seed-0"
     assert frames(folder / "play.gif")[0] == 4
@@ -87,7 +88,8 @@ def test_gymnasium_can_be_played_and_inspected(cart, tmp_path, capsys):
 
 def test_beliefs_have_the_names_of_actions(runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(SimulatorTask, "action_names", ("east", "north"))
-    cli.main(["inspect", str(runs / "rooms"), "--out", str(tmp_path), "--formats", "png"])
+    out = ["--out", str(tmp_path), "--formats", "png"]
+    cli.main(["inspect", str(runs / "rooms"), "--env", ROOM, *out])
     assert np.load(tmp_path / "inspect.npz")["actions"].tolist() == ["east", "north"]
     assert "north: value" in capsys.readouterr().out
 
@@ -95,7 +97,7 @@ def test_beliefs_have_the_names_of_actions(runs, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(("at", "steps"), [("start", 0), ("4", 4)])
 def test_the_newest_frame_stands_beside_the_distributions(runs, tmp_path, at, steps):
     out = ["--out", str(tmp_path), "--formats", "png"]
-    cli.main(["inspect", str(runs / "rooms"), "--seed", "7", "--at", at, *out])
+    cli.main(["inspect", str(runs / "rooms"), "--env", ROOM, "--seed", "7", "--at", at, *out])
     trained = load_one(runs / "rooms", 7)
     with open_environment(room_task()) as env:
         stack = observe_after(trained, env, steps)
@@ -112,7 +114,7 @@ def test_where_a_run_has_been_is_drawn(tmp_path, capsys):
     for before in range(0, 100, 2):
         count.add(np.array([[before, 3.0], [5.0, before]]), before, 0)
     np.savez(folder / VISITS, **count.arrays())
-    cli.main(["inspect", str(folder), "--formats", "png"])
+    cli.main(["inspect", str(folder), "--env", PLAIN, "--formats", "png"])
     assert f"wrote {folder / 'places.png'}" in capsys.readouterr().out
     assert np.load(folder / "places.npz")["visits"].sum() == 100
     assert np.load(folder / VISITS)["visits"].shape[0] == 10  # as it was
@@ -163,16 +165,22 @@ def test_where_there_is_no_checkpoint_nobody_plays(runs, tmp_path, capsys):
 
 @pytest.mark.parametrize("command", ["play", "inspect"])
 def test_a_missing_library_is_named(cart, tmp_path, capsys, monkeypatch, command):
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    (tmp_path / "gymnasium.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(tmp_path)
     out = tmp_path / "a.gif" if command == "play" else tmp_path
     assert "winkel[gym]" in refused([command, cart, "--out", out], capsys)
 
 
 @pytest.mark.parametrize(
     ("at", "shown"),
-    [("end", "got 'end'"), ("1,2", "got '1,2'"), ("6", "fewer than 6 steps")],
+    [
+        ("end", "got 'end'"),
+        ("1,2", "got '1,2'"),
+        ("１", "got '１'"),
+        ("6", "fewer than 6 steps"),
+    ],
 )
 def test_moments_that_do_not_come_are_one_line(runs, tmp_path, capsys, at, shown):
-    arguments = ["inspect", runs / "rooms", "--at", at, "--out", tmp_path]
+    arguments = ["inspect", runs / "rooms", "--env", ROOM, "--at", at, "--out", tmp_path]
     assert shown in refused(arguments, capsys)
     assert list(tmp_path.iterdir()) == []

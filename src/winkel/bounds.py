@@ -6,8 +6,8 @@ has no finite modulus in any w_p with p < ∞ (a median can jump while w_p → 0
 w_1 alone. `docs/theory.md` tells where our constants differ from the printed ones and why.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -80,32 +80,20 @@ def projection_error(projection: Projection, eta: Atoms, p: float = 1.0) -> floa
     return float(distances(project(projection, eta), eta, p).max())
 
 
-def _realised_modulus(
+def _realised(
     projections: Sequence[Projection],
-    first: Atoms,
-    second: Atoms,
-    p: float,
-    moduli: Sequence[float] | None,
-) -> float:
-    if moduli is None:
-        moduli = [empirical_modulus(projection, first, second, p) for projection in projections]
-    elif len(moduli) != len(projections):
-        raise InputError(
-            f"need one modulus for each of {len(projections)} projections, got {len(moduli)}"
-        )
-    return joint_modulus(moduli, p)
-
-
-def _realised_errors(
-    projections: Sequence[Projection], eta: Atoms, p: float, errors: Sequence[float] | None
+    given: Sequence[float] | None,
+    measure: Callable[..., float],
+    *arguments: Any,
 ) -> Sequence[float]:
-    if errors is None:
-        return [projection_error(projection, eta, p) for projection in projections]
-    if len(errors) != len(projections):
+    """The numbers given for all projections, else those measured."""
+    if given is None:
+        return [measure(projection, *arguments) for projection in projections]
+    if len(given) != len(projections):
         raise InputError(
-            f"need one error for each of {len(projections)} projections, got {len(errors)}"
+            f"need one number for each of {len(projections)} projections, got {len(given)}"
         )
-    return errors
+    return given
 
 
 def mixture_distance(first: Sequence[Atoms], second: Sequence[Atoms], p: float = 1.0) -> Inequality:
@@ -143,12 +131,12 @@ def contraction(
     Without `moduli`, those that the projections show between T^π η and T^π η'.
     """
     target, other_target = (bellman(mdp, policy, eta) for eta in (first, second))
-    modulus = _realised_modulus(projections, target, other_target, p, moduli)
+    moduli = _realised(projections, moduli, empirical_modulus, target, other_target, p)
     projected, other = (project_mixture(projections, eta) for eta in (target, other_target))
     apart = distances(first, second, p).max()
     return Inequality(
         left=distances(projected, other, p).max(),
-        right=np.asarray(modulus * mdp.gamma * apart if apart > 0 else 0.0),
+        right=np.asarray(joint_modulus(moduli, p) * mdp.gamma * apart if apart > 0 else 0.0),
     )
 
 
@@ -171,8 +159,8 @@ def error_propagation(
 
     Without `moduli`, those that the projections show between T^π η̂ and T^π η_E.
     """
-    target = bellman(mdp, policy, estimate)
-    modulus = _realised_modulus(projections, target, bellman(mdp, policy, fixed_point), 1.0, moduli)
+    target, other = (bellman(mdp, policy, eta) for eta in (estimate, fixed_point))
+    modulus = joint_modulus(_realised(projections, moduli, empirical_modulus, target, other))
     error = distances(estimate, fixed_point)
     one_step = distances(estimate, project_mixture(projections, target))
     return Inequality(
@@ -194,10 +182,11 @@ def fixed_point_error(
 
     Without `errors`, those of projecting η^π; without `moduli`, those between T^π η_E and η^π.
     """
-    modulus = _realised_modulus(projections, bellman(mdp, policy, fixed_point), truth, p, moduli)
-    error = joint_modulus(_realised_errors(projections, truth, p, errors), p)
+    target = bellman(mdp, policy, fixed_point)
+    moduli = _realised(projections, moduli, empirical_modulus, target, truth, p)
+    error = joint_modulus(_realised(projections, errors, projection_error, truth, p), p)
     left = distances(fixed_point, truth, p)
-    room = 1.0 - modulus * mdp.gamma
+    room = 1.0 - joint_modulus(moduli, p) * mdp.gamma
     return Inequality(left=left, right=np.full(left.shape, error / room if room > 0 else np.inf))
 
 
@@ -217,7 +206,7 @@ def fixed_point_error_without_modulus(
     same d̄_p. Without `errors`, those of projecting T^π η_E.
     """
     target = bellman(mdp, policy, fixed_point)
-    error = joint_modulus(_realised_errors(projections, target, p, errors), p)
+    error = joint_modulus(_realised(projections, errors, projection_error, target, p), p)
     left = distances(fixed_point, truth, p)
     return Inequality(left=left, right=np.full(left.shape, error / (1.0 - mdp.gamma)))
 
@@ -249,7 +238,7 @@ def sharp_residual_disagreement(
 ) -> Inequality:
     """w_avg(s, a) ≤ 2 d̄: Proposition 9 without charging a member for disagreeing with itself."""
     target = bellman(mdp, policy, fixed_point)
-    error = np.mean(_realised_errors(projections, target, p, errors))
+    error = np.mean(_realised(projections, errors, projection_error, target, p))
     left = disagreements(project_ensemble(projections, target)[0], p)
     return Inequality(left=left, right=np.full(left.shape, 2.0 * error))
 

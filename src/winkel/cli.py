@@ -3,13 +3,17 @@
 Only the module of the command that was called is imported.
 """
 
+import contextlib
 import dataclasses
+import io
+import itertools
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from winkel.commands.output import checked_output, warn
 from winkel.errors import InputError, suggest
 from winkel.interrupts import set_last_words
 from winkel.version import __version__
@@ -28,12 +32,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
     "figure": ("figure", "Figure", "Make a figure of the paper."),
     "bench": ("bench", "BenchCommand", "Measure how fast an agent trains."),
-    "data": ("data", "Data", "Fetch a data set that environments need."),
+    "data": ("bsuite", "Data", "Fetch a data set that environments need."),
     "list": ("listing", "List", "List the names that commands take."),
 }
 """By name: the module in `winkel.commands`, the class there, and a line of help."""
 
 
+@checked_output()
 def main(argv: list[str] | None = None) -> None:
     """Run a command. WINKEL_DEBUG=1 shows the traceback of a user error."""
     arguments = sys.argv[1:] if argv is None else argv
@@ -44,10 +49,10 @@ def main(argv: list[str] | None = None) -> None:
             sys.stdout.write(_help())
         else:
             _parse(arguments).run()
-    except InputError as error:
+    except (InputError, OSError) as error:  # an OSError is about what is outside of winkel
         if os.environ.get("WINKEL_DEBUG"):
             raise
-        sys.stderr.write(f"winkel: error: {error}\n")
+        warn(f"error: {' '.join(str(error).split())}")
         raise SystemExit(2) from None
 
 
@@ -76,18 +81,15 @@ def _parse(arguments: list[str]) -> Any:
     if not arguments:
         raise InputError("need a command; see `winkel --help`")
     name, *rest = arguments
+    for text in rest:
+        value = _parse_value(text.rpartition("=")[2])
+        if isinstance(value, int | float) and not text.isascii():  # Python reads other digits, too
+            raise InputError(f"need the digits 0 to 9, got {text!r}")
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, "see `winkel --help`")
         raise InputError(f"unknown command {name!r}; {hint}")
-    import tyro
-
     module, kind, _ = COMMANDS[name]
-    command, unknown = tyro.cli(
-        getattr(import_module(f"winkel.commands.{module}"), kind),
-        prog=f"winkel {name}",
-        args=rest,
-        return_unknown_args=True,
-    )
+    command, unknown = _read(getattr(import_module(f"winkel.commands.{module}"), kind), name, rest)
     if hasattr(command, "resume"):
         set_last_words("interrupted; go on with --resume")
     if hasattr(command, "fields"):
@@ -95,6 +97,30 @@ def _parse(arguments: list[str]) -> Any:
     if unknown:
         raise InputError(f"unknown argument {unknown[0]!r}; see `winkel {name} --help`")
     return command
+
+
+def _read(command: type, name: str, arguments: list[str]) -> tuple[Any, list[str]]:
+    """Read the arguments of a command, and those that it does not know; errors are one line."""
+    import tyro
+
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(
+                command, prog=f"winkel {name}", args=arguments, return_unknown_args=True
+            )
+    except SystemExit as end:
+        if not end.code:  # --help
+            raise
+    # In tyro's frame: a title, then a paragraph that says what is wrong, then what may help.
+    lines = [line.strip(" │╭╰╮╯─") for line in errors.getvalue().splitlines()]
+    paragraphs = [[*group] for text, group in itertools.groupby(lines, _is_text) if text]
+    said = " ".join(paragraphs[0][1:] or paragraphs[1])
+    raise InputError(f"{said.rstrip('.')}; see `winkel {name} --help`")
+
+
+def _is_text(line: str) -> bool:
+    return bool(line.strip("-"))
 
 
 def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:
@@ -126,8 +152,6 @@ def _parse_value(text: str) -> Any:
     if text.lower() in known:
         return known[text.lower()]
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text

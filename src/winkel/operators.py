@@ -279,14 +279,13 @@ def local_error(
 
 
 class BonusIteration(NamedTuple):
-    """What `bonus_iteration` found."""
+    """What `bonus_iteration` found, as `ValueIteration`."""
 
     bonus: PerPair
     """The last iterate."""
     trace: Float[np.ndarray, "T"]
     """Largest change in each iteration."""
     converged: bool
-    """Whether the last entry of the trace is within the tolerance."""
     limit: PerPair
     """The iteration's fixed point, from the linear equation."""
 

@@ -310,7 +310,7 @@ def test_lanes_side_by_side_are_lanes_alone():
     batches = [random_batch("dltv", seed).transitions.obs for seed in (0, 1)]
 
     def work(body, obs):
-        made, pull = jax.vjp(lambda torso: body.with_torso(torso)(obs), body.torso)
+        made, pull = jax.vjp(lambda torso: dataclasses.replace(body, torso=torso)(obs), body.torso)
         return made, pull(jnp.ones_like(made))
 
     stacked = [jax.tree.map(lambda *x: jnp.stack(x), *parts) for parts in (lanes, batches)]
@@ -393,7 +393,7 @@ def test_the_bodys_gradient_is_that_of_the_whole_loss():
             inputs.transitions, inputs.target_next_obs
         )
         moved = jax.tree.map(lambda x, d: x + step * d, torso, way)
-        obs = inputs.shared.body.with_torso(moved)(batch.transitions.obs)
+        obs = dataclasses.replace(inputs.shared.body, torso=moved)(batch.transitions.obs)
         losses = jax.vmap(lambda t, y: agent.loss(learner.prior, hyper, learner.params, t, y))(
             inputs.transitions._replace(obs=obs), targets
         )

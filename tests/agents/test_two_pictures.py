@@ -35,7 +35,7 @@ def every_transition():
 
 def test_the_values_of_two_pictures_are_learned(monkeypatch):
     """Within 0.1 after 500 updates with the settings of the large experiment, on two blocks."""
-    monkeypatch.setattr("winkel.networks.impala.CHANNELS", (8, 8))
+    monkeypatch.setattr("winkel.networks.impala.CHANNELS", (4, 4))
     config = Config(
         hidden=(16,), num_atoms=11, batch_size=4, channels=1, target_period=2, clip_norm=10.0,
         adam_epsilon=5e-3, huber_width=1.0, normalise_intrinsic=True, average_bonus=True,

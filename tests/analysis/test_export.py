@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from winkel.analysis.export import export_bsuite
+from winkel.analysis.scores import export_bsuite
 from winkel.errors import InputError
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.spec import run_folder

@@ -13,11 +13,12 @@ from filelock import FileLock, Timeout
 
 from cluster.shards import SMALL, records
 from process_helpers import PATIENCE, start, wait_for
-from terminal_helpers import refused
+from terminal_helpers import last_line, refused
 from winkel import cli
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.cluster.shards import lock_path, read_manifest, read_progress
+from winkel.cluster.shards import read_manifest, read_progress
 from winkel.errors import InputError
+from winkel.runs.locks import WRITERS
 from winkel.runs.spec import run_folder
 
 pytestmark = pytest.mark.cluster
@@ -76,21 +77,24 @@ def process_entries(pid):
         return ["gone", ""]
 
 
+def worker_of(out, shard):
+    """Process that writes the runs of a shard; None where nobody does."""
+    run = str(run_folder(out, *shard.runs[0]).relative_to(out))
+    for path in (out / WRITERS).glob("*.json"):
+        with contextlib.suppress(FileNotFoundError):  # it has just ended
+            entry = json.loads(path.read_bytes())
+            if run in entry["runs"] and "winkel shard" in entry["writer"]:
+                try:
+                    FileLock(path.with_suffix(".lock")).acquire(timeout=0).lock.release()
+                except Timeout:
+                    return int(re.search(r"process (\d+)", entry["writer"])[1])
+    return None
+
+
 @pytest.fixture
 def in_the_middle():
     """Finds a node's worker in the middle of a shard, and has it stand still there."""
     stopped = []
-
-    def worker_of(out, shard):
-        """Process that holds the lock of a shard; None where nobody does."""
-        lock = lock_path(out, shard)
-        if not lock.with_suffix(".holder").exists():
-            return None
-        try:
-            with FileLock(lock, timeout=0):
-                return None
-        except Timeout:
-            return int(re.search(r"process (\d+)", lock.with_suffix(".holder").read_text())[1])
 
     def is_under_way(out, shard, worker):
         runs = [run_folder(out, *run) for run in shard.runs]
@@ -201,3 +205,28 @@ def test_a_folder_that_is_not_shared_is_named_with_its_node(tmp_path):
 def test_what_no_node_has_is_refused_at_once(tmp_path, capsys):
     arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", "--gpus-per-shard", "64"]
     assert "need a node with 1 CPUs and 64 GPUs for a shard" in refused(arguments, capsys)
+
+
+def test_failed_runs_are_counted_and_exit_with_1(tmp_path, capsys):
+    arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", "--learning-rate", "1e38"]
+    line = last_line(arguments, 1, capsys)
+    assert line.startswith("winkel: 16 of 16 runs failed; the first: dqn in deep_sea:size=4, seed ")
+    assert last_line([*arguments, "--resume"], 1, capsys) == line
+
+
+def test_a_killed_worker_without_a_retry_is_one_line_and_resume_goes_on(plain, tmp_path):
+    manifest = write_plan(tmp_path)
+    killed = []
+
+    def kill(ended, statuses):
+        workers = filter(None, (worker_of(tmp_path, shard) for shard in manifest.shards))
+        if not killed and (worker := next(workers, None)):
+            killed.append(worker)
+            os.kill(worker, signal.SIGKILL)
+
+    with connect(None) as ray:
+        with pytest.raises(InputError, match=r"1 of 8 shards did not end; shard \d: ") as error:
+            run_on_ray(ray, manifest, tmp_path, retries=0, show=kill)
+        assert "\n" not in str(error.value)
+        run_on_ray(ray, manifest, tmp_path)
+    assert records(tmp_path) == plain

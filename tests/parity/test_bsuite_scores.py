@@ -12,8 +12,8 @@ from bsuite.logging import csv_load, csv_logging, logging_utils
 from bsuite.utils import wrappers
 
 from winkel.analysis import scores as winkel_scores
-from winkel.analysis.export import export_bsuite
 from winkel.analysis.scores import (
+    export_bsuite,
     is_logged,
     log_of,
     score_experiment,

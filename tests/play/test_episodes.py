@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from play.rooms import LENGTH, PLAIN, ROOM, STACK, Room, made_run, room_task
+from play.made_runs import made_run, room_task
+from play.rooms import LENGTH, PLAIN, ROOM, STACK, NamedRoom, Room
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.play.episodes import (
@@ -36,7 +37,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def room(root):
-    return load_one(made_run(root, ROOM, seed=3))
+    return load_one(made_run(root, ROOM, seed=3), env=ROOM)
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +88,7 @@ def test_actions_are_named_where_the_maker_of_a_world_has_names(room):
     task = room_task()
     assert "actions" not in played(room, task)
 
-    class Named:
-        action_names = ("east", "north")
-
-        def __call__(self):
-            return task.maker()
-
-    named = dataclasses.replace(task, maker=Named())
+    named = dataclasses.replace(task, maker=NamedRoom())
     assert played(room, named)["actions"].tolist() == ["east", "north"]
     doom = dataclasses.replace(task, maker=DoomMaker("dense"))
     assert doom.action_names == ("turn left", "turn right", "forward", "left", "right")
@@ -152,7 +147,7 @@ def test_deep_sea_is_played_in_python(deep_sea):
 def test_exploring_goes_by_the_clock_that_the_run_ended_with(root):
     """ε falls from 1 to 0 over the whole run: at its end there is none, before it everything."""
     fields = {"epsilon": 1.0, "epsilon_final": 0.0, "epsilon_decay": 1.0}
-    trained = load_one(made_run(root, PLAIN, "qr_dqn", **fields))
+    trained = load_one(made_run(root, PLAIN, "qr_dqn", **fields), env=PLAIN)
     clock = trained.clock
     assert (int(clock.env_steps), float(clock.progress)) == (100, 1.0)
     greedy, end, start = (
@@ -166,7 +161,7 @@ def test_exploring_goes_by_the_clock_that_the_run_ended_with(root):
 
 
 def test_the_agent_is_told_when_episodes_begin(root, monkeypatch):
-    trained = load_one(made_run(root, PLAIN, "qr_dqn", seed=1))
+    trained = load_one(made_run(root, PLAIN, "qr_dqn", seed=1), env=PLAIN)
     firsts, original = [], type(trained.agent).act
 
     def act(self, learner, actor, obs, first, clock, hyper, key):
@@ -180,7 +175,8 @@ def test_the_agent_is_told_when_episodes_begin(root, monkeypatch):
 
 
 def test_actions_that_a_packed_setting_lacks_are_not_played(root):
-    trained = load_one(made_run(root, PLAIN, "qr_dqn", seed=2, epsilon=1.0, epsilon_final=1.0))
+    fields = {"epsilon": 1.0, "epsilon_final": 1.0}
+    trained = load_one(made_run(root, PLAIN, "qr_dqn", seed=2, **fields), env=PLAIN)
     assert set(played(trained, clock=start_clock())["action"]) == {-1, 0, 1}
     packed = dataclasses.replace(room_task(PLAIN), pack="rooms", inputs=2, available=1)
     for clock in (None, start_clock()):

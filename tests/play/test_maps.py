@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from play.rooms import OPTIONS, TINY, room_task
+from play.made_runs import OPTIONS, TINY, room_task
 from winkel.errors import InputError
 from winkel.figures import style
 from winkel.play import maps

@@ -29,7 +29,7 @@ def test_other_runs_of_a_folder_may_be_written_at_the_same_time(tmp_path):
         hold_runs(tmp_path, [tmp_path / "a", tmp_path / "b"], "one"),
         hold_runs(tmp_path, [tmp_path / "c"], "two", wait=0.0),
         pytest.raises(InputError, match="b is being written by one"),
-        hold_runs(tmp_path, [tmp_path / "c", tmp_path / "b"], "three", wait=0.0),
+        hold_runs(tmp_path, [tmp_path / "d", tmp_path / "b"], "three", wait=0.0),
     ):
         pass
     assert [path.name for path in (tmp_path / WRITERS).iterdir()] == ["mutex"]

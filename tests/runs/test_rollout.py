@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from terminal_helpers import refused
 from winkel import envs
 from winkel.envs.registry import bsuite_info
 from winkel.errors import InputError
@@ -39,11 +40,26 @@ def test_seeds_repeat_and_differ():
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize("name", ["greedy", "action:", "action:x", "action", ""])
+@pytest.mark.parametrize(
+    "name", ["greedy", "action:", "action:x", "action", "", "action:--1", "action:１"]
+)
 def test_unknown_policies_are_refused(name):
     env = envs.make("catch/0").env
     with pytest.raises(InputError, match="'random' or 'action:K'"):
         make_policy(name, env)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**64, 2**70])
+@pytest.mark.parametrize("options", [[], ["--show"]])
+def test_a_seed_out_of_range_is_one_line(seed, options, tmp_path, capsys):
+    message = refused(
+        ["rollout", "catch/0", "--seed", seed, "--out", tmp_path / "a", *options], capsys
+    )
+    assert message == f"winkel: error: need a seed from 0 to {2**31 - 1}, got {seed}\n"
+    assert not (tmp_path / "a").exists()
+    batch = envs.make_batch(["catch/0"])
+    with pytest.raises(InputError, match=f"got {seed}"):
+        rollout(batch, make_policy("random", batch.env), 1, seed)
 
 
 def test_impossible_rollouts_are_refused():

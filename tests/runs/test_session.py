@@ -124,7 +124,7 @@ def test_interrupted_runs_in_a_queue_continue(tmp_path, whole, chunk):
 
 def test_a_run_that_waits_to_continue_shows_how_far_it_is(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path, seeds=2, lanes=2, progress=stop_after(2))
+        learn(tmp_path, seeds=[1], progress=stop_after(2))
     reported = []
     learn(tmp_path, seeds=2, resume=True, progress=reported.append)
     status = reported[0][1]

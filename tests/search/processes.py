@@ -30,6 +30,11 @@ main()
 
 def start_search(out, gate, *options):
     """Start a search that begins when the file `gate` exists."""
+    return start(search_command(out, gate, *options))
+
+
+def search_command(out, gate, *options):
+    """The command of such a search."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "space.toml").write_text(SPACE)
     fields = []
@@ -38,6 +43,6 @@ def start_search(out, gate, *options):
         fields += [f"--{name.replace('_', '-')}", text]
     arguments = [
         *("search", "--trials", str(TRIALS), "--space", str(out / "space.toml"), *fields),
-        *("--chunk-steps", str(CHUNK), "--lanes", "2", "--out", str(out), "--resume", *options),
+        *("--chunk-steps", str(CHUNK), "--lanes", "2", "--out", str(out), *options),
     ]
-    return start([sys.executable, "-c", GATED, gate, *arguments])
+    return [sys.executable, "-c", GATED, gate, *arguments]

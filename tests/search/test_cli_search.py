@@ -117,7 +117,7 @@ def test_a_search_goes_on_for_more_trials(study, capsys):
     assert "updates: 0 here" in capsys.readouterr().out
     assert [t for t in load_study(study).trials() if t.state == TrialState.COMPLETE] == before
     message = refused([*command, "--resume", "--trials", "13"], capsys)
-    assert "need trials <= 12, the configurations that the space has" in message
+    assert "need trials <= 12, the configurations of the space" in message
     message = refused([*command, "--resume", "--agent", "pe_dqn"], capsys)
     assert "pe_dqn has no field 'num_members'" in message
     message = refused(

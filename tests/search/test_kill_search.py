@@ -44,7 +44,7 @@ def test_killed_in_the_middle(tmp_path, kills):
     gate.touch()
     kept, left = set(), set()
     for number in range(kills):
-        process = start_search(out, gate)
+        process = start_search(out, gate, *(["--resume"] if number else []))
         wait_for(lambda: read_trials(out), process)
         wait_until_in_the_middle(load_study(out), 2 * number + 1, process)
         process.kill()
@@ -56,7 +56,7 @@ def test_killed_in_the_middle(tmp_path, kills):
         assert len(kept) < TRIALS
         left |= {t.number for t in trials if t.state == TrialState.RUNNING}
     assert left
-    output = finish(start_search(out, gate))
+    output = finish(start_search(out, gate, "--resume"))
     assert f"{TRIALS} trials" in output
     trials = read_trials(out)
     counted = [t for t in trials if is_counted(t)]

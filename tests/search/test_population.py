@@ -13,10 +13,8 @@ from winkel.search.population import TrialInProgress
 from winkel.search.problem import Problem, SearchEnvironment, parse_parameter
 from winkel.training.lanes import Lanes
 
-STEPS = EPISODES * LENGTH
-WHOLE = -(-(STEPS - FIELDS["burn_in"]) // CHUNK) * CHUNK
+WHOLE, SHORT = EPISODES * LENGTH - FIELDS["burn_in"], CHUNK
 """Updates of a run to its end, and of one that stops at T/5 = 2 episodes: a chunk."""
-SHORT = CHUNK
 
 
 @pytest.fixture
@@ -67,7 +65,7 @@ def test_the_next_trial_takes_the_lane_of_a_pruned_one(tmp_path, scripted, monke
     rates = [RATES[i] for i in (2, 1, 0, 3, 4)]
     found = queue(tmp_path, rates, lanes=2)
     found.run()
-    chunks = WHOLE // CHUNK
+    chunks = -(-WHOLE // CHUNK)
     assert seen[0] == {0: 0, 1: 1}
     assert seen[chunks] == {0: 0, 1: 1}  # new lanes: the ones before had no run left
     assert seen[chunks + 1] == {2: 0, 1: 1}
@@ -138,14 +136,15 @@ def test_a_trial_whose_loss_is_not_finite_fails_and_stops_nothing(tmp_path):
     assert any("failed: the loss was" in note for note in notes)
 
 
-def test_more_trials_than_configurations_are_refused(tmp_path):
+def test_more_trials_than_configurations_are_refused():
     with pytest.raises(InputError, match=r"need trials <= 8, .* got 9"):
-        population(tmp_path, wanted=9)
+        problem().check(9)
 
 
 def test_in_a_simulator_trials_run_one_after_the_other(tmp_path):
     cart = SearchEnvironment(id="gym:CartPole-v1", episodes=None, steps=400, score="interactions")
-    fields = {"hidden": (8,), "batch_size": 8, "burn_in": 8, "capacity": 64, "num_members": 2}
+    never = {"burn_in": 1_000}
+    fields = {"hidden": (8,), "batch_size": 8, "capacity": 64, "num_members": 2} | never
     rates = parse_parameter("bdqn", "learning_rate", [1e-3, 1e-4], "")
     of = Problem(
         agent="bdqn",

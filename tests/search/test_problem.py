@@ -17,6 +17,7 @@ from winkel.search.problem import (
     list_values,
     load_problem,
     parse_environment,
+    parse_parameter,
     read_space,
     score_episodes,
     to_fields,
@@ -97,6 +98,7 @@ def test_ranges(tmp_path):
     space = load_problem(written(tmp_path, text), "pe_dqn")
     assert list_values(space.parameters["num_atoms"]) == [5, 15, 25]
     assert space.size() == 2 * 3
+    assert list_values(parse_parameter("pe_dqn", "beta", {"low": 2.0, "high": 2.0}, "")) == [2.0]
     assert to_fields({"num_atoms": 15, "hidden": "[8, 8]"}) == {"num_atoms": 15, "hidden": (8, 8)}
     text = FILE + "beta = { low = 0.5, high = 50, log = true }\n"
     space = load_problem(written(tmp_path, text), "pe_dqn")
@@ -115,6 +117,8 @@ def test_ranges(tmp_path):
         (FILE + "beta = 5\n", "need a list, or low and high, for .*beta, got 5"),
         (FILE + "beta = [5.0, 5.0]\n", "need different values for .*beta"),
         (FILE + "num_atoms = { low = 5, high = 7.5 }\n", "whole numbers for .*num_atoms"),
+        (FILE + "num_atoms = { low = 5, high = 9, step = 3 }\n", "a multiple of step for .*num_a"),
+        (FILE + "num_atoms = { low = 5, high = 9, step = 0 }\n", "num_atoms: `step > 0` must hold"),
         (FILE + "backup = { low = 1, high = 2 }\n", "need a list of values for .*backup"),
         (FILE.replace("episodes = 10", "episodes = 3"), "need episodes of .* >= 5"),
         (
@@ -133,6 +137,17 @@ def test_what_is_wrong_with_a_file(tmp_path, text, shown):
     with pytest.raises(InputError, match=shown) as error:
         load_problem(written(tmp_path, text), "pe_dqn")
     assert "\n" not in str(error.value)
+
+
+def test_the_size_of_a_large_space_takes_no_memory(tmp_path):
+    text = FILE + "epsilon_steps = { low = 0, high = 1000000000000000, step = 1 }\n"
+    assert load_problem(written(tmp_path, text), "pe_dqn").size() == 2 * (10**15 + 1)
+
+
+def test_values_of_no_known_kind_are_refused(tmp_path):
+    space = load_problem(written(tmp_path, FILE + "beta = [{}, 5.0]\n"), "pe_dqn")
+    with pytest.raises(InputError, match=r"need a finite beta >= 0, got '\{\}'"):
+        space.check(1)
 
 
 def test_no_such_space():
@@ -199,7 +214,7 @@ def test_no_seed_is_both_tuned_and_reported():
     assert seeds == {FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2}
     assert check_seeds([MAX_SEED]) == [FIRST_SEED - 1]
     for seed in seeds:
-        with pytest.raises(InputError, match="for tuning"):
+        with pytest.raises(InputError, match="need each seed <= 2147483647"):
             check_seeds([seed])
-    with pytest.raises(InputError, match="for tuning"):
+    with pytest.raises(InputError, match="need each seed <= 2147483647"):
         train("deep_sea:size=5", seeds=[FIRST_SEED], episodes=5)

@@ -1,5 +1,6 @@
 """A search so small that its programs compile in seconds, and all tests share them."""
 
+from winkel.runs.spec import Options
 from winkel.search.population import Population
 from winkel.search.problem import Problem, parse_environment, parse_parameter
 from winkel.search.study import open_study
@@ -27,10 +28,11 @@ def problem(*envs, seeds=1, agent="qr_dqn", prune=True, **parameters):
         seeds=seeds,
         fields=fields,
     )
-    made.check()
+    made.check(1)
     return made
 
 
-def population(folder, wanted, of=None, resume=False, lanes=2, **options):
+def population(folder, wanted, of=None, resume=False, lanes=2, **others):
     study = open_study(folder, None, "tiny", of or problem(), resume)
-    return Population(study=study, wanted=wanted, lanes=lanes, chunk_steps=CHUNK, **options)
+    options = Options(chunk_steps=CHUNK)
+    return Population(study=study, wanted=wanted, lanes=lanes, options=options, **others)

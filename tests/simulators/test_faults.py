@@ -27,6 +27,9 @@ MESSAGES = {
     "large reward": f"{WHERE}: need a finite reward, got 1e+39",
     "discount": f"{WHERE}: need a discount from 0 to 1, got 1.5",
     "facts": f"{WHERE}: need facts ('steps', 'ends'), got (1.0,)",
+    "nan fact": f"{WHERE}: need a finite fact, got nan",
+    "large fact": f"{WHERE}: need a finite fact, got 1e+300",
+    "nan probe": f"{WHERE}: need a finite probe, got nan",
 }
 
 

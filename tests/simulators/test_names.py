@@ -69,6 +69,7 @@ def test_spellings_of_one_name(name):
     )
 )
 @example({"a": 'it\'s, "so"', "b": "\\", "c": 1})
+@example({"a": "１０", "b": "1_0", "c": ("1_0", 2)})
 def test_any_settings_are_read_back(settings):
     written = ",".join(f"{key}={value!r}" for key, value in settings.items())
     canonical, maker = parse(f"m:f:{written}" if settings else "m:f")
@@ -84,6 +85,12 @@ def test_environments_of_our_own_are_no_simulators(name):
     assert not is_simulator(name)
 
 
+def test_numbers_of_settings_may_be_text_in_quotes():
+    assert parse("m:f:a=v1_0,b='1_0',c='１'")[1].args[1] == {"a": "v1_0", "b": "1_0", "c": "１"}
+    deep = "-" * 100_000 + "1"
+    assert parse(f"m:f:a={deep}")[1].args[1] == {"a": deep}
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -97,6 +104,11 @@ def test_environments_of_our_own_are_no_simulators(name):
         ("m:f:a=1,,b=2", "need settings of the form key=value, got ''"),
         ("m:f:2a=1", "need settings of the form key=value, got '2a=1'"),
         ("m:f:a=1,a=2", "need each setting once, got a twice"),
+        ("m:f:a=１０", "need numbers in digits 0 to 9 without _, got 'a=１０' in 'm:f:a=１０'"),
+        ("m:f:a=٣", "need numbers in digits 0 to 9"),
+        ("m:f:a=1_0", "need numbers in digits 0 to 9 without _, got 'a=1_0'"),
+        ("m:f:a=('b_c', 1_0)", "need numbers in digits 0 to 9"),
+        ("gym:X-v0:stack=２", "need numbers in digits 0 to 9"),
         ("gym:X-v0:stack=0", "need stack >= 1, a whole number, got 0"),
         ("dm:bsuite/catch/0:rows=3", "need no settings with bsuite's own ids"),
     ],

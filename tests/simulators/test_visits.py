@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import winkel
-from play.rooms import OPTIONS, PLAIN, TINY, room_task
+from play.made_runs import OPTIONS, TINY, room_task
+from play.rooms import PLAIN
 from winkel.envs.registry import make
 from winkel.simulators.visits import MAX_CELLS, TENTHS, VISITS, Visits, load_visits, watch_visits
 

@@ -1,10 +1,14 @@
 """Workers are light and alone, are replaced when they die, and never outlive the pool."""
 
 import gc
+import itertools
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -101,8 +105,8 @@ def test_a_killed_worker_is_named_and_replaced_and_its_transitions_are_marked():
         np.testing.assert_array_equal(after.obs[:, 1], [3, 1, 1])
         assert before.probes[0, 1] == after.probes[0, 1]
         assert notices == [
-            "worker 1 (environments 1 to 2) died of SIGKILL; its episodes begin anew "
-            "(restart 1 of at most 5)"
+            "worker 1 (environments 1 to 2) died of SIGKILL in a step or the reset after it; its "
+            "episodes begin anew (restart 1 of at most 5)"
         ]
         pids = pool.pids
     assert gone(pids)
@@ -123,18 +127,20 @@ def test_fresh_seeds_follow_from_the_old_ones():
     assert seen[0] != seen[1]
 
 
+STEPPING = "in a step or the reset after it"
+
+
 @pytest.mark.parametrize(
     ("how", "named"),
     [
-        ("killed", "died of SIGKILL"),
-        ("leaves", "ended by itself with status 3"),
-        ("exits", "ended by itself with status 4"),
-        ("hangs", "did not answer for 0.3 s and was killed"),
+        ("killed", f"died of SIGKILL {STEPPING}"),
+        ("leaves", f"ended by itself with status 3 {STEPPING}"),
+        ("exits", f"ended by itself with status 4 {STEPPING}"),
+        ("crashes", f"died of SIGSEGV {STEPPING} (<lambda> in worlds.py, line LINE)"),
         ("mute", "lost a simulator, the engine is gone"),
     ],
 )
-def test_every_way_to_go(how, named, monkeypatch):
-    monkeypatch.setattr(pools, "STEP_TIMEOUT", 0.3 if how == "hangs" else 60.0)
+def test_every_way_to_go_is_one_line(how, named, capfd):
     notices = []
     began = time.monotonic()
     with fails(how, notice=notices.append) as pool:
@@ -143,9 +149,10 @@ def test_every_way_to_go(how, named, monkeypatch):
     assert time.monotonic() - began < 10.0
     none = [False] * 3
     assert lost == [none, none, [True, False, False], none]
-    assert notices == [
+    assert [re.sub(r"line \d+", "line LINE", line) for line in notices] == [
         f"worker 0 (environment 0) {named}; its episodes begin anew (restart 1 of at most 5)"
     ]
+    assert capfd.readouterr().err == ""
 
 
 def test_a_simulator_that_dies_in_this_process_is_made_again():
@@ -170,8 +177,8 @@ def test_a_worker_is_not_replaced_without_end(monkeypatch):
     with pytest.raises(InputError) as caught:
         pool.step(np.array([2, 1, 1]))
     assert str(caught.value) == (
-        "worker 0 (environment 0) ended by itself with status 3, after 2 restarts, the most that "
-        "are allowed"
+        f"worker 0 (environment 0) ended by itself with status 3 {STEPPING}, after 2 restarts, the "
+        "most that are allowed"
     )
     assert gone(pids)
 
@@ -183,18 +190,135 @@ def test_a_worker_that_cannot_be_replaced(tmp_path, monkeypatch):
     with Pool(maker, [1], 1, notice=notices.append) as pool:
         pool.reset()
         os.kill(pool.pids[0], signal.SIGKILL)
-        with pytest.raises(InputError, match="ended by itself with status 7, after 2 restarts"):
+        making = "ended by itself with status 7 while it made its environments"
+        with pytest.raises(InputError, match=f"{making}, after 2 restarts"):
             pool.step(np.array([1]))
     assert [n.partition(";")[0] for n in notices] == [
-        "worker 0 (environment 0) died of SIGKILL",
-        "worker 0 (environment 0) ended by itself with status 7",
+        f"worker 0 (environment 0) died of SIGKILL {STEPPING}",
+        f"worker 0 (environment 0) {making}",
     ]
 
 
-def test_a_worker_that_dies_before_it_is_ready(capfd):
-    with pytest.raises(InputError, match="a worker died of SIGSEGV while it made its environments"):
-        Pool(parse("simulators.worlds:dies_at_birth")[1], [1], 1)
-    assert "dies_at_birth" in capfd.readouterr().err  # where it crashed
+def test_an_environment_that_crashes_when_it_is_made_is_one_line(capfd):
+    with pytest.raises(InputError) as caught:
+        Pool(parse("simulators.worlds:dies_at_birth")[1], [1], 1, name="mine")
+    message = str(caught.value)
+    assert message.startswith("mine: a worker died of SIGSEGV while it made its environments")
+    assert "(dies_at_birth in worlds.py, line " in message
+    assert "\n" not in message
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_environment_that_hangs_in_reset_is_one_line_in_time(number, monkeypatch):
+    """It is not started again: the same would happen."""
+    monkeypatch.setattr("winkel.simulators.workers.CLOSE_TIMEOUT", 0.1)
+    notices = []
+    maker = parse(f"simulators.worlds:Sleeps:episode={number}")[1]
+    pool = Pool(maker, [1, 2], 2, name="mine", notice=notices.append)
+    pool._timeout = 0.3
+    pids = pool.pids
+    for _ in range(number):
+        pool.reset()
+    began = time.monotonic()
+    with pytest.raises(InputError) as caught:
+        pool.reset()
+    assert time.monotonic() - began < 2.0
+    assert str(caught.value) == (
+        "mine: worker 0 (environment 0) did not answer for 0.3 s in a reset and was killed "
+        "(--timeout SECONDS allows more)"
+    )
+    assert notices == []
+    assert gone(pids)
+
+
+def test_workers_that_hang_in_a_step_are_given_up_together():
+    notices = []
+    maker = parse("simulators.worlds:Fails:how=hangs")[1]
+    with Pool(maker, range(3), 3, timeout=4.0, notice=notices.append) as pool:
+        pool.reset()
+        lost, began = [], time.monotonic()
+        for actions in ([2, 2, 2], [2, 1, 2], [2, 1, 2], [1, 1, 1]):
+            lost.append(pool.step(np.array(actions)).lost.tolist())
+    assert lost == [[False] * 3, [False] * 3, [True, False, True], [False] * 3]
+    assert time.monotonic() - began < 7.9  # less than two times the timeout
+    assert notices == [
+        f"worker {number} (environment {number}) did not answer for 4 s {STEPPING} and was killed "
+        "(--timeout SECONDS allows more); its episodes begin anew (restart 1 of at most 5)"
+        for number in (0, 2)
+    ]
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan")])
+def test_a_timeout_must_be_positive(timeout):
+    with pytest.raises(InputError, match=f"need timeout > 0, in seconds, got {timeout}"):
+        Pool(Walk, [1], 1, timeout=timeout)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_environments_that_raise_in_close_are_one_notice(num_workers, capfd):
+    notices = []
+    maker = parse("simulators.worlds:Fails:how=close")[1]
+    with Pool(maker, [1, 2, 3], num_workers, name="mine", notice=notices.append) as pool:
+        pool.reset()
+    (line,) = notices
+    assert line.startswith("mine: environment ")
+    assert " in its close raised RuntimeError: cannot close (worlds.py, line " in line
+    assert line.endswith("), and 2 more did so")
+    assert capfd.readouterr().err == ""
+
+
+def test_an_environment_that_crashes_in_close_is_one_notice(capfd):
+    notices = []
+    with Pool(parse("simulators.worlds:Fails:how=crash")[1], [1], 1, notice=notices.append) as pool:
+        pool.reset()
+    (line,) = notices
+    assert line.startswith("closing environments crashed (close in worlds.py, line ")
+    assert capfd.readouterr().err == ""
+
+
+def test_too_few_file_descriptors_are_one_line_and_leave_nothing(tmp_path, monkeypatch):
+    """Every limit from none left to enough: the pool either works or says why it does not."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refused = []
+    for spare in itertools.count():
+        gc.collect()
+        opened = sorted(map(int, os.listdir("/proc/self/fd")))
+        limit = next(n for n in itertools.count() if n - sum(fd < n for fd in opened) == spare)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            with Pool(Walk, [1, 2], 2) as pool:
+                pool.reset()
+            break
+        except InputError as error:
+            refused.append(str(error))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert sorted(map(int, os.listdir("/proc/self/fd"))) == opened
+    assert len(refused) > 5
+    assert set(refused) == {
+        "cannot start worker processes: Too many open files; need a higher limit (ulimit -n) or "
+        "fewer --workers"
+    }
+    assert list(tmp_path.iterdir()) == []
+    assert workers_of_this_process() == []
+
+
+def workers_of_this_process():
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [pid for pid in children if b"simulators.worker" in command(pid)]
+
+
+def command(pid):
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_worker_without_a_shell_is_one_line(monkeypatch, capfd):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(InputError, match="starting a worker raised FileNotFoundError"):
+        Pool(Walk, [1], 1)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_worker_killed_between_two_resets_is_replaced():

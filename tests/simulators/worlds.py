@@ -1,5 +1,6 @@
 """Environments whose every number is known, and ones that fail in every way. No JAX here."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -117,6 +118,13 @@ class Engine(Walk):
             file.write("closed\n")
 
 
+class Rich(Walk):
+    """Pays finite rewards whose sum is not."""
+
+    def step(self, action):
+        return super().step(action)._replace(reward=3e38)
+
+
 class Fails(Walk):
     """Does something wrong at step 3 of its first episode where the action is 2."""
 
@@ -136,6 +144,26 @@ class Fails(Walk):
             return FAILURES[self.how](step)
         return step
 
+    def close(self):
+        if self.how == "close":
+            raise RuntimeError("cannot\nclose")
+        if self.how == "crash":
+            ctypes.string_at(0)
+
+
+class Sleeps(Walk):
+    """Does not wake up from the reset before an episode."""
+
+    def __init__(self, episode):
+        super().__init__()
+        self.asleep = episode
+
+    def reset(self, seed):
+        first = super().reset(seed)
+        if self.episode == self.asleep:
+            time.sleep(1000)
+        return first
+
 
 def _raise(step):
     return 1 / 0
@@ -151,6 +179,8 @@ def _mute(step):
 
 FAILURES = {
     "reset": lambda step: step._replace(boundary=True),
+    "close": lambda step: step,
+    "crash": lambda step: step,
     "raises": _raise,
     "silent": lambda step: next(iter(())),
     "nan": lambda step: step._replace(obs=step.obs * np.nan),
@@ -166,7 +196,11 @@ FAILURES = {
     "large reward": lambda step: step._replace(reward=1e39),
     "discount": lambda step: step._replace(discount=1.5),
     "facts": lambda step: step._replace(facts=(1.0,)),
+    "nan fact": lambda step: step._replace(facts=(1.0, np.nan)),
+    "large fact": lambda step: step._replace(facts=(1e300, 0.0)),
+    "nan probe": lambda step: step._replace(probes=(np.nan,)),
     "hangs": _hang,
+    "crashes": lambda step: ctypes.string_at(0),
     "leaves": lambda step: os._exit(3),
     "exits": lambda step: sys.exit(4),
     "killed": lambda step: os.kill(os.getpid(), signal.SIGKILL),

@@ -9,7 +9,7 @@ SMALL = {
     "hidden": (64,), "num_atoms": 21, "batch_size": 32, "burn_in": 32, "learning_rate": 5e-3,
     "prior_scale": 5.0,
 }  # fmt: skip
-HORIZON, EPISODES, SEEDS = 400, 200, 3
+HORIZON, EPISODES, SEEDS = 300, 150, 2
 """Schedules go by the horizon, over a third of which the bonus decays; runs stop half way."""
 
 
@@ -29,9 +29,9 @@ def solved(agent, **fields):
 
 
 def test_pe_dqn_finds_the_treasure_and_keeps_it():
-    """Seen: first goals 24 to 60, all of the last 50 episodes of all seeds."""
+    """Seen: first goals 24 and 44, all of the last 50 episodes of both seeds."""
     first, last = solved("pe_dqn")
-    assert all(episode is not None and episode <= 130 for episode in first), first
+    assert all(episode is not None and episode <= 100 for episode in first), first
     np.testing.assert_array_equal(last >= 0.9, True)
 
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import os
+import re
 import signal
 import threading
+import time
 from pathlib import Path
 
 import jax
@@ -12,12 +14,14 @@ import pytest
 
 import winkel
 from runs.tiny import stop_after
+from terminal_helpers import refused
 from winkel.agents import AGENTS
 from winkel.envs.simulator_task import estimate_range, make_simulator_task
 from winkel.errors import InputError
 from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options, configure
 from winkel.simulators import StepBatch
+from winkel.simulators.names import parse
 from winkel.training import simulated
 from winkel.training.lanes import Lanes
 from winkel.training.simulated import SimulatorWorld, make_seeds, pack_step
@@ -266,6 +270,61 @@ def test_the_support_comes_from_rewards_and_gamma():
         task.return_range(1.0)
 
 
+def test_rewards_are_measured_only_for_agents_that_need_them():
+    notices = []
+    task = make_simulator_task("simulators.worlds:Walk", notice=notices.append)
+    for agent, fields in (("dqn", {}), ("qr_dqn", {}), ("c51", {"z_min": -1.0, "z_max": 1.0})):
+        configure(agent, TINY | fields, task)
+    assert notices == []
+    for _ in range(2):
+        configure("c51", TINY, task)
+    assert notices == [
+        "measuring rewards of a random policy in 1,000 steps of simulators.worlds:Walk; --z-min "
+        "and --z-max make it unnecessary"
+    ]
+
+
+def test_a_simulator_that_hangs_before_training_is_one_line_in_time(capsys):
+    name = "simulators.worlds:Sleeps:episode=0"
+    began = time.monotonic()
+    message = refused(["train", name, "--agent", "c51", "--steps", 9, "--timeout", 5], capsys)
+    assert time.monotonic() - began < 20.0
+    assert message == (
+        f"winkel: error: {name}: worker 0 (environment 0) did not answer for 5 s in a reset and "
+        "was killed (--timeout SECONDS allows more)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("nan", "need a finite observation, got array([nan, nan, nan, nan]"),
+        ("nan reward", "need a finite reward, got nan"),
+        ("large reward", "need a finite reward, got 1e+39"),
+    ],
+)
+def test_numbers_that_are_not_finite_end_a_run_and_name_the_environment(how, message, tmp_path):
+    name = f"simulators.worlds:Fails:how={how!r}"
+    with pytest.raises(InputError) as caught:
+        winkel.train(name, "dqn", steps=5_000, out=tmp_path, workers=0, options=OPTIONS, **TINY)
+    where = r"environment 0 in step 3 of episode \d+: "
+    assert re.match(
+        re.escape(parse(name)[0]) + ": " + where + re.escape(message), str(caught.value)
+    )
+    assert not list(tmp_path.rglob("config.json"))  # no result of it
+
+
+def test_an_environment_that_raises_in_close_costs_a_notice_and_no_result(capfd):
+    notices = []
+    settings = {"steps": 30, "options": OPTIONS, "notice": notices.append, **TINY}
+    run = winkel.train("simulators.worlds:Fails:how=close", "dqn", workers=1, **settings).runs[0]
+    assert run.config["status"] == "finished"
+    assert len(run.episodes["return"]) == 5
+    (line,) = notices
+    assert "environment 0 in its close raised RuntimeError: cannot close (worlds.py, li" in line
+    assert capfd.readouterr().err == ""
+
+
 def test_returns_outside_of_the_support_are_noticed_with_their_range():
     notices, never = [], SETTINGS | {"burn_in": 1_000}
     winkel.train(CART, "c51", notice=notices.append, z_min=0.0, z_max=12.0, **never)
@@ -281,7 +340,9 @@ def test_returns_outside_of_the_support_are_noticed_with_their_range():
         (CART, {"steps": 10, "num_envs": 0}, "need num_envs >= 1"),
         (CART, {"steps": 10, "workers": -1}, "need workers >= 0"),
         (CART, {"steps": 10, "n_step": 20}, "need burn_in >= 20"),
+        (CART, {"steps": 10, "timeout": 0.0}, "need timeout > 0, in seconds, got 0.0"),
         ("catch/0", {"episodes": 1, "num_envs": 2}, "need num_envs with a simulator"),
+        ("catch/0", {"episodes": 1, "timeout": 2.0}, "need timeout with a simulator"),
         ("gym:Pendulum-v1", {"steps": 10}, "need .*iscrete actions|need discrete"),
         ("gym:CartPol-v1", {"steps": 10}, "CartPole"),
         (CART, {"steps": 10, "preset": "doom"}, "need a preset from bsuite, vizdoom"),

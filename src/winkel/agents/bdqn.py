@@ -98,13 +98,7 @@ class BDQN(base.Agent):
         """Members are point masses; their disagreement is the standard deviation."""
         obs = learning.features(learner.shared, obs)
         value = values(learner.params, learner.prior, obs, hyper.prior_scale)
-        average = jnp.mean(value, axis=0)
-        return Estimates(
-            value=average,
-            members=Atoms(locations=value[..., None], probs=jnp.ones_like(value)[..., None]),
-            disagreement=jnp.std(value, axis=0),
-            bonus=jnp.full_like(average, jnp.nan),
-        )
+        return point_masses(value, jnp.mean(value, axis=0), jnp.std(value, axis=0))
 
     def member_names(self) -> tuple[str, ...]:
         """Their numbers."""
@@ -119,6 +113,14 @@ def values(
 ) -> Float[Array, "M A"]:
     """Q_m(s, ·) = f_m(s) + scale · p_m(s), with p_m the prior of member m."""
     return add_prior(params(obs), prior, obs, prior_scale)[..., 0]
+
+
+def point_masses(
+    members: Float[Array, "M A"], value: Float[Array, " A"], apart: Float[Array, " A"]
+) -> Estimates:
+    """Estimates of members that predict a number for each action; there is no bonus."""
+    atoms = Atoms(locations=members[..., None], probs=jnp.ones_like(members)[..., None])
+    return Estimates(value, atoms, disagreement=apart, bonus=jnp.full_like(value, jnp.nan))
 
 
 def td_gradient(

@@ -11,7 +11,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from winkel.agents import base, bdqn, learning
 from winkel.agents.learning import Learner
-from winkel.types import Atoms, Batch, Clock, Estimates, Update
+from winkel.types import Batch, Clock, Estimates, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +61,7 @@ class DQN(base.Agent):
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """A point mass for each action, without disagreement."""
         value = bdqn.values(learner.params, None, learning.features(learner.shared, obs), 0.0)
-        nothing = jnp.full_like(value[0], jnp.nan)
-        return Estimates(
-            value=value[0],
-            members=Atoms(locations=value[..., None], probs=jnp.ones_like(value)[..., None]),
-            disagreement=nothing,
-            bonus=nothing,
-        )
+        return bdqn.point_masses(value, value[0], jnp.full_like(value[0], jnp.nan))
 
     def member_names(self) -> tuple[str, ...]:
         """The one network."""

@@ -154,7 +154,7 @@ def encode(
     if shared is None:
         return Inputs(transitions, transitions.next_obs, shared=None, pull=None)
     body = shared.body.power_iteration()
-    obs, pull = jax.vjp(lambda torso: body.with_torso(torso)(transitions.obs), body.torso)
+    obs, pull = jax.vjp(lambda torso: replace(body, torso=torso)(transitions.obs), body.torso)
     target_next_obs = shared.target_body(transitions.next_obs)
     next_obs = body(transitions.next_obs) if online_next else target_next_obs
     return Inputs(
@@ -277,7 +277,7 @@ def step_body(
     torso, opt_state = _adam_step(
         shared.body.torso, gradient, shared.opt_state, settings, learning_rate
     )
-    body = shared.body.with_torso(torso)
+    body = replace(shared.body, torso=torso)
     target_body = _update_target(body, shared.target_body, clock, settings)
     return SharedBody(body=body, target_body=target_body, opt_state=opt_state)
 

@@ -1,4 +1,4 @@
-"""A sweep in shards: its manifest, and the runs of one shard.
+"""A sweep in shards: its manifest, a script for SLURM, and the runs of one shard.
 
 The number of lanes decides how a program rounds. A shard fixes its number of lanes to that of a
 plain sweep's whole group, so shards write the same bytes as a plain sweep.
@@ -6,11 +6,16 @@ plain sweep's whole group, so shards write the same bytes as a plain sweep.
 
 import dataclasses
 import json
+import shlex
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import jinja2
 
 from winkel.errors import InputError, require_integer
 from winkel.files import read_json, write_text
@@ -32,6 +37,10 @@ SHARDS = "shards"
 """Folder beside the runs, with the progress of shards."""
 PROGRESS_SECONDS = 1.0
 """Time between two writes of a shard's progress."""
+STOPPED = 75
+"""Exit status (EX_TEMPFAIL) of a shard that was stopped by a signal and can continue."""
+WARNING = 120
+"""Seconds between SLURM's signal and the time limit, enough for a chunk and checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +200,38 @@ def run_shard(
         envs, agents, seeds = (tuple(dict.fromkeys(x)) for x in zip(*shard.runs, strict=True))
         part = dataclasses.replace(sweep, envs=envs, agents=agents, seeds=seeds)
         return run_sweep(part, groups, out, shard.lanes, ended.total(), show, notice)
+
+
+def write_script(script: Path, manifest: Manifest, path: Path, cpus: float, gpus: float) -> None:
+    """Write a job array of SLURM, to read and edit, for the manifest at `path`.
+
+    Shards write their logs beside the manifest.
+    """
+    for name, count in (("--cpus-per-shard", cpus), ("--gpus-per-shard", gpus)):
+        if count != int(count):
+            raise InputError(f"need {name} to be a whole number for SLURM, got {count:g}")
+    out = path.absolute().parent
+    template = (resources.files("winkel.cluster") / "array.sbatch").read_text("utf-8")
+    text = jinja2.Template(template, trim_blocks=True, keep_trailing_newline=True).render(
+        runs=manifest.num_runs,
+        shards=len(manifest.shards),
+        last=len(manifest.shards) - 1,
+        script=shlex.quote(script.name),
+        cpus=max(int(cpus), 1),
+        gpus=int(gpus),
+        logs=out / SHARDS / "slurm-%A_%a.log",
+        warning=WARNING,
+        manifest=shlex.quote(str(path.absolute())),
+        python=shlex.quote(sys.executable),
+        stopped=STOPPED,
+    )
+    try:
+        (out / SHARDS).mkdir(parents=True, exist_ok=True)  # SLURM does not create it
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(text)
+        script.chmod(0o755)
+    except OSError as error:
+        raise InputError(f"cannot write {script}: {error.strerror}") from error
 
 
 def read_progress(out: Path, shard: Shard) -> list[Status]:

@@ -1,4 +1,4 @@
-"""`winkel score` and `winkel export bsuite`: what bsuite makes of runs."""
+"""`winkel score`, `winkel export bsuite` and `winkel data mnist`."""
 
 import math
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from typing import Literal
 
 import tyro
 
-from winkel.analysis.export import export_bsuite
-from winkel.analysis.scores import score_runs, score_tags, shortfalls
+from winkel.analysis.scores import export_bsuite, score_runs, score_tags, shortfalls
 from winkel.commands.terminal import say
+from winkel.envs.bsuite.mnist_data import fetch_mnist, mnist_directory
+from winkel.errors import InputError
 from winkel.runs.record import find_runs, load_run
 
 
@@ -23,8 +24,10 @@ class Score:
     def run(self) -> None:
         """Print the scores of all experiments found, and of the capabilities they count towards."""
         runs = [load_run(folder) for folder in find_runs(self.runs)]
-        lacking = shortfalls(runs)
-        for (agent, seed), scores in score_runs(runs).items():
+        lacking, scored = shortfalls(runs), score_runs(runs)
+        if not scored:
+            raise InputError(f"need runs of bsuite's 468 settings, such as catch/0, in {self.runs}")
+        for (agent, seed), scores in scored.items():
             say(f"{agent}, seed {seed}")
             for name, value in scores.items():
                 lacks = lacking.get((agent, seed), {}).get(name)
@@ -50,6 +53,27 @@ class Export:
     def run(self) -> None:
         """Write the files and count them."""
         written, skipped = export_bsuite(self.runs, self.out, overwrite=self.overwrite)
+        if not written:
+            raise InputError(
+                "need runs of bsuite's 468 settings, such as catch/0, in which an episode ended, "
+                f"in {self.runs}"
+            )
         say(f"wrote {len(written)} files to {self.out}")
         for folder in skipped:
             say(f"skipped {folder}: not one of bsuite's 468 settings, or no episode ended")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Fetch a data set into the folder that the environments read, and verify it."""
+
+    name: tyro.conf.Positional[Literal["mnist"]]
+    """Which one."""
+    mnist_dir: Path | None = None
+    """Where to put it; else WINKEL_MNIST, else the cache folder."""
+
+    def run(self) -> None:
+        """Fetch, verify, and print the folder."""
+        directory = mnist_directory(self.mnist_dir)
+        fetch_mnist(directory, progress=say)
+        say(f"MNIST is in {directory}")

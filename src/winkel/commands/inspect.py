@@ -13,6 +13,7 @@ from winkel.files import ensure_folder, save_arrays
 from winkel.play import inspection, maps
 from winkel.play.episodes import load_one, observe_after, open_environment
 from winkel.runs.record import Arrays
+from winkel.simulators.pool import TIMEOUT
 
 FIGURES = {"inspect": inspection, "heatmaps": heatmaps, "map": maps, "places": maps}
 
@@ -34,18 +35,23 @@ class Inspect:
     """File formats."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
+    env: str | None = None
+    """The environment, if its name chooses which code runs: module:function, or gym with settings.
+    It must be the run's own; what a run's folder names is not run otherwise."""
+    timeout: float = TIMEOUT
+    """Seconds that a simulator may take to start, for a reset and for a step."""
 
     def run(self) -> None:
         """Write the pictures and print the numbers of each action."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
-        run = load_one(self.path, self.seed, self.mnist_dir)
+        run = load_one(self.path, self.seed, self.mnist_dir, self.env)
         task, out = run.task, self.out or self.path
         ensure_folder(out)
         if task.compiled and self.at != "start":
             obs = inspection.find_observation(task, self.at)
-        elif self.at == "start" or self.at.isdecimal():
-            with open_environment(task, notice=say) as env:
+        elif self.at == "start" or (self.at.isascii() and self.at.isdecimal()):
+            with open_environment(task, notice=say, timeout=self.timeout) as env:
                 obs = observe_after(run, env, 0 if self.at == "start" else int(self.at))
         else:
             raise InputError(f"need --at start, or a number of greedy steps, got {self.at!r}")

@@ -11,6 +11,7 @@ from winkel.commands.terminal import progress_bar, say
 from winkel.errors import require_integer
 from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play
 from winkel.play.film import check_film, write_film
+from winkel.simulators.pool import TIMEOUT
 from winkel.training.programs import start_jax
 
 
@@ -38,6 +39,11 @@ class Play:
     """Cut an episode after so many steps."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
+    env: str | None = None
+    """The environment, if its name chooses which code runs: module:function, or gym with settings.
+    It must be the run's own; what a run's folder names is not run otherwise."""
+    timeout: float = TIMEOUT
+    """Seconds that a simulator may take to start, for a reset and for a step."""
 
     def run(self) -> None:
         """Play, write the film and print return and length of each episode."""
@@ -46,10 +52,13 @@ class Play:
             require_integer(f"--{name}", getattr(self, name), at_least=1)
         if self.out is not None:
             check_film(self.out, self.fps)
-        run = load_one(self.path, self.seed, self.mnist_dir)
+        run = load_one(self.path, self.seed, self.mnist_dir, self.env)
         out, config = self.out or run.folder / "play.gif", run.config
         check_film(out, self.fps)
-        with progress_bar() as progress, open_environment(run.task, self.world_seed, say) as env:
+        with (
+            progress_bar() as progress,
+            open_environment(run.task, self.world_seed, say, self.timeout) as env,
+        ):
             bar = progress.add_task("play", total=None)
             played = play(
                 run,

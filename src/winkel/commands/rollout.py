@@ -10,7 +10,7 @@ from winkel.envs import make, make_batch
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.record import RunRecord, save_run
-from winkel.runs.rollout import frames, make_policy, rollout
+from winkel.runs.rollout import check_seed, frames, make_policy, rollout
 from winkel.runs.spec import run_folder, versions
 from winkel.training.programs import start_jax
 
@@ -36,6 +36,7 @@ class Rollout:
 
     def run(self) -> None:
         """Run the policy, print a line for each setting, save the episodes."""
+        check_seed(self.seed)
         start_jax()
         if self.show:
             task = make(self.env, self.mnist_dir)
@@ -43,7 +44,6 @@ class Rollout:
                 say(f"{caption}\n{picture}\n")
             return
         require_integer("--episodes", self.episodes, at_least=1)
-        require_integer("--seed", self.seed, at_least=0)
         batch = make_batch(self.env, self.mnist_dir)
         policy, agent = make_policy(self.policy, batch.env), self.policy.replace(":", "-")
         folders: list[Path] = []

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from winkel.commands.output import exit_if_failed
 from winkel.commands.terminal import console, progress_bar, say
 from winkel.commands.train import make_table
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
+from winkel.runs.spec import Options
 
 if TYPE_CHECKING:
     from winkel.search.study import Summary
@@ -34,7 +36,7 @@ class SearchCommand:
     space: str = "bsuite"
     """Search space: bsuite, vizdoom, or a TOML file."""
     envs: tuple[str, ...] = ()
-    """Environments instead of the space's, as ID@EPISODES or ID@EPISODES@SCORE."""
+    """Environments instead of the space's, as ID@EPISODES or ID@STEPSsteps, or with @SCORE."""
     seeds: int = 1
     """Runs of each trial in each environment, with seeds that no other command uses."""
     out: Path | None = None
@@ -53,6 +55,8 @@ class SearchCommand:
     """Seed of the suggested configurations."""
     mnist_dir: Path | None = None
     """Folder of MNIST's IDX files."""
+    allow_failures: bool = False
+    """Exit with status 0 also if all trials failed."""
     action: "tyro.conf.OmitArgPrefixes[Action]" = None
     """What to do instead of searching."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
@@ -65,9 +69,10 @@ class SearchCommand:
                 raise InputError(f"unknown argument '--{next(iter(self.fields))}'")
             self.action.run()
             return
-        from winkel.search.population import Population
+        from winkel.search.population import Population, choose_lanes
         from winkel.search.problem import load_problem
         from winkel.search.study import Summary, open_study
+        from winkel.search.trials import REASON
 
         problem = load_problem(
             self.space,
@@ -77,7 +82,8 @@ class SearchCommand:
             fields=self.fields,
             mnist_dir=self.mnist_dir,
         )
-        problem.check()
+        problem.check(self.trials)
+        lanes, options = choose_lanes(self.lanes), Options(chunk_steps=self.chunk_steps)
         folder = self.out or Path("search") / self.agent
         study = open_study(folder, self.storage, self.name or self.agent, problem, self.resume)
         with progress_bar() as bar:
@@ -86,8 +92,8 @@ class SearchCommand:
             population = Population(
                 study=study,
                 wanted=self.trials,
-                lanes=self.lanes,
-                chunk_steps=self.chunk_steps,
+                lanes=lanes,
+                options=options,
                 seed=self.sampler_seed,
                 progress=lambda text, share: bar.update(
                     task, description=text, completed=share * self.trials
@@ -101,6 +107,9 @@ class SearchCommand:
         if summary.unfinished:
             say(f"{summary.unfinished} trials are not finished; continue with --resume")
         _write_page(summary, folder, folder)
+        if len(summary.failed) == summary.num_trials:
+            reasons = [trial.user_attrs[REASON] for trial in summary.failed]
+            exit_if_failed("trials", reasons, summary.num_trials, self.allow_failures)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,13 +119,15 @@ class SearchReport:
     study: tyro.conf.Positional[Path]
     """Folder of the study."""
     storage: str | None = None
-    """Storage of the study, if its URL has a password."""
+    """Storage of the study, if it is not in the folder."""
+    study_name: str | None = None
+    """Name of the study, if its storage has several."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Folder for the page, index.html; the study's own by default."""
 
     def run(self) -> None:
         """Print the best trials and write the page."""
-        summary = _read_summary(self.study, self.storage)
+        summary = _read_summary(self)
         print_summary(summary)
         _write_page(summary, self.out or self.study, self.study)
 
@@ -130,13 +141,15 @@ class SearchApply:
     name: str | None = None
     """Name of the preset; AGENT-search by default."""
     storage: str | None = None
-    """Storage of the study, if its URL has a password."""
+    """Storage of the study, if it is not in the folder."""
+    study_name: str | None = None
+    """Name of the study, if its storage has several."""
 
     def run(self) -> None:
         """Write the preset and print how to use it."""
         from winkel.search.problem import to_fields
 
-        summary = _read_summary(self.study, self.storage)
+        summary = _read_summary(self)
         if not summary.complete:
             raise InputError(f"{self.study} has no complete trial yet; continue with --resume")
         best, problem = summary.complete[0], summary.study.problem
@@ -148,7 +161,7 @@ class SearchApply:
             f"The best of {summary.num_trials} trials of the study in {self.study}: trial "
             f"{best.number}, final score {summary.totals[0]:.3f} of {len(problem.environments)}.",
             f"Searched over {summary.budget()}.",
-            f"winkel {summary.study.version}; `winkel train ENV --agent {agent} --preset {name}` "
+            f"winkel {problem.version}; `winkel train ENV --agent {agent} --preset {name}` "
             "reads it.",
         ]
         path = write_preset(name, agent, fields, origin)
@@ -197,10 +210,10 @@ def print_summary(summary: "Summary") -> None:
     )
 
 
-def _read_summary(study: Path, storage: str | None) -> "Summary":
+def _read_summary(command: SearchReport | SearchApply) -> "Summary":
     from winkel.search.study import Summary, load_study
 
-    return Summary(load_study(study, storage))
+    return Summary(load_study(command.study, command.storage, command.study_name))
 
 
 def _write_page(summary: "Summary", folder: Path, study: Path) -> None:

@@ -2,18 +2,20 @@
 
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from winkel.cluster.shards import read_manifest, run_shard
-from winkel.cluster.slurm import STOPPED
+from winkel.cluster.shards import STOPPED, read_manifest, run_shard
 from winkel.commands.terminal import say
-from winkel.commands.train import Display
+from winkel.commands.train import Display, check_runs
 from winkel.interrupts import set_last_words
+from winkel.runs.record import load_run
+from winkel.runs.spec import run_folder
+from winkel.runs.sweep import Item
 from winkel.training.programs import make_deterministic, start_jax
 
 
@@ -28,6 +30,8 @@ class ShardCommand:
     """Manifest that `winkel sweep … --plan-only` has written."""
     number: tyro.conf.Positional[int]
     """Number of the shard, from 0."""
+    allow_failures: bool = False
+    """Exit with status 0 also if runs failed."""
 
     def run(self) -> None:
         """Run what is left of the shard."""
@@ -43,6 +47,12 @@ class ShardCommand:
                 manifest, self.number, self.manifest.parent, display.update, display.say
             )
         say_counts(outcome["runs"], outcome["seconds"])
+        check_items(shard.runs, self.manifest.parent, self.allow_failures)
+
+
+def check_items(items: Iterable[Item], out: Path, allow_failures: bool) -> None:
+    """Exit with status 1 if runs of a folder failed, unless that is allowed."""
+    check_runs((load_run(run_folder(out, *item)) for item in items), allow_failures)
 
 
 def say_counts(runs: Mapping[str, int], seconds: float) -> None:

@@ -13,8 +13,7 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.cluster.slurm import write_script
-from winkel.commands.shard import say_counts
+from winkel.commands.shard import check_items, say_counts
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, make_table
 from winkel.errors import InputError, require_integer
@@ -98,6 +97,8 @@ class SweepCommand:
     """Episodes between greedy evaluations; none by default, 200 with --paper."""
     checkpoint_seconds: float = 300.0
     """Least time between checkpoints."""
+    allow_failures: bool = False
+    """Exit with status 0 also if runs failed."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
     devices: int | None = None
@@ -134,7 +135,7 @@ class SweepCommand:
             manifest = self._write_manifest(gpus)
             if self.script is not None:
                 path = self.out / shards.MANIFEST
-                write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
+                shards.write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
                 say(f"script: {self.script}; read it, then: sbatch {self.script}")
         else:
             self._run_here()
@@ -151,6 +152,9 @@ class SweepCommand:
             "--gpus-per-shard with --cluster or --plan-only": gpus is not None and here,
             "--dry-run without --cluster and --plan-only": self.dry_run and not here,
             "--plan-only without --cluster ray": self.plan_only and ray,
+            "--allow-failures for `winkel shard`, not for a plan": (
+                self.allow_failures and not (here or ray)
+            ),
             f"CPUs, GPUs and retries of a shard >= 0, got {cpus}, {gpus} and {retries}": (
                 min(cpus, gpus or 0, retries) < 0
             ),
@@ -185,7 +189,7 @@ class SweepCommand:
                         sweep, groups, self.out, self.lanes, before, show, display.say
                     )
                 _print_costs(outcome)
-        say(f"runs: {self.out}")
+        self._check_runs(sweep)
 
     def _remaining(
         self, all_groups: list[sweeps.Group], write: bool
@@ -280,7 +284,11 @@ class SweepCommand:
                     ray, manifest, self.out, cpus, gpus, self.retries, show, display.say
                 )
         say_counts(runs, time.perf_counter() - begin)
+        self._check_runs(manifest.sweep)
+
+    def _check_runs(self, sweep: sweeps.Sweep) -> None:
         say(f"runs: {self.out}")
+        check_items(sweep.items(), self.out, self.allow_failures)
 
     def _sweep(self, packed: bool) -> sweeps.Sweep:
         preset = PAPER[self.kind] if self.paper else {}

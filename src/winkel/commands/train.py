@@ -1,7 +1,7 @@
 """`winkel train`: train an agent and show its progress."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +13,10 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from winkel.commands.output import exit_if_failed
 from winkel.commands.terminal import console, say
 from winkel.errors import require_integer
-from winkel.runs.record import Training
+from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
 from winkel.runs.spec import MAX_RUNS, Options, check_field_names
 from winkel.runs.train import train
@@ -47,6 +48,9 @@ class Train:
     """Environments of each run, for simulators; 1 by default, 32 in VizDoom."""
     workers: int | None = None
     """Processes that simulators run in; by the number of CPUs by default, 0 for none."""
+    timeout: float | None = None
+    """Seconds that such a process may take to make, reset or step its simulators; 120 by
+    default."""
     preset: str | None = None
     """Settings by name: vizdoom, vizdoom-official (the default in VizDoom), or one that `winkel
     search apply` wrote."""
@@ -74,6 +78,8 @@ class Train:
     """Also write TensorBoard's files, into each run's folder."""
     wandb: str | None = None
     """Also log to this project of Weights & Biases."""
+    allow_failures: bool = False
+    """Exit with status 0 also if runs failed."""
     mnist_dir: Path | None = None
     """Folder with MNIST's IDX files."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
@@ -94,6 +100,7 @@ class Train:
                 steps=self.steps,
                 num_envs=self.num_envs,
                 workers=self.workers,
+                timeout=self.timeout,
                 preset=self.preset,
                 until=self.until,
                 out=self.out,
@@ -115,6 +122,7 @@ class Train:
         print_summary(training)
         for run in training.runs:
             say(f"run: {run.folder}")
+        check_runs(training.runs, self.allow_failures)
 
     def _make_mirrors(self, config: dict[str, Any], folder: Path) -> tuple[Mirror, ...]:
         made: list[Mirror] = []
@@ -202,6 +210,17 @@ def _status_table(statuses: list[Status]) -> Table:
     if len(statuses) > MAX_ROWS:
         rows.append([f"and {len(statuses) - MAX_ROWS} more"])
     return make_table([*columns, ""], rows)
+
+
+def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
+    """Exit with status 1 if runs failed, now or in an earlier call, unless that is allowed."""
+    configs = [run.config for run in runs]
+    reasons = [
+        f"{config['agent']} in {config['env']}, seed {config['seed']}: {config.get('reason')}"
+        for config in configs
+        if config.get("status") == "failed"
+    ]
+    exit_if_failed("runs", reasons, len(configs), allow_failures)
 
 
 def print_summary(training: Training) -> None:

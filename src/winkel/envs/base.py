@@ -237,8 +237,6 @@ class Task:
     """Names of numbers that add up over an episode."""
     returns: Callable[[float], tuple[float, float]] | None = None
     """Range of discounted returns for a discount factor, or None if unknown."""
-    range_origin: str | None = None
-    """How `returns` was estimated, or None if it was not."""
     params: Any = ()
     """Last argument of `env.reset` and `env.step`; empty for simulators."""
     setting: Setting = field(default_factory=dict)

@@ -54,6 +54,7 @@ TAGS = (
 """bsuite's seven capabilities, in the order of its radar chart."""
 
 _ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
+_NUMBER = re.compile(r"[-+.0-9eE]+")
 _SIMULATOR = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
 
 
@@ -207,17 +208,21 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     setting: dict[str, Any] = dict(family.defaults)
     if match["index"] is not None:
         count = len(experiment.settings)
-        if not match["index"].isdecimal() or int(match["index"]) >= count:
+        if match["index"] not in map(str, range(count)):
             raise InputError(f"need {name}/0 … {name}/{count - 1}, got {task_id!r}")
         setting |= experiment.settings[int(match["index"])]
-    for override in filter(None, (match["overrides"] or "").split(",")):
+    given: dict[str, Any] = {}
+    for override in () if match["overrides"] is None else match["overrides"].split(","):
         key, equals, text = override.partition("=")
         if not equals or key not in family.defaults:
             raise InputError(
                 f"need overrides of the form key=value with keys {', '.join(family.defaults)}, "
                 f"got {override!r} in {task_id!r}"
             )
-        setting[key] = _number(text, type(family.defaults[key]), key)
+        if key in given:
+            raise InputError(f"need each setting once, got {key} twice in {task_id!r}")
+        given[key] = _number(text, type(family.defaults[key]), key)
+    setting |= given
     for key, (least, most) in family.ranges.items():
         if not least <= setting[key] <= most:
             bound = f">= {least}" if setting[key] < least else f"<= {most}"
@@ -226,11 +231,13 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
 
 
 def _number(text: str, kind: type, key: str) -> int | float:
+    """Read a number in ASCII, without the underscores and spaces that Python allows."""
     try:
-        value = kind(text)
+        value = kind(text) if _NUMBER.fullmatch(text) else float("nan")
     except ValueError:
         value = float("nan")
-    if not np.isfinite(value):
+    largest = 2**31 - 1 if kind is int else float(np.finfo(np.float32).max)
+    if not abs(value) <= largest:
         wanted = "a whole number" if kind is int else "a finite number"
-        raise InputError(f"need {wanted} for {key}, got {text!r}")
+        raise InputError(f"need {wanted} for {key} of at most {largest:.10g}, got {text!r}")
     return value

@@ -10,6 +10,7 @@ A `Body` divides the weights of the residual units by an estimate of their large
 near the leading ones. Gradients flow through W, also where it is in σ, never through u and v.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -98,10 +99,6 @@ class Impala(eqx.Module):
     def residual_weights(self) -> list[Any]:
         """Weights of the convolutions in the units, [convolutions, C, 3, 3, C] for each block."""
         return [block.units.weight for block in self.blocks]
-
-    def with_residual_weights(self, weights: list[Any]) -> "Impala":
-        """The torso with other weights in its units."""
-        return eqx.tree_at(lambda torso: torso.residual_weights, self, weights)
 
 
 def num_features(multiplier: int) -> int:
@@ -192,9 +189,8 @@ class Body(eqx.Module):
         torso = self.torso
         if self.spectra:
             normalise = jax.vmap(Spectrum.normalise)
-            torso = torso.with_residual_weights(
-                list(map(normalise, self.spectra, torso.residual_weights))
-            )
+            weights = list(map(normalise, self.spectra, torso.residual_weights))
+            torso = eqx.tree_at(lambda torso: torso.residual_weights, torso, weights)
         return torso(frames, self.dtype)
 
     def power_iteration(self) -> "Body":
@@ -203,8 +199,4 @@ class Body(eqx.Module):
             return self
         step = jax.vmap(Spectrum.power_iteration)
         spectra = tuple(map(step, self.spectra, self.torso.residual_weights))
-        return Body(torso=self.torso, spectra=spectra, dtype=self.dtype)
-
-    def with_torso(self, torso: Impala) -> "Body":
-        """The body with another torso."""
-        return Body(torso=torso, spectra=self.spectra, dtype=self.dtype)
+        return replace(self, spectra=spectra)

@@ -102,18 +102,12 @@ class MLP(eqx.Module):
         aligned: bool = False,
         he_slope: float | None = None,
     ) -> "MLP":
-        """Draw He's truncated normal weights, or his uniform ones; biases are 0.
+        """Draw He's truncated normal weights, or uniform ones of slope `he_slope`; biases are 0.
 
-        Args:
-            key: a random key.
-            inputs: numbers of a dense observation, or indices of a one-hot one.
-            hidden: widths of the hidden layers.
-            outputs: actions and atoms.
-            one_hot: whether observations are indices.
-            fan_in: `inputs` without padding, if observations are padded.
-            triangle: whether only the lower triangle of a square grid of indices can be reached.
-            aligned: whether to pad the last layer to a multiple of eight.
-            he_slope: the slope of `he_uniform`, for uniform weights.
+        `inputs` are numbers of a dense observation, or indices of a `one_hot` one, of which with
+        `triangle` only the lower triangle of a square grid can be reached; `fan_in` are those
+        without padding. `outputs` are actions and atoms, in an `aligned` last layer padded to a
+        multiple of eight.
         """
         sizes = (inputs, *hidden, outputs[0] * outputs[1])
         keys = jax.random.split(key, len(sizes) - 1)

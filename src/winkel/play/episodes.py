@@ -17,7 +17,7 @@ from winkel.envs.base import Task
 from winkel.errors import LARGEST_SEED, InputError, require_integer
 from winkel.runs.record import Arrays, RunRecord, encode_observation
 from winkel.runs.results import load
-from winkel.simulators import Pool
+from winkel.simulators.pool import TIMEOUT, Pool
 from winkel.types import Clock, EnvStep, Image, Observation, OneHot
 
 MAX_STEPS = 10_000
@@ -42,14 +42,20 @@ class PlayedEnvironment(NamedTuple):
 
 @contextlib.contextmanager
 def open_environment(
-    task: Any, seed: int = 0, notice: Callable[[str], None] = lambda _: None
+    task: Any,
+    seed: int = 0,
+    notice: Callable[[str], None] = lambda _: None,
+    timeout: float = TIMEOUT,
 ) -> Iterator[PlayedEnvironment]:
-    """Start one environment of a task; the seed decides all of its episodes."""
+    """Start one environment of a task; the seed decides all of its episodes.
+
+    A simulator runs in a process of its own, which may take so many seconds for each step.
+    """
     require_integer("an environment's seed", seed, at_least=0, at_most=LARGEST_SEED)
     if task.compiled:
         yield _open_compiled(task, seed)
     else:
-        with dataclasses.replace(task, workers=0).pool([seed], notice) as pool:
+        with dataclasses.replace(task, workers=1, timeout=timeout).pool([seed], notice) as pool:
             yield _open_simulator(pool, task.env.observation)
 
 
@@ -93,9 +99,11 @@ def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:
     return PlayedEnvironment(lambda: begin(pool.reset()[0]), step)
 
 
-def load_one(path: Path, seed: int | None = None, mnist_dir: Path | None = None) -> RunRecord:
+def load_one(
+    path: Path, seed: int | None = None, mnist_dir: Path | None = None, env: str | None = None
+) -> RunRecord:
     """Load the run of a seed (the first by default) under a folder; its state is on the device."""
-    run = load(path, mnist_dir).of(seed)
+    run = load(path, mnist_dir, env).of(seed)
     learner, clock = jax.device_put((run.learner, run.clock))
     return dataclasses.replace(run, learner=learner, clock=clock)
 

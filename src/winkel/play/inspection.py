@@ -26,7 +26,8 @@ _OTHERS = (style.QUANTILE, style.CATEGORICAL, style.MIXTURE, style.ACCENT)
 def find_observation(task: Task, at: str) -> np.ndarray:
     """Return the observation of a one-hot index or of ROW,COLUMN in a compiled environment."""
     observation, parts = task.env.observation, at.split(",")
-    if not isinstance(observation, OneHot) or not all(part.isdecimal() for part in parts):
+    numbers = at.isascii() and all(part.isdecimal() for part in parts)
+    if not isinstance(observation, OneHot) or not numbers:
         raise InputError(f"need --at start, or an index or ROW,COLUMN of a one-hot, got {at!r}")
     index = tuple(int(part) for part in parts)
     shape = observation.shape if len(index) > 1 else (observation.size,)

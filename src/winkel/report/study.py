@@ -17,7 +17,7 @@ from winkel.figures import style
 from winkel.files import ensure_folder, write_text
 from winkel.report.page import PAGE, render, svg_of
 from winkel.search.problem import MILESTONES, SearchEnvironment
-from winkel.search.study import Summary, hide_password
+from winkel.search.study import Summary
 from winkel.search.trials import step_of
 
 _COLUMNS = 3
@@ -40,7 +40,7 @@ def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
             for step in [max(trial.intermediate_values)]
         ],
         median=np.median(summary.totals) if summary.complete else np.nan,
-        url=hide_password(summary.study.url),
+        url=summary.study.where,
         apply=f"winkel search apply {shlex.quote(str(study))}",
     )
     write_text(page, text)

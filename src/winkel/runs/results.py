@@ -1,5 +1,6 @@
 """Runs on disk: `winkel.load` with their agents; `read_results` for figures and reports."""
 
+import dataclasses
 import json
 import os
 from collections import defaultdict
@@ -7,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from winkel.envs.simulator_task import confirm
 from winkel.errors import InputError, require_type
 from winkel.runs.record import (
     CHECKPOINTS,
@@ -24,17 +26,18 @@ from winkel.runs.train import add_learner
 __all__ = ["Arrays", "Results", "RunRecord", "load", "read_results"]
 
 
-def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
+def load(path: str | Path, mnist_dir: Path | None = None, env: str | None = None) -> Training:
     """Load runs from disk: the folder of one run, or one with runs of one agent and environment.
 
-    A run that has not ended is loaded as its newest checkpoint has it.
+    A run that has not ended is loaded as its newest checkpoint has it. Code that a folder names,
+    such as the environment 'my_module:make', is run only if `env` names it, too.
     """
     require_type("path", path, str | os.PathLike, "a folder")
     path = Path(path)
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
-        return Training(runs=(_load_trained(path, mnist_dir),))
+        return Training(runs=(_load_trained(path, mnist_dir, env),))
     folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()] or find_runs(path)
-    loaded = (_load_trained(folder, mnist_dir) for folder in folders)
+    loaded = (_load_trained(folder, mnist_dir, env) for folder in folders)
     runs = sorted(loaded, key=lambda run: run.config["seed"])
     kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
     if len(kinds) > 1:
@@ -45,13 +48,15 @@ def load(path: str | Path, mnist_dir: Path | None = None) -> Training:
     return Training(runs=tuple(runs))
 
 
-def _load_trained(folder: Path, mnist_dir: Path | None) -> RunRecord:
+def _load_trained(folder: Path, mnist_dir: Path | None, env: str | None) -> RunRecord:
     """Load one run with what its agent has learned."""
     record = load_run(folder, unfinished=True)
     try:
         spec = RunSpec.from_config(record.config, mnist_dir)
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
+    if env is not None:
+        spec = dataclasses.replace(spec, task=confirm(spec.task, env))
     return add_learner(record, spec)
 
 

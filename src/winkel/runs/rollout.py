@@ -1,5 +1,6 @@
 """Run a fixed policy in environments and record every episode."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from winkel.envs.base import Environment, Task, check_action
 from winkel.envs.registry import TaskBatch
 from winkel.errors import InputError, require_integer
+from winkel.runs.spec import MAX_SEED
 from winkel.training.memory import require_memory
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]
@@ -22,15 +24,17 @@ CHUNK = 1_000
 ROW_BYTES = 32
 """Of the record of an episode: return, length and some facts."""
 
+_ACTION = re.compile(r"action:(-?[0-9]{1,9})")
+
 
 def make_policy(name: str, env: Environment) -> Policy:
     """Make the policy of a name: 'random', or 'action:K' for always action K."""
     if name == "random":
         return lambda key, obs: jax.random.randint(key, (), 0, env.num_actions)
-    kind, _, number = name.partition(":")
-    if kind != "action" or not number.lstrip("-").isdecimal():
+    number = _ACTION.fullmatch(name)
+    if number is None:
         raise InputError(f"need a policy 'random' or 'action:K', got {name!r}")
-    action = int(number)
+    action = int(number[1])
     check_action(action, env.num_actions)
     return lambda key, obs: jnp.asarray(action, jnp.int32)
 
@@ -48,6 +52,7 @@ def rollout(
     gets the number of episodes that the slowest setting has ended.
     """
     require_integer("episodes", num_episodes, at_least=1)
+    check_seed(seed)
     count = num_episodes * len(batch.ids)
     require_memory(ROW_BYTES * count, f"the records of {count:,} episodes")
     keys = jax.random.split(jax.random.key(seed), len(batch.ids))
@@ -71,6 +76,12 @@ def rollout(
         {name: np.concatenate([part[name] for part in parts])[:num_episodes] for name in parts[0]}
         for parts in finished
     ]
+
+
+def check_seed(seed: int) -> None:
+    """Raise unless a seed is one of runs; JAX would take larger ones for smaller ones, or fail."""
+    if not 0 <= seed <= MAX_SEED:
+        raise InputError(f"need a seed from 0 to {MAX_SEED}, got {seed}")
 
 
 def _begin(env: Environment, params: Any, key: PRNGKeyArray) -> Any:
@@ -101,6 +112,7 @@ def _advance(policy: Policy, env: Environment, params: Any, lane: Any) -> tuple[
 
 def frames(task: Task, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
     """Yield the captions and pictures of one episode: its start, then every step."""
+    check_seed(seed)
     env, params = task.env, task.params
     key, key_start = jax.random.split(jax.random.key(seed))
     inner = env.start(env.draw_start(key_start, params), jnp.zeros((), jnp.int32), params)

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -14,7 +14,7 @@ import numpy as np
 
 from winkel.envs.base import Task
 from winkel.envs.registry import is_simulator, make
-from winkel.envs.simulator_task import make_simulator_task
+from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
 from winkel.errors import InputError, require_integer, require_type
 from winkel.interrupts import defer_interrupt
 from winkel.runs.checkpoint import has_checkpoint, pack, unpack
@@ -38,10 +38,6 @@ from winkel.training.steps import Plan
 
 MAX_LANES = 256
 """Runs side by side by default."""
-DOOM_ENVS = 32
-"""Environments of a run in VizDoom by default, as in the paper."""
-MAX_ENVS = 10_000
-"""Most environments of a run in simulators."""
 MAX_SAVING = 0.05
 """Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
 
@@ -210,6 +206,7 @@ def train(
     lanes: int | None = None,
     num_envs: int | None = None,
     workers: int | None = None,
+    timeout: float | None = None,
     preset: str | None = None,
     options: Options = DEFAULTS,
     label: str | None = None,
@@ -220,6 +217,8 @@ def train(
     **fields: Any,
 ) -> Training:
     """Train an agent in an environment.
+
+    A run that fails raises nothing: `status` in its config is 'failed', and `reason` says why.
 
     Args:
         env: an id such as 'deep_sea/0' or 'deep_sea:size=30', or the name of a simulator such as
@@ -236,6 +235,8 @@ def train(
         num_envs: environments per run, for simulators; 1 by default, 32 in VizDoom. There is one
             update for each step of all of them.
         workers: processes that simulators run in; by the number of CPUs by default, 0 for none.
+        timeout: seconds that such a process may take to make, reset or step its simulators; 120 by
+            default.
         preset: settings by name (`winkel.runs.presets`).
         options: evaluation, snapshots, checkpoints.
         label: the agent's name in `out`; `agent` by default.
@@ -255,7 +256,7 @@ def train(
     require_type("notice", notice, Callable, "a function")
     if preset is not None or env.startswith("doom:"):
         fields = preset_fields(env, agent, preset) | fields
-    task = make_task(env, fields, mnist_dir, num_envs, workers)
+    task = make_task(env, mnist_dir, notice, num_envs=num_envs, workers=workers, timeout=timeout)
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
@@ -264,7 +265,8 @@ def train(
         for seed in check_seeds(seeds)
     ]  # fmt: skip
     hyper = specs[0].hyper
-    if task.range_origin is not None and "z_min" in hyper._fields:
+    given = {"z_min", "z_max"} <= fields.keys()
+    if isinstance(task, SimulatorTask) and "z_min" in hyper._fields and not given:
         notice(
             f"returns are taken to lie in [{hyper.z_min:.4g}, {hyper.z_max:.4g}], "
             f"{task.range_origin}; --z-min and --z-max set it"
@@ -330,24 +332,17 @@ def _watch(
 
 def make_task(
     env: str,
-    fields: Mapping[str, Any],
     mnist_dir: Path | None = None,
-    num_envs: int | None = None,
-    workers: int | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    **options: Any,
 ) -> Task:
-    """Make the environment of an id or the simulator of a name."""
-    if not is_simulator(env):
-        for name, value in (("num_envs", num_envs), ("workers", workers)):
-            if value is not None:
-                raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
-        return make(env, mnist_dir)
-    if num_envs is None:
-        num_envs = DOOM_ENVS if env.startswith("doom:") else 1
-    require_integer("num_envs", num_envs, at_least=1, at_most=MAX_ENVS)
-    if workers is not None:
-        require_integer("workers", workers, at_least=0, at_most=MAX_ENVS)
-    measure = not {"z_min", "z_max"} <= fields.keys()
-    return make_simulator_task(env, num_envs=num_envs, workers=workers, measure_rewards=measure)
+    """Make the environment of an id, or the simulator of a name with options that are not None."""
+    options = {name: value for name, value in options.items() if value is not None}
+    if is_simulator(env):
+        return make_simulator_task(env, notice=notice, **options)
+    for name in options:
+        raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
+    return make(env, mnist_dir)
 
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:

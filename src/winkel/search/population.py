@@ -76,12 +76,12 @@ class TrialInProgress:
         """Return the mean score over seeds after so many steps or episodes."""
         scores = []
         for reports in self.reports.values():
-            parts = [report.episodes for report in reports if report.episodes]
-            names = parts[0] if parts else ()
-            table = {name: np.concatenate([part[name] for part in parts]) for name in names}
-            count = point
-            if entry.steps and parts:
+            parts = [report.episodes for report in reports]
+            table = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            if entry.steps:
                 count = int(np.searchsorted(table["env_steps"], point, side="right"))
+            else:
+                count = point
             table = {name: column[:count] for name, column in table.items()}
             scores.append(score_episodes(entry.score, table))
         return float(np.mean(scores))
@@ -100,8 +100,8 @@ class Population:
     Attributes:
         study: what to search for, and where trials are stored.
         wanted: number of trials, those of other processes included.
-        lanes: runs side by side; None for the default.
-        chunk_steps: steps between two checks of the lanes.
+        lanes: runs side by side.
+        options: steps between two checks of the lanes.
         seed: of the suggestions.
         progress: called now and then with a line on the trials and the best one so far, and the
             share of the work that is done. Trials of other processes, and queued ones, are
@@ -115,8 +115,8 @@ class Population:
 
     study: Study
     wanted: int
-    lanes: int | None = None
-    chunk_steps: int = 100
+    lanes: int
+    options: Options
     seed: int = 0
     progress: Callable[[str, float], None] = lambda *_: None
     notice: Callable[[str], None] = lambda _: None
@@ -126,25 +126,16 @@ class Population:
 
     def __post_init__(self) -> None:
         self.problem = self.study.problem
-        require_integer("trials", self.wanted, at_least=1)
-        default = LANES_ON_CPU if jax.default_backend() == "cpu" else LANES
-        lanes = default if self.lanes is None else self.lanes
-        self.max_lanes = require_integer("lanes", lanes, at_least=1)
-        self.options = Options(chunk_steps=self.chunk_steps)
-        size = self.problem.size()
-        if self.wanted > size:
-            raise InputError(
-                f"need trials <= {size}, the configurations that the space has, got {self.wanted}"
-            )
         compiled = all(task.compiled for task in self.problem.tasks)
-        self.size = max(self.max_lanes // self.problem.seeds, 1) if compiled else 1
+        self.size = max(self.lanes // self.problem.seeds, 1) if compiled else 1
 
     def run(self) -> None:
         """Run trials until there are as many as wanted, here and elsewhere."""
         shown = time.monotonic()
+        hint = "; continue with --resume when it is back"
         with (
             defer_interrupt() as check_interrupt,
-            storage_errors(self.study.url),
+            storage_errors(self.study.where, hint),
             self.study.heartbeats(self.in_progress),
         ):
             try:
@@ -222,30 +213,25 @@ class Population:
         trials = self.in_progress.values()
         agents = [self.problem.runs(t.environment, t.trial.params)[0].agent for t in trials]
         expected = agents.count(agent) * self.problem.seeds
-        return min(self.max_lanes, 1 << (expected - 1).bit_length())
+        return min(self.lanes, 1 << (expected - 1).bit_length())
 
     def _advance(self, lanes: Lanes) -> None:
         """Advance lanes by a chunk; first score all trials, then prune, end or move them on."""
-        owners = {n: t for t in self.in_progress.values() if t.lanes is lanes for n in t.reports}
-        reports = lanes.advance()
-        for report in reports:
+        trials = [trial for trial in self.in_progress.values() if trial.lanes is lanes]
+        owners = {number: trial for trial in trials for number in trial.reports}
+        for report in lanes.advance():
             owners[report.run].reports[report.run].append(report)
             if _is_ended(report):
                 lanes.release(report.run)
-        scored: dict[int, list[int]] = {}
-        for report in reports:
-            trial = owners[report.run]
-            if trial.trial.number in self.in_progress:
-                with self._drop_if_ended(trial):
-                    if report.failure is not None:
-                        self._fail(trial, report.failure)
-                    elif steps := self._report_scores(trial):
-                        scored[trial.trial.number] = steps
-        trials = self.study.trials() if scored else []
-        for number, steps in scored.items():
-            if number in self.in_progress:
-                with self._drop_if_ended(self.in_progress[number]):
-                    self._continue_or_end(self.in_progress[number], steps, trials)
+        scored = []
+        for trial in trials:
+            with self._errors_of(trial):
+                if steps := self._report_scores(trial):
+                    scored.append((trial, steps))
+        stored = self.study.trials() if scored else []
+        for trial, steps in scored:
+            with self._errors_of(trial):
+                self._continue_or_end(trial, steps, stored)
 
     def _continue_or_end(
         self, trial: TrialInProgress, steps: list[int], trials: list[FrozenTrial]
@@ -270,8 +256,11 @@ class Population:
     def _report_scores(self, trial: TrialInProgress) -> list[int]:
         """Report the mean score over seeds at each milestone that all of them have reached.
 
-        Return Optuna's steps of these milestones.
+        Return Optuna's steps of these milestones; raise if a run or a score has failed.
         """
+        for report in trial.last_reports:
+            if report.failure is not None:
+                raise InputError(report.failure)
         entry, steps = self.problem.environments[trial.environment], []
         for point in entry.milestones()[trial.milestone :]:
             if not trial.has_reached(entry, point):
@@ -279,16 +268,10 @@ class Population:
             score = trial.score(entry, point)
             trial.milestone += 1
             if trial.milestone == MILESTONES and not np.isfinite(score):
-                self._fail(trial, f"no episode of {entry.id} ended within its horizon")
-                return []
+                raise InputError(f"no episode of {entry.id} ended within its horizon")
             steps.append(step_of(trial.environment, trial.milestone))
             trial.trial.report(score, steps[-1])
         return steps
-
-    def _fail(self, trial: TrialInProgress, reason: str) -> None:
-        self.notice(f"trial {trial.trial.number} failed: {reason}")
-        trial.trial.set_user_attr(REASON, reason)
-        self._end(trial, TrialState.FAIL)
 
     def _end(self, trial: TrialInProgress, state: TrialState, value: float | None = None) -> None:
         trial.trial.set_user_attr("updates", trial.updates)
@@ -296,12 +279,17 @@ class Population:
         self._forget(trial)
 
     @contextmanager
-    def _drop_if_ended(self, trial: TrialInProgress) -> Iterator[None]:
-        """Drop a trial that another process has ended because it took this one for dead."""
+    def _errors_of(self, trial: TrialInProgress) -> Iterator[None]:
+        """End a trial that fails; drop one that another process took for dead and has ended."""
+        number = trial.trial.number
         try:
-            yield
+            try:
+                yield
+            except InputError as error:
+                trial.trial.set_user_attr(REASON, str(error))
+                self._end(trial, TrialState.FAIL)
+                self.notice(f"trial {number} failed: {error}")
         except UpdateFinishedTrialError:
-            number = trial.trial.number
             self.notice(f"trial {number} was requeued by another process; dropped it here")
             self._forget(trial)
 
@@ -313,3 +301,10 @@ class Population:
 
 def _is_ended(report: Report) -> bool:
     return report.finished or report.failure is not None
+
+
+def choose_lanes(wanted: int | None) -> int:
+    """Return how many runs go side by side; by default more on an accelerator."""
+    if wanted is not None:
+        return require_integer("lanes", wanted, at_least=1)
+    return LANES_ON_CPU if jax.default_backend() == "cpu" else LANES

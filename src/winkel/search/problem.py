@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 import tomllib
 import typing
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,13 +24,16 @@ from optuna.distributions import (
 
 from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.base import Task
+from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer
 from winkel.runs.presets import preset_fields
 from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec
 from winkel.runs.train import make_task
 from winkel.runs.worlds import check_run_memory
-from winkel.simulators.names import load_function
+from winkel.simulators.base import wrap_error
+from winkel.simulators.names import chooses_code, load_function
 from winkel.types import OneHot
+from winkel.version import __version__
 
 FIRST_SEED = MAX_SEED + 1
 """First seed of tuning. `winkel train` and `winkel sweep` refuse it and those above, so no seed is
@@ -36,8 +41,11 @@ both tuned on and reported."""
 MILESTONES = 5
 """Points at which a trial is scored in each environment: after T/5, 2T/5, … T."""
 PAPER_SPACES = ("bsuite", "vizdoom")
-DESCRIBED = ("agent", "prune", "preset", "seeds", "fields")
-"""Attributes of `Problem` that JSON stores as they are."""
+DESCRIBED = (
+    "agent", "parameters", "environments", "prune", "preset", "seeds", "fields", "version"
+)  # fmt: skip
+"""Attributes of `Problem` that make two searches the same."""
+_ENVIRONMENT = re.compile(r"([^@]+)@([0-9]+)(steps)?(?:@([^@]+))?")
 
 Parameter = CategoricalDistribution | IntDistribution | FloatDistribution
 Episodes = Mapping[str, np.ndarray]
@@ -73,6 +81,7 @@ class Problem:
         preset: name of settings that are not searched over.
         seeds: runs of each trial in each environment; a trial's score is their mean.
         fields: fixed fields of the agent.
+        version: of winkel.
         mnist_dir: folder of MNIST's files on this machine.
     """
 
@@ -83,6 +92,7 @@ class Problem:
     preset: str | None = None
     seeds: int = 1
     fields: Mapping[str, Any] = field(default_factory=dict)
+    version: str = __version__
     mnist_dir: Path | None = None
 
     def __post_init__(self) -> None:
@@ -97,11 +107,15 @@ class Problem:
     @cached_property
     def tasks(self) -> list[Task]:
         """The environments, made at their first use."""
-        return [make_task(e.id, self.fields, self.mnist_dir) for e in self.environments]
+        return [make_task(e.id, self.mnist_dir) for e in self.environments]
 
-    def check(self) -> None:
-        """Raise if an environment, a score or a value is impossible."""
+    def check(self, trials: int) -> None:
+        """Raise if an environment, a score, a value or the number of trials is impossible."""
         require_integer("seeds", self.seeds, at_least=1, at_most=MAX_RUNS)
+        if require_integer("trials", trials, at_least=1) > self.size():
+            raise InputError(
+                f"need trials <= {self.size()}, the configurations of the space, got {trials}"
+            )
         for task, environment in zip(self.tasks, self.environments, strict=True):
             find_score(environment.score)
             if environment.score == "visited" and not isinstance(task.env.observation, OneHot):
@@ -129,27 +143,21 @@ class Problem:
 
     def size(self) -> int | float:
         """Count the configurations; ∞ with a continuous parameter."""
-        counts = map(list_values, self.parameters.values())
-        return math.prod(math.inf if values is None else len(values) for values in counts)
+        return math.prod(map(count_values, self.parameters.values()))
 
     def describe(self) -> dict[str, Any]:
         """Return as JSON all that makes two searches the same."""
-        parts = {n: json.loads(distribution_to_json(p)) for n, p in self.parameters.items()}
-        described = {name: getattr(self, name) for name in DESCRIBED} | {
-            "parameters": parts,
-            "environments": [environment._asdict() for environment in self.environments],
-        }
-        return json.loads(json.dumps(described))
+        described = {name: getattr(self, name) for name in DESCRIBED}
+        return json.loads(json.dumps(described, default=distribution_to_json))
 
     @classmethod
-    def from_description(cls, described: Mapping[str, Any]) -> "Problem":
-        """Invert `describe`; ignore other entries."""
-        parts: dict[str, Any] = described["parameters"]
-        return cls(
-            parameters={n: json_to_distribution(json.dumps(p)) for n, p in parts.items()},  # type: ignore[misc]
-            environments=[SearchEnvironment(**entry) for entry in described["environments"]],
-            **{name: described[name] for name in DESCRIBED},
-        )
+    def from_description(cls, described: Any) -> "Problem":
+        """Invert `describe`; ignore other entries. Environments and scores are not looked up."""
+        entries = {name: described[name] for name in DESCRIBED}
+        parts = {name: json_to_distribution(text) for name, text in entries["parameters"].items()}
+        environments = [SearchEnvironment(*entry) for entry in entries["environments"]]
+        check_field_names([*parts, *entries["fields"]], entries["agent"])
+        return cls(**entries | {"parameters": parts, "environments": environments})
 
 
 def to_fields(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,14 +168,20 @@ def to_fields(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_values(part: Parameter) -> list[Any] | None:
-    """List the values of a parameter; None if it is continuous."""
+def count_values(part: Parameter) -> int | float:
+    """Count the values of a parameter; ∞ if it is continuous."""
+    if isinstance(part, CategoricalDistribution):
+        return len(part.choices)
+    if part.step is None:
+        return 1 if part.low == part.high else math.inf
+    return round((part.high - part.low) / part.step) + 1
+
+
+def list_values(part: Parameter) -> list[Any]:
+    """List the values of a parameter that is not continuous."""
     if isinstance(part, CategoricalDistribution):
         return list(part.choices)
-    if part.step is None:
-        return None
-    count = round((part.high - part.low) / part.step) + 1
-    return [part.low + part.step * i for i in range(count)]
+    return [part.low + (part.step or 0) * i for i in range(int(count_values(part)))]
 
 
 def visited(episodes: Episodes) -> float:
@@ -207,7 +221,10 @@ def score_episodes(name: str, episodes: Episodes) -> float:
     """Score a run and check that the result is a finite number; −∞ without any episode."""
     if not len(episodes.get("return", ())):
         return -math.inf
-    value = find_score(name)(episodes)
+    try:
+        value = find_score(name)(episodes)
+    except Exception as error:
+        raise wrap_error(error, f"the score {name}") from error
     if not isinstance(value, int | float | np.number) or not math.isfinite(value):
         raise InputError(f"need a finite number from the score {name}, got {value!r:.60}")
     return float(value)
@@ -240,20 +257,21 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
     spaces = _check_table(table, kinds, source).get("spaces", {})
     _check_table(spaces, dict.fromkeys(spaces, dict), f"{source}: spaces")
     name = agent if agent in spaces else _base(agent)
+    check_field_names(spaces.get(name, ()), agent)
     if name not in spaces:
-        if name not in AGENTS:
-            raise InputError(f"unknown agent {agent!r}; see `winkel list agents`")
         known_agents = ", ".join(spaces) or "no agent"
         raise InputError(f"{source} has spaces for {known_agents}, not for {agent}")
-    check_field_names(spaces[name], agent)
-    environments = [_parse_environment(entry, source) for entry in table.get("environments", ())]
+    environments = [] if envs else table.get("environments", [])
     return Problem(
         agent=agent,
         parameters={
             field: parse_parameter(agent, field, entry, f"{source}: {field}")
             for field, entry in spaces[name].items()
         },
-        environments=[parse_environment(text) for text in envs] or environments,
+        environments=[
+            *(parse_environment(text) for text in envs),
+            *(_parse_entry(entry, source) for entry in environments),
+        ],
         prune=table.get("prune", True),
         preset=table.get("preset"),
         **options,
@@ -261,18 +279,19 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
 
 
 def parse_environment(text: str) -> SearchEnvironment:
-    """Parse an environment of the command line: 'deep_sea:size=6@100' or '…@100@visited'."""
-    name, *rest = text.split("@")
-    if len(rest) not in (1, 2) or not name or not rest[0].isdigit():
-        raise InputError(f"need ID@EPISODES or ID@EPISODES@SCORE for --envs, got {text!r}")
-    score = {"score": rest[1]} if len(rest) == 2 else {}
-    return _parse_environment({"id": name, "episodes": int(rest[0]), **score}, "--envs")
+    """Parse an environment of the command line: 'deep_sea:size=6@100' or '…@900steps@visited'."""
+    parts = _ENVIRONMENT.fullmatch(text)
+    if parts is None:
+        raise InputError(f"need ID@EPISODES or ID@STEPSsteps, and @SCORE, for --envs, got {text!r}")
+    name, count, unit, score = parts.groups()
+    entry = {"id": name, unit or "episodes": int(count), "score": score or "visited"}
+    return _parse_environment(entry, "--envs")
 
 
 def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
     """Parse a list of values (numbers, names, or lists of widths), or a range with low and high."""
     if isinstance(entry, list):
-        choices = [json.dumps(v) if isinstance(v, list) else v for v in entry]
+        choices = [json.dumps(v) if isinstance(v, list | dict) else v for v in entry]
         if not choices or len(set(choices)) != len(choices):
             raise InputError(f"need different values for {what}, at least one, got {entry}")
         return CategoricalDistribution(choices)
@@ -290,9 +309,24 @@ def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
     distribution = IntDistribution if kind is int else FloatDistribution
     numbers = {key: kind(value) for key, value in numbers.items()}
     try:
-        return distribution(**numbers, log=entry.get("log", False))
+        with warnings.catch_warnings(action="ignore"):  # of another high
+            made = distribution(**numbers, log=entry.get("log", False))
     except ValueError as error:
         raise InputError(f"{what}: {error}") from error
+    if made.high != numbers["high"]:
+        raise InputError(f"need high - low to be a multiple of step for {what}, got {entry}")
+    return made
+
+
+def _parse_entry(entry: Any, source: str) -> SearchEnvironment:
+    """Parse an environment of a file, which may not decide which code is imported or called."""
+    found = _parse_environment(entry, source)
+    if (is_simulator(found.id) and chooses_code(found.id)) or ":" in found.score:
+        raise InputError(
+            f"{source} names code, which runs only if you name it: "
+            f"--envs {found.id}@EPISODES@{found.score}"
+        )
+    return found
 
 
 def _parse_environment(entry: Any, where: str) -> SearchEnvironment:

@@ -5,7 +5,6 @@ While a process runs a trial, it records Optuna's heartbeat of the trial. A tria
 again.
 """
 
-import json
 import threading
 import time
 import warnings
@@ -21,20 +20,19 @@ import optuna
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from winkel.errors import InputError
-from winkel.files import ensure_folder, write_text
+from winkel.files import ensure_folder
 from winkel.runs.spec import first_difference
 from winkel.search.problem import FIRST_SEED, Problem
 from winkel.search.trials import DISCARDED, calibrated_scores, is_counted, raw_scores, suggest
-from winkel.version import __version__
 
 HEARTBEAT_SECONDS, GRACE_SECONDS = 15, 60
-DATABASE, POINTER = "study.db", "study.json"
+DATABASE = "study.db"
 DESCRIPTION = "winkel"
-"""Attribute of a study: what it searches for, and the version of winkel."""
+"""Attribute of a study: what it searches for."""
 RETRY_SECONDS = 2.0
 """Time before a storage is opened again: another process may just be creating its tables."""
 MIN_TRIALS = 4
@@ -43,17 +41,12 @@ MIN_TRIALS = 4
 
 @dataclass
 class Study:
-    """An Optuna study, its storage, and what it searches for."""
+    """An Optuna study, its storage (and where that is), and what it searches for."""
 
-    url: str
+    where: str
     study: optuna.Study
     storage: RDBStorage
     problem: Problem
-
-    @property
-    def version(self) -> str:
-        """Version of winkel that made the study."""
-        return self.study.user_attrs[DESCRIPTION]["version"]
 
     def trials(self) -> list[FrozenTrial]:
         """Read all trials."""
@@ -179,7 +172,7 @@ class Summary:
     """
 
     def __init__(self, study: Study) -> None:
-        with storage_errors(study.url):
+        with storage_errors(study.where):
             trials = study.trials()
         counted = list(filter(is_counted, trials))
         complete = [trial for trial in counted if trial.state == TrialState.COMPLETE]
@@ -221,81 +214,91 @@ class Summary:
 
 
 def open_study(folder: Path, url: str | None, name: str, problem: Problem, resume: bool) -> Study:
-    """Create a study, or with `resume` join an existing one if it is the same search.
+    """Begin a study, or with `resume` continue or join one if it is the same search.
 
     Without the URL of a storage, its database is in the folder.
     """
-    ensure_folder(folder)
-    url = url or f"sqlite:///{(folder / DATABASE).resolve()}"
-    shown, wanted = hide_password(url), {"version": __version__, **problem.describe()}
-    with storage_errors(url):
-        storage = _open_storage(url)
-        try:
-            study = optuna.create_study(
-                storage=storage, study_name=name, direction="maximize", load_if_exists=resume
-            )
-        except DuplicatedStudyError as error:
-            raise InputError(
-                f"study {name} exists in {shown}; continue or join it with --resume, "
-                "or choose another --out or --name"
-            ) from error
+    wanted = problem.describe()
+    where, storage, study = _connect(folder, url, name, begin=not resume)
+    with storage_errors(where):
         if DESCRIPTION not in study.user_attrs:
             study.set_user_attr(DESCRIPTION, wanted)
         found = study.user_attrs[DESCRIPTION]
     if found != wanted:
+        found = found if isinstance(found, dict) else {}
         key, theirs, ours = first_difference(wanted, found)
         raise InputError(
-            f"study {name} in {shown} is another search: {key} is {theirs!r:.60} there and "
+            f"study {name} in {where} is another search: {key} is {theirs!r:.60} there and "
             f"{ours!r:.60} here; choose another --out or --name"
         )
-    write_text(folder / POINTER, json.dumps({"storage": shown, "study": name}, indent=2))
-    return Study(url, study, storage, problem)
+    return Study(where, study, storage, problem)
 
 
-def load_study(folder: Path, url: str | None = None) -> Study:
-    """Load the study of a folder, to read it."""
-    path = folder / POINTER
-    try:
-        pointer = json.loads(path.read_text())
-        name, saved = str(pointer["study"]), str(pointer["storage"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{folder} holds no study: no {POINTER} names it ({error})") from error
-    if url is None and (folder / DATABASE).is_file():
-        url = f"sqlite:///{(folder / DATABASE).resolve()}"  # the folder may have been moved
-    if url is None and ":***@" in saved:
-        raise InputError(f"need --storage with the password, which is not in {path}, for {saved}")
-    url = url or saved
-    shown = hide_password(url)
-    with storage_errors(url):
-        storage = _open_storage(url)
-        try:
-            study = optuna.load_study(study_name=name, storage=storage)
-        except KeyError as error:
-            raise InputError(f"no study {name} in {shown}") from error
+def load_study(folder: Path, url: str | None = None, name: str | None = None) -> Study:
+    """Load a study to read it: the one of a storage, by default the folder's, or one by name."""
+    where, storage, study = _connect(folder, url, name, begin=False)
+    with storage_errors(where):
         described = study.user_attrs.get(DESCRIPTION)
-    if described is None:
-        raise InputError(f"study {name} in {shown} is not of winkel search")
-    return Study(url, study, storage, Problem.from_description(described))
+    try:
+        return Study(where, study, storage, Problem.from_description(described))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"study {study.study_name} in {where} is not of winkel search: {error!r:.60}"
+        ) from error
+
+
+def _connect(
+    folder: Path, url: str | None, name: str | None, begin: bool
+) -> tuple[str, RDBStorage, optuna.Study]:
+    """Begin a study, or load one that exists; also return where it is, without a password."""
+    if url is None:
+        place = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
+    else:
+        place = _parse_url(url)
+    where = place.render_as_string(hide_password=True)
+    file = Path(place.database or "")
+    if begin:
+        ensure_folder(folder)
+    elif where.startswith("sqlite") and not (file.is_file() and file.stat().st_size):
+        raise InputError(
+            f"{file} is missing or empty; put the file of the study there, give --storage, or "
+            "begin a study without --resume"
+        )
+    with storage_errors(where):
+        storage = _open_storage(place)
+        try:
+            if begin:
+                study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
+            else:  # the only one without a name
+                study = optuna.load_study(storage=storage, study_name=name)
+        except DuplicatedStudyError as error:
+            raise InputError(
+                f"study {name} exists in {where}; continue or join it with --resume, or choose "
+                "another --out or --name"
+            ) from error
+        except (KeyError, ValueError) as error:
+            names = ", ".join(known.study_name for known in storage.get_all_studies()) or "none"
+            raise InputError(f"need the name of a study in {where}: {names}, got {name}") from error
+    return where, storage, study
 
 
 @contextmanager
-def storage_errors(url: str) -> Iterator[None]:
+def storage_errors(where: str, hint: str = "") -> Iterator[None]:
     """Convert errors of a storage to an `InputError` of one line."""
     try:
         yield
     except ImportError as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"need a driver for the storage {hide_password(url)}: {reason}") from error
+        raise InputError(f"need a driver for the storage {where}: {reason}") from error
     except (SQLAlchemyError, StorageInternalError) as error:
         cause = error.__cause__ or error  # the database's own error behind Optuna's
         reason = str(getattr(cause, "orig", None) or cause).strip().splitlines()[0]
-        raise InputError(f"cannot reach the storage {hide_password(url)}: {reason}") from error
+        raise InputError(f"cannot use the storage {where}: {reason}{hint}") from error
 
 
-def hide_password(url: str) -> str:
-    """Return a URL without its password."""
+def _parse_url(url: str) -> URL:
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return make_url(url)
     except ArgumentError:
         raise InputError(
             f"need a storage such as sqlite:///study.db or postgresql+psycopg://user@host/name, "
@@ -303,14 +306,15 @@ def hide_password(url: str) -> str:
         ) from None
 
 
-def _open_storage(url: str) -> RDBStorage:
+def _open_storage(place: URL) -> RDBStorage:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed to be used with")
+    url = place.render_as_string(hide_password=False)
     sqlite = url.startswith("sqlite")
     make = partial(
         RDBStorage,
-        url,
+        url.replace("{", "{{").replace("}", "}}"),  # Optuna formats it
         engine_kwargs={"connect_args": {"timeout": 60}} if sqlite else {"pool_pre_ping": True},
         heartbeat_interval=HEARTBEAT_SECONDS,
         grace_period=GRACE_SECONDS,
@@ -321,3 +325,5 @@ def _open_storage(url: str) -> RDBStorage:
     except (SQLAlchemyError, StorageInternalError):
         time.sleep(RETRY_SECONDS)
         return make()
+    except RuntimeError as error:  # another version of Optuna
+        raise InputError(f"cannot use the storage {place!r}: {error}") from error

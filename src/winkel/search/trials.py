@@ -1,6 +1,7 @@
 """What follows from the trials of a study: scores, pruning, what to try next."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -127,9 +128,10 @@ def suggest(
             params = copy.ask(parameters).params
             if params not in tried:
                 break
-        else:  # take the first of the grid
-            lists = [list_values(p) or [params[n]] for n, p in problem.parameters.items()]
-            grid = (dict(zip(parameters, row, strict=True)) for row in itertools.product(*lists))
-            params = next((row for row in grid if row not in tried), params)
+        else:
+            if problem.size() < math.inf:  # take the first of the grid
+                lists = map(list_values, problem.parameters.values())
+                grid = (dict(zip(parameters, r, strict=True)) for r in itertools.product(*lists))
+                params = next((row for row in grid if row not in tried), params)
         tried.append(params)
     return tried[-count:]

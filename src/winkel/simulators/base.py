@@ -80,6 +80,10 @@ class SimulatorDied(Exception):  # noqa: N818
     """
 
 
+class SimulatorHung(SimulatorDied):
+    """A worker did not answer in time and was killed."""
+
+
 class Spec(NamedTuple):
     """The attributes of a `Simulator`, which all of its copies have in common."""
 

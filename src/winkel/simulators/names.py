@@ -10,9 +10,9 @@
 
 Each may end in settings after a colon or a question mark, keyword arguments of what makes the
 environment: `gym:FrozenLake-v1:map_name=8x8,is_slippery=False`. Numbers, True, False, None, tuples
-and quoted text are read as in Python, anything else is text. `stack=4`, the number of frames that
-an agent sees if observations are pictures, is not passed on. Modules in the current folder are
-found, too.
+and quoted text are read as in Python, anything else is text; numbers are written in digits 0 to 9
+without underscores. `stack=4`, the number of frames that an agent sees if observations are
+pictures, is not passed on. Modules in the current folder are found, too.
 """
 
 import ast
@@ -37,7 +37,8 @@ from winkel.simulators.base import Maker, Simulator, wrap_error
 
 _SETTINGS = re.compile(r"[:?](?=[^:?=]*=)")  # the first one before a key and =
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-_QUOTED_OR_ONE = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)
+_QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+_QUOTED_OR_ONE = re.compile(f"{_QUOTED}|.", re.DOTALL)
 _PLAIN = re.compile(r"[\w./:+-]+")
 
 
@@ -46,8 +47,7 @@ def parse(text: str) -> tuple[str, Maker]:
 
     The maker is picklable. A user's module is imported when the maker is called.
     """
-    name, *written = _SETTINGS.split(text, maxsplit=1)
-    settings = _read_settings("".join(written), text)
+    name, settings = _split(text)
     values = [f"{key}={_write_value(settings[key])}" for key in sorted(settings)]
     canonical = ":".join([name, *filter(None, [",".join(values)])])
     if name.startswith("doom:"):
@@ -71,10 +71,23 @@ def parse(text: str) -> tuple[str, Maker]:
     return canonical, partial(call_function, target, settings, stack)
 
 
+def chooses_code(text: str) -> bool:
+    """Return whether a name says which module is imported, or what is passed to other code.
+
+    The user may say so; the folder of a run, which may be a stranger's, may not.
+    """
+    name, settings = _split(text)
+    library, _, rest = name.partition(":")
+    if library == "doom" or (library == "dm" and rest.startswith("bsuite/")):
+        return False
+    return library != "gym" or ":" in rest or bool(settings.keys() - {"stack"})
+
+
 def make_gymnasium(env_id: str, settings: dict[str, Any], stack: int) -> GymSimulator:
     """Make a registered environment: 'CartPole-v1', or 'my_module:MyEnv-v0' to import first."""
     gymnasium = import_gymnasium()
-    _search_current_folder()
+    if ":" in env_id:
+        _search_current_folder()
     try:
         env = gymnasium.make(env_id, disable_env_checker=True, **settings)
     except gymnasium.error.UnregisteredEnv:
@@ -150,6 +163,12 @@ def _takes_seed(function: Callable[..., Any]) -> bool:
         return False
 
 
+def _split(text: str) -> tuple[str, dict[str, Any]]:
+    """Split a name from its settings."""
+    name, *written = _SETTINGS.split(text, maxsplit=1)
+    return name, _read_settings("".join(written), text)
+
+
 def _read_settings(text: str, whole: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for part in _split_at_commas(text):
@@ -160,6 +179,9 @@ def _read_settings(text: str, whole: str) -> dict[str, Any]:
         if key in settings:
             raise InputError(f"need each setting once, got {key} twice in {whole!r}")
         settings[key] = _read_value(value.strip())
+        bare = re.sub(_QUOTED, "", value)
+        if _has_odd_digits(bare) or ("_" in bare and not isinstance(settings[key], str)):
+            raise InputError(f"need numbers in digits 0 to 9 without _, got {part!r} in {whole!r}")
     return settings
 
 
@@ -178,12 +200,16 @@ def _split_at_commas(text: str) -> list[str]:
 def _read_value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {"true": True, "false": False, "none": None}.get(text, text)
 
 
 def _write_value(value: Any) -> str:
     """Write a value so that `_read_value` reads it back."""
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and _read_value(value) == value:
-        return value
-    return repr(value)
+    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _has_odd_digits(value)
+    return value if plain and _read_value(value) == value else repr(value)
+
+
+def _has_odd_digits(text: str) -> bool:
+    """Return whether a text has digits other than 0 to 9."""
+    return any(char.isdigit() and not char.isascii() for char in text)

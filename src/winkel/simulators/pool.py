@@ -1,5 +1,6 @@
 """Many copies of an environment, stepped together in worker processes."""
 
+import errno
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -12,14 +13,17 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Maker, SimulatorDied, Spec
+from winkel.simulators.base import Maker, SimulatorDied, SimulatorHung, Spec
 from winkel.simulators.worker import map_rows
 from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
 
-START_TIMEOUT, STEP_TIMEOUT = 120.0, 60.0
-"""Seconds that a worker may take to make its environments, and to step or reset them."""
+TIMEOUT = 120.0
+"""Seconds that a worker may take to make its environments, to reset them, or to step them."""
 MAX_RESTARTS = 5
 """How often each worker is replaced before that is an error."""
+
+_MAKING, _RESET = "while it made its environments", "in a reset"
+_STEP = "in a step or the reset after it"
 
 
 class StepBatch(NamedTuple):
@@ -47,14 +51,17 @@ class Pool(AbstractContextManager["Pool"]):
 
     Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
     simulators run at the same time. If an environment raises or returns a wrong value, `InputError`
-    is raised and the pool is closed. A worker that dies or hangs is replaced.
+    is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced.
 
     Args:
         maker: makes one environment; picklable unless `num_workers` is 0.
         seeds: of the environments, each given at its first reset.
         num_workers: processes; by default one per environment or CPU, whichever are fewer. With 0,
-            all environments are in this process, for debuggers; it dies with them.
-        notice: is called with a sentence whenever a worker is replaced.
+            all environments are in this process, for debuggers; it dies and hangs with them.
+        name: of the environment, with which errors and notices begin.
+        timeout: seconds that a worker may take to make, reset or step its environments.
+        search_here: whether workers find modules of the current folder.
+        notice: is called with a sentence if a worker is replaced, or if closing raises.
 
     The attributes `layout`, `num_actions`, `facts` and `probes` are those of the `Simulator`.
     """
@@ -65,41 +72,54 @@ class Pool(AbstractContextManager["Pool"]):
         seeds: Sequence[int],
         num_workers: int | None = None,
         *,
+        name: str = "",
+        timeout: float = TIMEOUT,
+        search_here: bool = True,
         notice: Callable[[str], None] = lambda _: None,
     ):
         self._seeds = [require_integer("a seed", seed, 0, 2**63 - 1) for seed in seeds]
         if not self._seeds:
             raise InputError("need at least one seed, got none")
-        self._notice = notice
+        if not timeout > 0:
+            raise InputError(f"need timeout > 0, in seconds, got {timeout}")
+        self._timeout = timeout
+        self._prefix = prefix = f"{name}: " if name else ""
+        self._notice = lambda text: notice(prefix + text)  # without self, which is to be forgotten
         num_workers = _num_cpus() if num_workers is None else num_workers
         num_workers = min(require_integer("num_workers", num_workers, at_least=0), len(self))
         self._waiting: bool | None = None  # None before the first reset
         self._workers: list[Worker | LocalWorker] = []
-        memory, lifeline = open_memory(), os.pipe()
+        descriptors: list[int] = []
         self._finalizer = weakref.finalize(
-            self, close_workers, self._workers, (memory, *lifeline), os.getpid()
+            self, close_workers, self._workers, descriptors, os.getpid(), self._notice
         )
         try:
+            descriptors.append(memory := open_memory())
+            descriptors.extend(lifeline := os.pipe())
             if num_workers == 0:
                 self._workers.append(LocalWorker(maker, len(self), memory))
             bounds = np.linspace(0, len(self), num_workers + 1).astype(int).tolist()
-            descriptors = memory, lifeline[0]
+            passed = memory, lifeline[0]
             for i, ends in enumerate(pairwise(bounds)):
-                self._workers.append(Worker(i, range(*ends), maker, len(self), descriptors))
+                own = range(*ends)
+                self._workers.append(Worker(i, own, maker, len(self), passed, search_here))
             specs: list[Spec] = []
             for worker in self._workers:
-                specs += worker.receive(START_TIMEOUT)
+                specs += worker.receive(timeout, _MAKING)
             kinds = [f"{s.num_actions} actions with {s.layout}" for s in dict.fromkeys(specs)]
             if len(kinds) > 1:
                 raise InputError(f"need environments of one kind, got {' and '.join(kinds)}")
+            self.layout, self.num_actions, self.facts, self.probes = specs[0]
+            self._rows = map_rows(memory, specs[0], len(self))
         except SimulatorDied as lost:
             self.close()
-            raise InputError(f"a worker {lost} while it made its environments") from None
+            raise InputError(f"{prefix}a worker {lost}") from None
+        except OSError as error:
+            self.close()
+            raise _cannot_start(error) from error
         except BaseException:
             self.close()
             raise
-        self.layout, self.num_actions, self.facts, self.probes = specs[0]
-        self._rows = map_rows(memory, specs[0], len(self))
 
     def __len__(self) -> int:
         return len(self._seeds)
@@ -114,11 +134,11 @@ class Pool(AbstractContextManager["Pool"]):
         """Begin an episode everywhere, also in the middle of a step."""
         self._require_open()
         if self._waiting:
-            self._wait()
+            self._wait(_STEP)
         first = self._waiting is None
         for worker in self._workers:
             worker.send([self._seeds[number] if first else None for number in worker.numbers])
-        self._wait()
+        self._wait(_RESET)
         self._waiting = False
         return self._rows["obs"].copy()
 
@@ -145,7 +165,7 @@ class Pool(AbstractContextManager["Pool"]):
         self._require_open()
         if not self._waiting:
             raise InputError("need step_async before step_wait")
-        replaced = self._wait()
+        replaced = self._wait(_STEP)
         self._waiting = False
         rows, lost = self._rows, np.zeros(len(self), bool)
         if replaced:  # the reset has written both observations
@@ -174,22 +194,27 @@ class Pool(AbstractContextManager["Pool"]):
         if not self._finalizer.alive:
             raise InputError("need an open pool, this one is closed")
 
-    def _wait(self) -> list[int]:
+    def _wait(self, doing: str) -> list[int]:
         """Wait for all answers; return the environments whose worker was lost and replaced."""
         lost: list[int] = []
         try:
             for worker in self._workers:
                 try:
-                    worker.receive(STEP_TIMEOUT)
+                    worker.receive(self._timeout, doing)
                 except SimulatorDied as error:
+                    if isinstance(error, SimulatorHung) and doing is _RESET:
+                        raise InputError(f"{worker} {error}") from None
                     self._replace(worker, str(error))
                     lost.extend(worker.numbers)
-        except BaseException:  # after an interrupt, too: some answers would come later
+        except BaseException as error:  # after an interrupt, too: some answers would come later
             self.close()
+            if isinstance(error, InputError):
+                error.args = (f"{self._prefix}{error}",)
             raise
         return lost
 
     def _replace(self, worker: Worker | LocalWorker, how: str) -> None:
+        """Start a worker again until it has reset its environments; raise if it hangs."""
         while True:
             if worker.restarts == MAX_RESTARTS:
                 raise InputError(
@@ -202,14 +227,25 @@ class Pool(AbstractContextManager["Pool"]):
             )
             try:
                 worker.start()
-                worker.receive(START_TIMEOUT)
+                worker.receive(self._timeout, _MAKING)
                 # Another seed for each environment, so that a failure is not repeated.
                 derived = [SeedSequence((self._seeds[n], worker.restarts)) for n in worker.numbers]
                 worker.send([int(seed.generate_state(1)[0]) >> 1 for seed in derived])
-                worker.receive(STEP_TIMEOUT)
+                worker.receive(self._timeout, _RESET)
                 return
+            except SimulatorHung as hung:
+                raise InputError(f"{worker} {hung}") from None
             except SimulatorDied as lost:
                 how = str(lost)
+            except OSError as error:
+                raise _cannot_start(error) from error
+
+
+def _cannot_start(error: OSError) -> InputError:
+    """Describe why the system starts no worker."""
+    full = error.errno in (errno.EMFILE, errno.ENFILE)
+    right = "; need a higher limit (ulimit -n) or fewer --workers" if full else ""
+    return InputError(f"cannot start worker processes: {error.strerror or error}{right}")
 
 
 def _num_cpus() -> int:

@@ -6,13 +6,13 @@ its group with everything that the simulators started. A guard, a shell in the s
 same half a second later, for a worker that is stuck inside a step or was killed itself.
 """
 
+import faulthandler
 import os
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -28,13 +28,18 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 def main(folder: str, *passed: str) -> None:
     """Answer requests until the connection closes; `Worker.start` passes the descriptors."""
-    descriptors = connection_end, memory, lifeline = [int(text) for text in passed]
+    descriptors = connection_end, memory, lifeline, report = [int(text) for text in passed]
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # else engines would keep them open
-    words, silent = ["sh", "-c", _GUARD, "winkel-guard", folder], subprocess.DEVNULL
-    _guard = subprocess.Popen(words, stdin=lifeline, stdout=silent, stderr=silent)
-    os.close(lifeline)
+    faulthandler.enable(report, all_threads=False)
     connection = Connection(connection_end)
+    words, silent = ["sh", "-c", _GUARD, "winkel-guard", folder], subprocess.DEVNULL
+    try:
+        _guard = subprocess.Popen(words, stdin=lifeline, stdout=silent, stderr=silent)
+    except OSError as error:
+        connection.send_bytes(pickle.dumps(wrap_error(error, "starting a worker")))
+        return
+    os.close(lifeline)
     copies: Copies | None = None
     try:
         while True:
@@ -49,10 +54,12 @@ def main(folder: str, *passed: str) -> None:
                     copies.answer(pickle.loads(message) if message else None)
             except (InputError, SimulatorDied) as error:
                 answer = error
+            except Exception as error:
+                answer = wrap_error(error, "a worker")
             connection.send_bytes(b"" if answer is None else pickle.dumps(answer))
     except (EOFError, ConnectionResetError, BrokenPipeError):
         if copies is not None:
-            copies.close()
+            os.write(report, "\n".join(copies.close()).encode())
         shutil.rmtree(folder, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)
 
@@ -142,7 +149,7 @@ class Copies:
         for name, values in (("facts", step.facts), ("probes", step.probes)):
             if len(values) != len(getattr(spec, name)):
                 raise InputError(f"need {name} {getattr(spec, name)}, got {_shorten(values)}")
-            rows[name][number] = values
+            rows[name][number] = [check_number(value, name[:-1]) for value in values]
         rows["obs"][number] = self._reset(i, None) if boundary else next_obs
 
     def _reset(self, i: int, seed: int | None) -> np.ndarray:
@@ -150,13 +157,16 @@ class Copies:
         self._episodes[i] += 1
         return check_observation(self._simulators[i].reset(seed), self._spec.layout)
 
-    def close(self) -> None:
-        """Close every simulator, also if one of them raises."""
+    def close(self) -> list[str]:
+        """Close every simulator, and return a line for each one that raised."""
+        errors = []
         while self._simulators:
             try:
                 self._simulators.pop().close()
-            except Exception:
-                traceback.print_exc()
+            except Exception as error:
+                number = self._numbers[len(self._simulators)]
+                errors.append(str(wrap_error(error, f"environment {number} in its close")))
+        return errors
 
 
 def check_observation(value: Any, layout: Layout) -> np.ndarray:

@@ -7,6 +7,7 @@ which JAX's threads do not survive, or run the user's main script again in every
 import contextlib
 import os
 import pickle
+import re
 import select
 import shutil
 import signal
@@ -22,7 +23,7 @@ from typing import Any
 
 import winkel
 from winkel.errors import InputError
-from winkel.simulators.base import Maker, SimulatorDied
+from winkel.simulators.base import Maker, SimulatorDied, SimulatorHung
 from winkel.simulators.worker import Copies
 
 CLOSE_TIMEOUT = 3.0
@@ -30,8 +31,11 @@ CLOSE_TIMEOUT = 3.0
 
 _CHECK_EVERY = 0.2  # seconds between checks whether the process that should answer has ended
 _MAIN = "import sys; from winkel.simulators.worker import main; main(*sys.argv[1:])"
-_PROGRAM = (sys.executable, "-P", "-X", "faulthandler", "-c", _MAIN)
+_PROGRAM = (sys.executable, "-P", "-c", _MAIN)
 _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
+_STANDARD = os.path.dirname(os.__file__)
+_CRASH = "Fatal Python error: "
+_FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 
 class Worker:
@@ -39,15 +43,22 @@ class Worker:
 
     The `descriptors` are those of the shared memory and of the read end of a pipe that closes when
     the pool's process ends, however it ends. `restarts` counts how often the process was replaced.
+    With `search_here` modules of the current folder are found first.
     """
 
     def __init__(
-        self, index: int, numbers: range, maker: Maker, num: int, descriptors: tuple[int, int]
+        self,
+        index: int,
+        numbers: range,
+        maker: Maker,
+        num: int,
+        descriptors: tuple[int, int],
+        search_here: bool,
     ):
         self.numbers = numbers
         self.restarts = 0
         self._index = index
-        self._arguments = (_pickle(maker), numbers, num, _search_path())
+        self._arguments = (_pickle(maker), numbers, num, _search_path(search_here))
         self._descriptors = descriptors
         self.start()
 
@@ -62,22 +73,31 @@ class Worker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start a process in a folder and a process group of its own; it answers with `Spec`s."""
-        self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
-        self._connection, theirs = Pipe()
-        self._readable = select.poll()
-        self._readable.register(self._connection.fileno(), select.POLLIN)
-        with theirs:
-            passed = (theirs.fileno(), *self._descriptors)
-            self._process = subprocess.Popen(
-                [*_PROGRAM, self._folder, *map(str, passed)],
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # what simulators print is not winkel's output
-                cwd=self._folder,
-                env=_environment(warnings=self._index == 0 and self.restarts == 0),
-                pass_fds=passed,
-                start_new_session=True,
-            )
+        """Start a process in a folder and a process group of its own; it answers with `Spec`s.
+
+        It reports where it crashed, and what its simulators raise when they are closed, in a file
+        without a name. If it cannot be started, nothing is left of it.
+        """
+        with contextlib.ExitStack() as undo:
+            self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
+            undo.callback(os.rmdir, self._folder)  # which needs no descriptor
+            self._report = undo.enter_context(open(open_memory(), "rb", buffering=0))
+            self._connection, theirs = Pipe()
+            undo.enter_context(self._connection)
+            self._readable = select.poll()
+            self._readable.register(self._connection.fileno(), select.POLLIN)
+            with theirs:
+                passed = (theirs.fileno(), *self._descriptors, self._report.fileno())
+                self._process = subprocess.Popen(
+                    [*_PROGRAM, self._folder, *map(str, passed)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # what simulators print is not winkel's output
+                    cwd=self._folder,
+                    env=_environment(warnings=self._index == 0 and self.restarts == 0),
+                    pass_fds=passed,
+                    start_new_session=True,
+                )
+            undo.pop_all()
         self.send(self._arguments)
 
     def send(self, request: Any = None) -> None:
@@ -87,22 +107,28 @@ class Worker:
         an empty message, since a pickled one takes several times as long.
         """
         message = b"" if request is None else pickle.dumps(request)
+        self._sent = time.monotonic()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(message)
 
-    def receive(self, seconds: float) -> Any:
-        """Return the answer; raise an error of the environment, or `SimulatorDied` with how."""
-        deadline = time.monotonic() + seconds
+    def receive(self, seconds: float, doing: str) -> Any:
+        """Return the answer, at most so many seconds after the request.
+
+        Raise an error of the environment, or `SimulatorDied` with how, and what it was `doing`.
+        """
         while not self._readable.poll(1000 * min(_CHECK_EVERY, seconds)):
             if self._process.poll() is not None:
-                raise SimulatorDied(self._describe_end())
-            if time.monotonic() > deadline:
+                raise SimulatorDied(self._describe_end(doing))
+            if time.monotonic() > self._sent + seconds:
                 self.kill()
-                raise SimulatorDied(f"did not answer for {seconds:g} s and was killed")
+                raise SimulatorHung(
+                    f"did not answer for {seconds:g} s {doing} and was killed (--timeout SECONDS "
+                    "allows more)"
+                )
         try:
             message = self._connection.recv_bytes()
         except (EOFError, ConnectionResetError):
-            raise SimulatorDied(self._describe_end()) from None
+            raise SimulatorDied(self._describe_end(doing)) from None
         answer = pickle.loads(message) if message else None
         if isinstance(answer, SimulatorDied):
             self.kill(CLOSE_TIMEOUT)
@@ -114,8 +140,10 @@ class Worker:
         """Ask the worker to close its simulators and end."""
         self._connection.close()
 
-    def kill(self, patience: float = 0.0) -> None:
-        """End the process and everything that its simulators started."""
+    def kill(self, patience: float = 0.0) -> str:
+        """End the process and all that its simulators started; return what it reported."""
+        if self._report.closed:
+            return ""
         self.leave()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience)
@@ -123,13 +151,19 @@ class Worker:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+        with self._report:
+            self._report.seek(0)
+            return self._report.read().decode(errors="replace")
 
-    def _describe_end(self) -> str:
-        self.kill(patience=1.0)
+    def _describe_end(self, doing: str) -> str:
+        report = self.kill(patience=1.0)
         status = self._process.returncode
-        if status < 0:
-            return f"died of {signal.Signals(-status).name}"
-        return f"ended by itself with status {status}"
+        how = (
+            f"died of {signal.Signals(-status).name}"
+            if status < 0
+            else f"ended by itself with status {status}"
+        )
+        return f"{how} {doing}{_find_crash(report)}"
 
 
 class LocalWorker:
@@ -155,7 +189,7 @@ class LocalWorker:
         """Keep a request until `receive`."""
         self._answer = partial(self._copies.answer, seeds)
 
-    def receive(self, seconds: float) -> Any:
+    def receive(self, seconds: float, doing: str) -> Any:
         """Do what was requested, however long it takes."""
         try:
             return self._answer()
@@ -165,10 +199,11 @@ class LocalWorker:
 
     def leave(self) -> None:
         """Close all simulators."""
-        self._copies.close()
+        self._errors = self._copies.close()
 
-    def kill(self, patience: float = 0.0) -> None:
-        """Do nothing: this process goes on."""
+    def kill(self, patience: float = 0.0) -> str:
+        """Return what closing raised; this process goes on."""
+        return "\n".join(self._errors)
 
 
 def open_memory() -> int:
@@ -195,10 +230,10 @@ def _pickle(maker: Maker) -> bytes:
     return pickled
 
 
-def _search_path() -> list[str]:
-    """Return where modules are found, the current folder first: workers run in another one."""
-    here = os.getcwd()
-    return [here, *(os.path.abspath(folder) for folder in sys.path if folder not in ("", here))]
+def _search_path(here_first: bool) -> list[str]:
+    """Return where modules are found, in words that a process in another folder understands."""
+    here = [os.getcwd()] if here_first else []
+    return [*here, *(os.path.abspath(folder) for folder in sys.path if folder not in ("", *here))]
 
 
 def _environment(warnings: bool) -> dict[str, str]:
@@ -212,17 +247,42 @@ def _environment(warnings: bool) -> dict[str, str]:
     return os.environ | variables
 
 
+def _find_crash(report: str) -> str:
+    """Return the innermost line outside of Python's own modules in which a process crashed."""
+    for path, line, function in _FRAME.findall(report):
+        if not path.startswith(_STANDARD) or "site-packages" in path:
+            return f" ({function} in {os.path.basename(path)}, line {line})"
+    return ""
+
+
+def _list_errors(report: str) -> list[str]:
+    """Return a line for each error of closing simulators."""
+    errors, crash, _ = report.partition(_CRASH)
+    crashes = [f"closing environments crashed{_find_crash(report)}"] if crash else []
+    return [*errors.splitlines(), *crashes]
+
+
 def close_workers(
-    workers: list[Worker | LocalWorker], descriptors: tuple[int, ...], owner: int
+    workers: list[Worker | LocalWorker],
+    descriptors: list[int],
+    owner: int,
+    notice: Callable[[str], None],
 ) -> None:
-    """Let all workers close their simulators, then end them, and close the descriptors."""
+    """Let all workers close their simulators, then end them, and close the descriptors.
+
+    `notice` is called if simulators raise.
+    """
     if os.getpid() != owner:  # in a fork of the process that started the workers
         return
     for worker in workers:
         worker.leave()
     deadline = time.monotonic() + CLOSE_TIMEOUT
+    errors: list[str] = []
     for worker in workers:
-        worker.kill(patience=max(0.0, deadline - time.monotonic()))
+        errors += _list_errors(worker.kill(patience=max(0.0, deadline - time.monotonic())))
     workers.clear()
     for descriptor in descriptors:
         os.close(descriptor)
+    if errors:
+        more = f", and {len(errors) - 1} more did so" if len(errors) > 1 else ""
+        notice(errors[0] + more)

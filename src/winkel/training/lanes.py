@@ -311,6 +311,9 @@ def make_report(
     updates, steps = clock.updates - before.updates, clock.env_steps - before.env_steps
     counted = updates - (clock.env_steps - end) * updates // max(steps, 1)
     done = plan.progress(clock.episodes, clock.env_steps)
+    finite = np.isfinite(table["return"])
+    if failure is None and not finite.all():
+        failure = f"the return of an episode was {table['return'][~finite][0]}"
     return Report(
         run=run,
         episodes=table,

@@ -78,7 +78,8 @@ class EpisodeTotals:
         """Add one step of every environment, the last of which is step `env_steps` of its run."""
         added = {"return": moves.reward, "length": 1, **moves.facts}
         for name, total in self._sums.items():
-            total += added[name]
+            with np.errstate(over="ignore", invalid="ignore"):  # reported as a failure of the run
+                total += added[name]
         self._discounted += self._decay * moves.reward
         self._decay *= self._gammas
         if not moves.boundary.any():

@@ -11,43 +11,36 @@ from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_ARMS = 11
 PAYS = np.linspace(0, 1, NUM_ARMS).astype(np.float32)
+Ranks = Int[AnyArray, "A"]
+"""Of the arms: arm a pays ranks[a]/10."""
 
 
 class Bandit(Environment):
-    """A bandit without context; the observation is 1 throughout.
-
-    Its parameters are the ranks of the arms: arm a pays ranks[a]/10.
-    """
+    """A bandit without context; the observation is 1 throughout."""
 
     observation = Dense((1, 1))
     """[[1.0]]."""
     num_actions = NUM_ARMS
     """One per arm."""
 
-    def start(
-        self, draws: None, episode: Int[Array, ""], params: Int[AnyArray, "A"]
-    ) -> Bool[Array, ""]:
+    def start(self, draws: None, episode: Int[Array, ""], params: Ranks) -> Bool[Array, ""]:
         """Return a placeholder: there is no state."""
         return jnp.zeros((), bool)
 
     def transition(
-        self,
-        state: Bool[Array, ""],
-        action: Int[Array, ""],
-        draws: None,
-        params: Int[AnyArray, "A"],
+        self, state: Bool[Array, ""], action: Int[Array, ""], draws: None, params: Ranks
     ) -> tuple[Bool[Array, ""], EnvStep]:
         """Pay and end. 'missed_tenths' is ten times the regret: integers add up exactly."""
         rank = jnp.asarray(params)[action]
         paid = jnp.asarray(PAYS)[rank]
         return state, outcome(paid, jnp.ones((), bool), missed_tenths=NUM_ARMS - 1 - rank)
 
-    def observe(self, state: Bool[Array, ""], params: Int[AnyArray, "A"]) -> Float[Array, "1 1"]:
+    def observe(self, state: Bool[Array, ""], params: Ranks) -> Float[Array, "1 1"]:
         """Return 1."""
         return jnp.ones((1, 1))
 
 
-def bandit_ranks(mapping_seed: int) -> Int[np.ndarray, "A"]:
+def bandit_ranks(mapping_seed: int) -> Ranks:
     """Permute the arms as the original does, by NumPy's legacy generator."""
     rng = np.random.RandomState(mapping_seed)
     return rng.choice(range(NUM_ARMS), size=NUM_ARMS, replace=False).astype(np.int32)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Episodes, Experiment, Family, outcome
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import best, count, perturbed, reward_each_step
 from winkel.types import AnyArray, Dense, EnvStep
 
@@ -33,25 +33,16 @@ class CartpoleState(NamedTuple):
     step: Int[Array, ""]
 
 
-class CartpoleParams(NamedTuple):
-    """Limits within which the pole is up and the cart is central.
+Limits = tuple[Float[AnyArray, ""], Float[AnyArray, ""]]
+"""Of height and x, within which the pole is up and the cart is central.
 
-    Beyond the limit of x, the balancing task ends, and the swing-up pays nothing.
-    """
-
-    height_threshold: Float[AnyArray, ""]
-    x_threshold: Float[AnyArray, ""]
+Beyond the limit of x, the balancing task ends, and the swing-up pays nothing.
+"""
 
 
 def draw_pose(key: PRNGKeyArray) -> Float[Array, "4"]:
     """Draw x, x_dot, theta and theta_dot uniformly within ±0.05."""
     return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
-
-
-def pose_state(pose: Float[Array, "4"]) -> CartpoleState:
-    """Make a first state of its four numbers."""
-    x, x_dot, theta, theta_dot = pose
-    return CartpoleState(x, x_dot, theta, theta_dot, step=jnp.zeros((), jnp.int32))
 
 
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
@@ -98,30 +89,28 @@ class Cartpole(Environment):
     num_actions = 3
     """Left, stay, right."""
 
-    def draw_start(self, key: PRNGKeyArray, params: CartpoleParams) -> Float[Array, "4"]:
+    def draw_start(self, key: PRNGKeyArray, params: Limits) -> Float[Array, "4"]:
         """Draw a pose near upright."""
         return draw_pose(key)
 
     def start(
-        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: CartpoleParams
+        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Limits
     ) -> CartpoleState:
         """Start in the pose that was drawn."""
-        return pose_state(draws)
+        return CartpoleState._make([*draws, jnp.zeros((), jnp.int32)])
 
     def transition(
-        self, state: CartpoleState, action: Int[Array, ""], draws: None, params: CartpoleParams
+        self, state: CartpoleState, action: Int[Array, ""], draws: None, params: Limits
     ) -> tuple[CartpoleState, EnvStep]:
         """Pay for the state reached; the time limit is a termination."""
-        state = move(state, action)
-        balanced = (jnp.cos(state.theta) > params.height_threshold) & (
-            jnp.abs(state.x) < params.x_threshold
-        )
+        state, (height_limit, x_limit) = move(state, action), params
+        balanced = (jnp.cos(state.theta) > height_limit) & (jnp.abs(state.x) < x_limit)
         ended = (state.step >= NUM_STEPS) | ~balanced
         return state, outcome(balanced, ended, balanced=balanced)
 
-    def observe(self, state: CartpoleState, params: CartpoleParams) -> Float[Array, "1 6"]:
+    def observe(self, state: CartpoleState, params: Limits) -> Float[Array, "1 6"]:
         """Return the six features."""
-        return pose_features(state, params.x_threshold)[None]
+        return pose_features(state, params[1])[None]
 
 
 class CartpoleSwingup(Environment):
@@ -135,35 +124,35 @@ class CartpoleSwingup(Environment):
     num_actions = 3
     """Left, stay, right."""
 
-    def draw_start(self, key: PRNGKeyArray, params: CartpoleParams) -> Float[Array, "4"]:
+    def draw_start(self, key: PRNGKeyArray, params: Limits) -> Float[Array, "4"]:
         """Draw a pose near upright, which `start` turns upside down."""
         return draw_pose(key)
 
     def start(
-        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: CartpoleParams
+        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Limits
     ) -> CartpoleState:
         """Let the pole hang."""
-        return pose_state(draws + jnp.asarray(HANGING))
+        return CartpoleState._make([*(draws + jnp.asarray(HANGING)), jnp.zeros((), jnp.int32)])
 
     def transition(
-        self, state: CartpoleState, action: Int[Array, ""], draws: None, params: CartpoleParams
+        self, state: CartpoleState, action: Int[Array, ""], draws: None, params: Limits
     ) -> tuple[CartpoleState, EnvStep]:
         """Count steps as facts; the original's raw return is upright − 0.1 moves."""
-        state = move(state, action)
+        state, (height_limit, x_limit) = move(state, action), params
         upright = (
-            (jnp.cos(state.theta) > params.height_threshold)
+            (jnp.cos(state.theta) > height_limit)
             & (jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD)
-            & (jnp.abs(state.x) < params.x_threshold)
+            & (jnp.abs(state.x) < x_limit)
         )
         moves = jnp.abs(action - 1)
         ended = (state.step >= NUM_STEPS) | (jnp.abs(state.x) > SWINGUP_X_THRESHOLD)
         reward = upright.astype(jnp.float32) - MOVE_COST * moves
         return state, outcome(reward, ended, upright=upright, moves=moves)
 
-    def observe(self, state: CartpoleState, params: CartpoleParams) -> Float[Array, "1 8"]:
+    def observe(self, state: CartpoleState, params: Limits) -> Float[Array, "1 8"]:
         """Return the eight features."""
         pose = pose_features(state, jnp.asarray(SWINGUP_X_THRESHOLD, np.float32))
-        central = jnp.abs(state.x) < params.x_threshold
+        central = jnp.abs(state.x) < params[1]
         slow = jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD
         return jnp.concatenate([pose, jnp.where(jnp.stack([central, slow]), 1.0, -1.0)])[None]
 
@@ -182,6 +171,11 @@ def _swingup_info(episodes: Episodes) -> dict[str, np.ndarray]:
     }
 
 
+def _limits(setting: Setting, x_key: str) -> Limits:
+    height, x = setting["height_threshold"], setting[x_key]
+    return np.asarray(height, np.float32), np.asarray(x, np.float32)
+
+
 _TAGS = ("basic", "credit_assignment", "generalization")
 FAMILY = perturbed(
     Family(
@@ -189,10 +183,7 @@ FAMILY = perturbed(
         experiments=(Experiment("cartpole", "cartpole", 1_000, _TAGS, [{}] * 20),),
         defaults={"height_threshold": 0.8, "x_threshold": 3.0},
         make_env=lambda *_: Cartpole(),
-        make_params=lambda _, setting: CartpoleParams(
-            height_threshold=np.asarray(setting["height_threshold"], np.float32),
-            x_threshold=np.asarray(setting["x_threshold"], np.float32),
-        ),
+        make_params=lambda _, setting: _limits(setting, "x_threshold"),
         returns=reward_each_step(0.0, 1.0),
         longest_episode=lambda _: NUM_STEPS,
         facts=("balanced",),
@@ -211,10 +202,7 @@ SWINGUP = Family(
     ),
     defaults={"height_threshold": 0.5, "x_reward_threshold": 1.0},
     make_env=lambda *_: CartpoleSwingup(),
-    make_params=lambda _, setting: CartpoleParams(
-        height_threshold=np.asarray(setting["height_threshold"], np.float32),
-        x_threshold=np.asarray(setting["x_reward_threshold"], np.float32),
-    ),
+    make_params=lambda _, setting: _limits(setting, "x_reward_threshold"),
     returns=reward_each_step(-0.1, 1.0),
     longest_episode=lambda _: NUM_STEPS,
     facts=("upright", "moves"),

@@ -24,6 +24,10 @@ COPIES = 4
 """Environments of each scale in an experiment."""
 
 
+Draws = tuple[PyTree, Float[Array, ""]]
+"""What the wrapped environment draws, and a standard normal number."""
+
+
 class PerturbedParams(NamedTuple):
     """Parameters of the wrapped environment, scale of its rewards and of the noise."""
 
@@ -59,17 +63,13 @@ class PerturbedReward(Environment):
         """Start the wrapped environment."""
         return self.env.start(draws, episode, params.inner)
 
-    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> tuple[PyTree, Float[Array, ""]]:
-        """Draw for the wrapped environment, and draw the noise, a standard normal number."""
+    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> Draws:
+        """Draw for the wrapped environment, and the noise."""
         key_inner, key_noise = (jax.random.fold_in(key, use) for use in range(2))
         return self.env.draw(key_inner, params.inner), jax.random.normal(key_noise)
 
     def transition(
-        self,
-        state: PyTree,
-        action: Int[Array, ""],
-        draws: tuple[PyTree, Float[Array, ""]],
-        params: PerturbedParams,
+        self, state: PyTree, action: Int[Array, ""], draws: Draws, params: PerturbedParams
     ) -> tuple[PyTree, EnvStep]:
         """Make a transition and perturb its reward."""
         inner, noise = draws

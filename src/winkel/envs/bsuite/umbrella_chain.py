@@ -29,6 +29,8 @@ from winkel.errors import LARGEST, InputError
 from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_EPISODES = 10_000
+Coins = Int[Array, "coins"] | None
+"""None where they come from the stream of bits."""
 
 
 class UmbrellaState(NamedTuple):
@@ -67,13 +69,11 @@ class UmbrellaChain(Environment):
         """Need, possession, time left, distractors."""
         return Dense((1, 3 + self.max_distractors))
 
-    def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> Int[Array, "coins"] | None:
-        """Draw coins for need, possession and distractors, unless they come from the stream."""
+    def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> Coins:
+        """Draw coins for need, possession and distractors."""
         return self._draw_coins(key, 2 + self.max_distractors)
 
-    def start(
-        self, draws: Int[Array, "coins"] | None, episode: Int[Array, ""], params: UmbrellaParams
-    ) -> UmbrellaState:
+    def start(self, draws: Coins, episode: Int[Array, ""], params: UmbrellaParams) -> UmbrellaState:
         """Start with or without an umbrella at random; the first action overwrites that."""
         step = cursor = jnp.zeros((), jnp.int32)
         if draws is not None:
@@ -85,16 +85,12 @@ class UmbrellaChain(Environment):
         distractors = self._read(cursor + 2, self.max_distractors)
         return UmbrellaState(need, has, step, distractors, cursor + 2 + count)
 
-    def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> Int[Array, "coins"] | None:
-        """Draw coins for reward and distractors, unless they come from the stream."""
+    def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> Coins:
+        """Draw coins for reward and distractors."""
         return self._draw_coins(key, 1 + self.max_distractors)
 
     def transition(
-        self,
-        state: UmbrellaState,
-        action: Int[Array, ""],
-        draws: Int[Array, "coins"] | None,
-        params: UmbrellaParams,
+        self, state: UmbrellaState, action: Int[Array, ""], draws: Coins, params: UmbrellaParams
     ) -> tuple[UmbrellaState, EnvStep]:
         """Pay ±1 at random on the way, and ±1 for the umbrella at the end."""
         step = state.step + 1
@@ -132,7 +128,7 @@ class UmbrellaChain(Environment):
         carried = "umbrella" if int(state.has) else "no umbrella"
         return draw_track(int(state.step), int(params.length), f"{weather}, {carried}")
 
-    def _draw_coins(self, key: PRNGKeyArray, count: int) -> Int[Array, "count"] | None:
+    def _draw_coins(self, key: PRNGKeyArray, count: int) -> Coins:
         if self.stream is not None:
             return None
         return jax.random.bernoulli(key, 0.5, (count,)).astype(jnp.int32)

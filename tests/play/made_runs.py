@@ -1,0 +1,52 @@
+"""Runs in small simulators that need no training."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from play.rooms import PLAIN, ROOM, SIDE, STACK, Room
+from winkel.envs.registry import is_simulator
+from winkel.envs.registry import make as make_task
+from winkel.envs.simulator_task import EnvShape, SimulatorTask
+from winkel.runs.checkpoint import pack
+from winkel.runs.recorder import Recorder
+from winkel.runs.spec import Options, make_spec
+from winkel.runs.worlds import state_shapes
+from winkel.simulators.names import parse
+from winkel.types import Dense, Image
+
+TINY = {"hidden": (8,), "batch_size": 4, "burn_in": 16, "capacity": 64, "num_atoms": 5}
+OPTIONS = Options(chunk_steps=10, checkpoint_seconds=1e9, snapshots=0)
+
+
+def room_task(name=ROOM):
+    """The task of a room, without starting the simulator."""
+    shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
+    _, maker = parse(name)
+    env = EnvShape(shown, Room.num_actions)
+    return SimulatorTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
+
+
+def made_run(out, env, agent="dltv", seed=0, **fields):
+    """The folder of a run that has ended, with random numbers for what it learned."""
+    task = room_task(env) if is_simulator(env) else make_task(env)
+    fields = TINY | {"channels": 1} | fields
+    spec = make_spec(task, agent, fields, seed=seed, steps=100, options=OPTIONS)
+    rng = np.random.default_rng(seed)
+
+    def filled(leaf):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(seed), leaf.shape)
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            return rng.normal(size=leaf.shape).astype(leaf.dtype)
+        return np.zeros(leaf.shape, leaf.dtype)
+
+    lane = jax.tree.map(filled, state_shapes(spec))
+    clock = lane.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
+    lane = lane._replace(clock=clock)
+    folder = spec.folder(out)
+    recorder = Recorder(spec, folder)
+    recorder.add("episodes", {"return": np.zeros(1), "length": np.ones(1, int)})
+    recorder.checkpoint(pack(lane), {"status": "finished"})
+    recorder.finish({"status": "finished"})
+    return folder
