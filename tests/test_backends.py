@@ -15,7 +15,7 @@ COMPUTING = {
     "demo": ["demo"],
     "sweep": ["sweep", "deep-sea"],
     "plan": ["sweep", "deep-sea", "--plan-only"],
-    "search": ["search", "--agent", "bdqn"],
+    "search": ["search", "--agent", "bdqn", "--trials", "4"],
     "rollout": ["rollout", "catch/0"],
     "figure": ["figure", "operator"],
 }

@@ -12,7 +12,7 @@ from winkel.runs.spec import Options, make_spec
 
 HUGE = 10**12
 TRAIN = ["train", "deep_sea/0"]
-SEARCH = ["search", "--agent", "bdqn", "--envs", "deep_sea:size=4@300"]
+SEARCH = ["search", "--agent", "bdqn", "--envs", "deep_sea:size=4@300", "--trials", "4"]
 MEMORY = r"need about "
 
 
@@ -33,14 +33,14 @@ def _little_memory():
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        (["train", f"deep_sea:size={HUGE}"], "need size <= 5000"),
-        (["train", f"memory_size:num_bits={HUGE}"], "need num_bits <= 10000"),
-        (["train", f"umbrella_length:chain_length={HUGE}"], "need chain_length <= 1000000"),
+        (["train", f"deep_sea:size={10**9}"], "need size <= 5000"),
+        (["train", f"deep_sea:size={HUGE}"], "a whole number for size of at most 2147483647"),
+        (["train", f"memory_size:num_bits={10**9}"], "need num_bits <= 10000"),
+        (["train", f"umbrella_length:chain_length={10**9}"], "need chain_length <= 1000000"),
         (
             ["train", "umbrella_distract:chain_length=1000000,n_distractor=10000"],
             "need fewer than 214748 random numbers in an episode",
         ),
-        (["train", f"bandit:mapping_seed={HUGE}"], "need mapping_seed <= 4294967295"),
         ([*TRAIN, "--num-atoms", HUGE], "need num_atoms <= 1000000"),
         ([*TRAIN, "--num-atoms", 10**6], MEMORY),
         ([*TRAIN, "--capacity", HUGE], "need capacity <= 2147483647"),
@@ -54,7 +54,7 @@ def _little_memory():
         ([*TRAIN, "--evaluate-every", 1, "--evaluation-episodes", 2**31 - 1], MEMORY),
         ([*TRAIN, "--evaluation-episodes", HUGE], "need evaluation_episodes <= 2147483647"),
         ([*TRAIN, "--seeds", HUGE], "need --seeds <= 1000000"),
-        ([*TRAIN, "--first-seed", HUGE], "need each seed <= 2147483647"),
+        ([*TRAIN, "--first-seed", HUGE], "need each seed <= 4294967295"),
         ([*TRAIN, "--seeds", 256, "--capacity", 10**8], "for 256 lanes with this environment"),
         (["train", "gym:CartPole-v1", "--num-envs", HUGE], "need num_envs <= 10000"),
         (["sweep", "deep-sea", "--sizes", HUGE], "need size <= 2147483647"),
@@ -65,7 +65,7 @@ def _little_memory():
         (["sweep", "deep-sea", "--capacity", 2**31 - 1, "--plan-only"], MEMORY),
         ([*SEARCH, "--capacity", 2**31 - 1], MEMORY),
         ([*SEARCH, "--seeds", HUGE], "need seeds <= 1000000"),
-        (["rollout", f"deep_sea:size={HUGE}"], "need size <= 5000"),
+        (["rollout", f"deep_sea:size={10**9}"], "need size <= 5000"),
         (["rollout", "catch", "--episodes", 2**31 - 1], "for the records of 42,949,672,940"),
     ],
 )

@@ -24,7 +24,7 @@ from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.base import Agent, Kind, Spec, check_names, check_number
 from winkel.envs.base import Task
 from winkel.envs.registry import remake
-from winkel.errors import InputError, require_integer, suggest
+from winkel.errors import LARGEST_SEED, InputError, require_integer, suggest
 from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
 
@@ -123,15 +123,12 @@ class RunSpec:
 
     @property
     def record_bytes(self) -> int:
-        """Memory of all snapshots and of an evaluation.
-
-        Of each countable observation and action, four numbers; of each episode, its return twice.
-        """
-        chunks = (self.max_steps or UNLIMITED) // self.options.chunk_steps
-        seen, taken = self.agent.spec, min(self.options.snapshots, chunks + 1)
+        """Memory of all snapshots, four numbers at a time, and of the returns of an evaluation."""
+        seen, options = self.agent.spec, self.options
+        chunks = (self.max_steps or UNLIMITED) // options.chunk_steps
         cells = seen.inputs * seen.num_actions if seen.one_hot else 0
-        evaluated = 0 if self.options.evaluate_every is None else self.options.evaluation_episodes
-        return 16 * cells * taken + 24 * evaluated
+        evaluated = 0 if options.evaluate_every is None else options.evaluation_episodes
+        return 16 * cells * min(options.snapshots, chunks + 1) + 24 * evaluated
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -313,11 +310,14 @@ def check_seeds(seeds: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
     if not isinstance(seeds, Iterable):
         return list(range(require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)))
     some = itertools.islice(seeds, MAX_RUNS + 1)
-    chosen = [require_integer("each seed", seed, at_least=0, at_most=MAX_SEED) for seed in some]
-    if len(chosen) > MAX_RUNS:
-        raise InputError(f"need at most {MAX_RUNS} seeds, got more")
-    if not chosen or len(set(chosen)) != len(chosen):
-        raise InputError(f"need different seeds, at least one, got {chosen!r:.80}")
+    chosen = [require_integer("each seed", seed, 0, at_most=LARGEST_SEED) for seed in some]
+    if chosen and max(chosen) > MAX_SEED:
+        raise InputError(
+            f"need each seed <= {MAX_SEED} (those above are for tuning), got {max(chosen)}"
+        )
+    if not 1 <= len(set(chosen)) == len(chosen) <= MAX_RUNS:
+        wanted = f"need different seeds, at least one and at most {MAX_RUNS}"
+        raise InputError(f"{wanted}, got {str(chosen[:20])[:60]}")
     return chosen
 
 
