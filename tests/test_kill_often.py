@@ -35,7 +35,7 @@ SWEEP = [
 ]
 SIMULATOR = [
     *("train", "gym:CartPole-v1", "--agent", "dqn", "--steps", "2000", "--num-envs", "2", *SMALL),
-    *("--chunk-steps", "20", "--checkpoint-seconds", "0", "--z-min", "0", "--z-max", "100"),
+    *("--chunk-steps", "20", "--checkpoint-seconds", "0"),
 ]
 RECORDS = ("config.json", "episodes.npz", "evaluations.npz", "metrics.jsonl", "snapshots.npz")
 

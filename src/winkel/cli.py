@@ -49,10 +49,10 @@ def main(argv: list[str] | None = None) -> None:
             sys.stdout.write(_help())
         else:
             _parse(arguments).run()
-    except InputError as error:
+    except (InputError, OSError) as error:  # an OSError is about what is outside of winkel
         if os.environ.get("WINKEL_DEBUG"):
             raise
-        warn(f"error: {error}")
+        warn(f"error: {' '.join(str(error).split())}")
         raise SystemExit(2) from None
 
 

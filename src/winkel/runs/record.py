@@ -245,8 +245,10 @@ def save_run(folder: Path, record: RunRecord) -> dict[str, Any]:
     check_config(config, folder)
     for name, table in tables.items():
         check_table(name, table, config, folder)
-    if folder.is_dir():
+    try:
         (folder / CONFIG).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot replace {folder / CONFIG}: {error.strerror}") from error
     for name in rows:
         save_arrays(folder / f"{name}.npz", tables[name])
     write_text(folder / CONFIG, json.dumps(config, indent=2) + "\n")
