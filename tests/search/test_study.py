@@ -123,6 +123,7 @@ def test_a_study_is_not_begun_twice(tmp_path, study):
     [
         ("study.db", "need a storage such as sqlite:///study.db"),
         ("sqlite:////no/such/folder/study.db", "unable to open database file"),
+        ("sqlite:////no/such/{folder}/study.db", "unable to open database file"),
         ("postgresql+psycopg://me:secret@127.0.0.1:1/x", r"me:\*\*\*@127.0.0.1:1/x: connection"),
         ("mysql://me@127.0.0.1/x", "need a driver for the storage mysql://me@127.0.0.1/x"),
     ],

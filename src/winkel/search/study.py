@@ -251,10 +251,14 @@ def _connect(
     folder: Path, url: str | None, name: str | None, begin: bool
 ) -> tuple[str, RDBStorage, optuna.Study]:
     """Begin a study, or load one that exists; also return where it is, without a password."""
-    if url is None:
-        place = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
-    else:
-        place = _parse_url(url)
+    own = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
+    try:
+        place = own if url is None else make_url(url)
+    except ArgumentError:
+        raise InputError(
+            "need a storage such as sqlite:///study.db or postgresql+psycopg://user@host/name, "
+            f"got {url!r}"
+        ) from None
     where = place.render_as_string(hide_password=True)
     file = Path(place.database or "")
     if begin:
@@ -296,16 +300,6 @@ def storage_errors(where: str, hint: str = "") -> Iterator[None]:
         raise InputError(f"cannot use the storage {where}: {reason}{hint}") from error
 
 
-def _parse_url(url: str) -> URL:
-    try:
-        return make_url(url)
-    except ArgumentError:
-        raise InputError(
-            f"need a storage such as sqlite:///study.db or postgresql+psycopg://user@host/name, "
-            f"got {url!r}"
-        ) from None
-
-
 def _open_storage(place: URL) -> RDBStorage:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -314,7 +308,7 @@ def _open_storage(place: URL) -> RDBStorage:
     sqlite = url.startswith("sqlite")
     make = partial(
         RDBStorage,
-        url.replace("{", "{{").replace("}", "}}"),  # Optuna formats it
+        url,
         engine_kwargs={"connect_args": {"timeout": 60}} if sqlite else {"pool_pre_ping": True},
         heartbeat_interval=HEARTBEAT_SECONDS,
         grace_period=GRACE_SECONDS,
