@@ -15,7 +15,7 @@ from typing import Any
 
 from winkel.commands.output import checked_output, warn
 from winkel.errors import InputError, suggest
-from winkel.interrupts import set_last_words
+from winkel.interrupts import set_exit_message
 from winkel.version import __version__
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -91,7 +91,7 @@ def _parse(arguments: list[str]) -> Any:
     module, kind, _ = COMMANDS[name]
     command, unknown = _read(getattr(import_module(f"winkel.commands.{module}"), kind), name, rest)
     if hasattr(command, "resume"):
-        set_last_words("interrupted; go on with --resume")
+        set_exit_message("interrupted; go on with --resume")
     if hasattr(command, "fields"):
         return dataclasses.replace(command, fields=parse_fields(unknown))
     if unknown:

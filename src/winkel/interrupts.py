@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 SHOW_CURSOR = b"\x1b[?25h\n"
 """Undoes what a progress bar has done to a terminal."""
 
-_last_words = ("interrupted", 130)
+_exit_message = ("interrupted", 130)
 _ending = threading.Lock()
 
 
@@ -86,16 +86,16 @@ def end_at_interrupt() -> None:
     threading.Thread(target=_wait, args=(reader,), name="interrupts", daemon=True).start()
 
 
-def set_last_words(text: str, status: int = 130) -> None:
+def set_exit_message(text: str, status: int = 130) -> None:
     """Set the line and the exit status with which Ctrl-C ends this process."""
-    global _last_words
-    _last_words = text, status
+    global _exit_message
+    _exit_message = text, status
 
 
 def end_process() -> None:
     """Print the line and end: a regular exit would abort if JAX's threads are at work."""
     _ending.acquire()  # the main thread may come here while the other thread does
-    text, status = _last_words
+    text, status = _exit_message
     with contextlib.suppress(OSError):
         if os.isatty(1):
             os.write(1, SHOW_CURSOR)

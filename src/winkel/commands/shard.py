@@ -12,7 +12,7 @@ import tyro
 from winkel.cluster.shards import STOPPED, read_manifest, run_shard
 from winkel.commands.terminal import say
 from winkel.commands.train import Display, check_runs
-from winkel.interrupts import set_last_words
+from winkel.interrupts import set_exit_message
 from winkel.runs.record import load_run
 from winkel.runs.spec import run_folder
 from winkel.runs.sweep import Item
@@ -35,7 +35,7 @@ class ShardCommand:
 
     def run(self) -> None:
         """Run what is left of the shard."""
-        set_last_words("stopped; run the shard again to continue", STOPPED)
+        set_exit_message("stopped; run the shard again to continue", STOPPED)
         manifest = read_manifest(self.manifest)
         shard = manifest.shard(self.number)
         if manifest.deterministic:
