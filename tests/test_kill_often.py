@@ -51,7 +51,10 @@ def records(out):
 
 
 def kill_often(command, root, kills, longest, check, seed):
-    """Kill a command as often as told; `check` sees the folder after each kill and each end."""
+    """Kill a command as often as told, after at most `longest` seconds.
+
+    `check` sees the folder after each kill and each end.
+    """
     rng, number, made = random.Random(seed), 0, 0
     mark = f"WINKEL_TEST={uuid.uuid4().hex}"
     name, _, value = mark.partition("=")
@@ -59,12 +62,14 @@ def kill_often(command, root, kills, longest, check, seed):
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     while made < kills:
         out = root / str(number)
+        began = time.monotonic()
         process = start(command(out), environment)
         try:
             _, errors = process.communicate(timeout=rng.uniform(0.0, longest))
             assert process.returncode == 0, errors
             check(out, ended=True)
             number += 1
+            longest = min(longest, time.monotonic() - began)  # so that most are killed
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate(timeout=PATIENCE)
