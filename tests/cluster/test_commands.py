@@ -9,7 +9,7 @@ from cluster.shards import SMALL, records
 from terminal_helpers import refused
 from winkel import cli
 from winkel.runs.locks import hold_runs
-from winkel.runs.spec import run_folder
+from winkel.runs.spec import fingerprint, run_folder
 
 SWEEP = [
     *("sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--seeds", "3", "--lanes", "2"),
@@ -48,6 +48,17 @@ def test_a_manifest_of_another_sweep_is_not_replaced_unasked(tmp_path, capsys):
     (tmp_path / "manifest.json").write_text(json.dumps(entries))
     message = refused(["shard", tmp_path / "manifest.json", 0], capsys)
     assert "was written by winkel 0.0.1" in message
+
+
+def test_no_manifest_decides_which_code_is_called(tmp_path, capsys):
+    cli.main([*SWEEP, "--out", str(tmp_path), "--plan-only"])
+    path, trace = tmp_path / "manifest.json", tmp_path / "trace"
+    text = path.read_text().replace("deep_sea:size=4", f"os:system:command=touch {trace}")
+    entries = json.loads(text)
+    head = {"winkel": entries.pop("winkel"), "id": entries.pop("id")}
+    path.write_text(json.dumps(head | {"id": fingerprint(entries)} | entries))
+    assert "unknown environment 'os:system:" in refused(["shard", path, 0], capsys)
+    assert not trace.exists()
 
 
 def test_a_folder_in_use_names_who_uses_it(tmp_path, capsys):

@@ -200,14 +200,14 @@ class PEDQN(base.Agent):
         members = self._value_distributions(learner.params, learner.prior, obs, hyper)
         value = jax.vmap(mean)(mixture(members))
         # w_avg(s, ·), the average w_1 of two members (section 5.1); line 21 for M = 2.
-        apart = self._disagreement(members, hyper)
+        w_avg = self._disagreement(members, hyper)
         # Line 10: b_φ(s, ·), by default b_raw(s, ·) + w_avg(s, ·); w_avg alone without propagation.
-        bonus = self._intrinsic_reward(apart, learner, hyper)
+        bonus = self._intrinsic_reward(w_avg, learner, hyper)
         if learner.params.bonus is not None:
             raw = jax.vmap(mean)(mixture(self._bonus_distributions(learner.params, obs, hyper)))
             bonus = raw + bonus if self.config.intrinsic_reward == "prior" else raw
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
-        return Estimates(value=value, members=stacked, disagreement=apart, bonus=bonus)
+        return Estimates(value=value, members=stacked, disagreement=w_avg, bonus=bonus)
 
     def targets(
         self,
@@ -251,12 +251,12 @@ class PEDQN(base.Agent):
             remaining = transition.discount if config.episodic_bonus else gamma_power
             bonus_discount = jnp.asarray(hyper.gamma) * remaining
             if config.intrinsic_reward == "prior":
-                apart = online.disagreement[exploratory]
-                bonus_reward = bonus_discount * self._intrinsic_reward(apart, learner, hyper)
+                w_avg = online.disagreement[exploratory]
+                bonus_reward = bonus_discount * self._intrinsic_reward(w_avg, learner, hyper)
             else:
                 here = self.predict(learner, transition.obs, hyper)
-                apart = here.disagreement[transition.action]
-                bonus_reward = self._intrinsic_reward(apart, learner, hyper)
+                w_avg = here.disagreement[transition.action]
+                bonus_reward = self._intrinsic_reward(w_avg, learner, hyper)
             bonus_target = bootstrap(bonus_reward, bonus_discount, raw)
         return Targets(
             value=value_targets,
@@ -351,14 +351,14 @@ class PEDQN(base.Agent):
         return jax.vmap(lambda *atoms: disagreement(atoms))(*members)
 
     def _intrinsic_reward(
-        self, apart: Float[Array, "*A"], learner: Learner, hyper: Hyper
+        self, w_avg: Float[Array, "*A"], learner: Learner, hyper: Hyper
     ) -> Float[Array, "*A"]:
         """Disagreement as a reward: normalised and scaled if the configuration says so."""
         if learner.intrinsic is not None:
-            apart = apart / learner.intrinsic.deviation
+            w_avg = w_avg / learner.intrinsic.deviation
         if self.config.average_bonus and self.config.propagate:
-            apart = (1.0 - hyper.gamma**self.config.n_step) * apart
-        return apart
+            w_avg = (1.0 - hyper.gamma**self.config.n_step) * w_avg
+        return w_avg
 
 
 def _decode(projections: list[Projection], theta: Float[Array, "M A K"]) -> list[Atoms]:

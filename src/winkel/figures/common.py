@@ -28,7 +28,10 @@ class Selection:
     notes: list[str] = dataclasses.field(default_factory=list)
 
     def keep(self, wanted: Callable[[RunRecord], bool], kept: str, otherwise: str) -> None:
-        """Leave out other runs, or raise if all are. Both texts follow the word 'runs'."""
+        """Keep the runs that are wanted and note how many are left out; raise if none is left.
+
+        The texts end "no … runs {kept}" and "left out: 3 runs {otherwise}".
+        """
         found = [r for r in self.records if wanted(r)]
         if not found:
             raise InputError(f"no {self.what} runs {kept}")

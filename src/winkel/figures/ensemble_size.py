@@ -20,7 +20,8 @@ _LOGARITHMIC = 50  # a logarithmic axis if the budget exceeds the least value so
 def collect(results: Results) -> dict[str, np.ndarray]:
     """First treasure and regret of BDQN+P by its number of members, and of PE-DQN, in one deep sea.
 
-    Arrays are [quantities, columns]; PE-DQN is the column with 0 members. Infinite as in `regret`.
+    Arrays are [quantities, columns]; PE-DQN is the column with 0 members. A run that
+    never finds the treasure is infinite.
     """
     selection = common.deep_sea_runs(results, having=("bad",))
     selection.records = [

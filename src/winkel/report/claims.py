@@ -89,6 +89,7 @@ def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
             "interval_excludes": (not low <= least <= high, False),
             "interval_within": (least <= low and high <= most, high < least or low > most),
             "estimate_at_most": (estimate <= most, low > most),
+            # For shares of runs, whose interval reaches 1 only if all runs succeeded.
             "estimate_at_least": (estimate >= least, estimate < least),
         }[name]
         outcomes.append("holds" if holds else "contradicted" if contradicted else "open")

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from winkel.search.problem import MILESTONES, Problem, list_values
 
 REASON, DISCARDED = "reason", "discarded"
-"""Attributes of a trial: why it failed, why it was not begun."""
+"""Attributes of a trial: why it failed; true if it repeats another or is one too many."""
 PATIENCE = 30
 """Suggestions of tried configurations before the first untried one of the grid is used."""
 STARTUP = 5

@@ -53,7 +53,7 @@ class Visits:
     _tenth: int = field(init=False, default=0)
 
     def add(self, places: Float[np.ndarray, "places 2"], steps: int, ended: int) -> None:
-        """Add the places after the step that begins when the run has made `steps` steps.
+        """Count where the environments are after a step; `steps` were made before it.
 
         `ended` is the number of episodes that end with it. Nothing counts after the run's end.
         """

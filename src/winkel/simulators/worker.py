@@ -92,7 +92,7 @@ def map_rows(memory: int, spec: Spec, num: int) -> np.ndarray:
 
 
 class Copies:
-    """Those of a pool's `num` environments that have these `numbers`.
+    """The environments of one process: those with these `numbers`, of `num` in the pool.
 
     They write results into the rows of the file with the descriptor `memory`. At a boundary an
     environment is reset immediately: `next_obs` is the last observation of the ended episode,

@@ -212,7 +212,7 @@ def test_what_a_simulator_cannot_do_is_refused(make):
     with pytest.raises(InputError, match="reset\\(\\) before step"):
         simulator.step(0)
     for seed in (-1, 2**32):
-        with pytest.raises(InputError, match=f"seed from 0 to 4294967295, got {seed}"):
+        with pytest.raises(InputError, match=f"need a seed [<>]= .* got {seed}"):
             simulator.reset(seed)
     simulator.reset(2**32 - 1)
     for action in (-1, 5):
