@@ -75,7 +75,8 @@ def assert_one_line(status, errors, moment):
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c_at_the_start_is_one_line(tmp_path, moment):
     """A KeyboardInterrupt would be lost in the garbage collection, where JAX has a callback."""
-    process = start_winkel([*TRAIN, "--out", tmp_path], before=MOMENTS[moment])
+    arguments = [*TRAIN, "--until", "10", "--out", tmp_path]
+    process = start_winkel(arguments, before=MOMENTS[moment])
     _, errors = process.communicate(timeout=PATIENCE)
     assert_one_line(process.returncode, errors, moment)
 

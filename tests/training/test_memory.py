@@ -52,6 +52,7 @@ def test_what_a_lane_needs_grows_with_what_it_holds(device):
 def test_what_a_lane_needs_does_not_overflow():
     width = 2**31 - 1
     assert need(hidden=(width, width)) > 4 * 4 * memory.COPIES * width**2
+    assert memory.array_bytes(jax.ShapeDtypeStruct((20, 2**31, 2**31), np.float32)) == 80 * 2**62
 
 
 def test_lanes_without_memory_are_refused_with_both_figures(monkeypatch):
