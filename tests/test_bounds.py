@@ -315,13 +315,11 @@ def test_corollary_12_with_the_true_spacing_and_as_printed(diverse):
         found = bounds.categorical_quantile_disagreement(
             case.mdp, case.policy, NUM_ATOMS, case.fixed_point
         )
-        low, high = case.mdp.reward_range
-        true_spacing = (
-            2 * (high - low) / (1 - case.mdp.gamma) * (1 / NUM_ATOMS + 1 / (NUM_ATOMS - 1))
-        )
+        low, high = case.mdp.return_range
+        true_spacing = 2 * (high - low) * (1 / NUM_ATOMS + 1 / (NUM_ATOMS - 1))
         np.testing.assert_allclose(found.right, true_spacing)
         assert found.holds()
-        printed = 4 * (high - low) / ((1 - case.mdp.gamma) * NUM_ATOMS)
+        printed = 4 * (high - low) / NUM_ATOMS
         assert (found.left <= printed).all()
 
 

@@ -51,7 +51,7 @@ def test_parameters_are_those_that_adam_learns():
         (["deep_see/0"], "did you mean deep_sea"),
         (["deep_sea/0", "--lanes", "0"], "need steps and lanes >= 1"),
         (["deep_sea/0", "--steps", "0"], "need steps and lanes >= 1"),
-        (["deep_sea/0", "--hiden", "8"], "did you mean hidden"),
+        (["deep_sea/0", "--hiden", "8"], "did you mean --hidden"),
     ],
 )
 def test_bad_input_is_one_line(arguments, shown, capsys):

@@ -1,7 +1,5 @@
 """`winkel play`, and `winkel inspect` of runs in simulators, as one types them."""
 
-import sys
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -127,12 +125,12 @@ def test_where_a_run_has_been_is_drawn(tmp_path, capsys):
         (["--episodes", 0], "need --episodes >= 1, a whole number, got 0"),
         (["--every", 0], "need --every >= 1, a whole number, got 0"),
         (["--steps", 0], "need --steps >= 1, a whole number, got 0"),
-        (["--fps", 0], "need fps >= 1, got 0"),
-        (["--fps", 60], "need fps <= 50 for a GIF, got 60"),
+        (["--fps", 0], "need --fps >= 1, a whole number, got 0"),
+        (["--fps", 60], "need --fps <= 50, got 60"),
         (["--world-seed", -1], "got -1"),
         (["--world-seed", 2**32], f"got {2**32}"),
-        (["--out", "film.avi"], "ends in .gif or .mp4, got film.avi"),
-        (["--out", "film"], "ends in .gif or .mp4, got film"),
+        (["--out", "film.avi"], "ends in .gif, got film.avi"),
+        (["--out", "film"], "ends in .gif, got film"),
         (["--epsilon", 1], "unknown argument '--epsilon'"),
     ],
 )
@@ -145,13 +143,6 @@ def test_what_cannot_be_played_is_one_line(runs, tmp_path, capsys, monkeypatch, 
 def test_a_film_that_cannot_be_written_is_told_before_the_run_is_read(tmp_path, capsys):
     arguments = ["play", tmp_path / "absent", "--out", tmp_path / "film.avi"]
     assert "film.avi" in refused(arguments, capsys)
-
-
-def test_without_ffmpeg_one_is_told_what_to_do(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    message = refused(["play", runs / "rooms", "--out", tmp_path / "film.mp4"], capsys)
-    assert "write a .gif" in message
 
 
 def test_where_there_is_no_checkpoint_nobody_plays(runs, tmp_path, capsys):

@@ -85,7 +85,7 @@ def test_a_run_that_fails_says_so(tmp_path, capsys):
     ("changed", "shown"),
     [
         (["--agent", "pe_dqm"], "unknown agent 'pe_dqm'; did you mean pe_dqn"),
-        (["--num-atom", "5"], "pe_dqn has no field 'num_atom'; did you mean num_atoms"),
+        (["--num-atom", "5"], "unknown option --num-atom; did you mean --num-atoms"),
         (["--num-atoms", "five"], "need a whole number for num_atoms, got 'five'"),
         (["--gamma", "2"], "got 2"),
         (["--beta", "-2"], "beta >= 0, got -2"),
@@ -192,7 +192,7 @@ def test_pictures_lie_beside_the_run_by_default(runs, tmp_path):
         (["--at", ""], "got ''"),
         (["--seed", "7"], "need a seed from [0, 1], got 7"),
         (["--formats"], "at least one format"),
-        (["--sead", "7"], "'--sead'"),
+        (["--sead", "7"], "unknown option --sead; did you mean --seed?"),
     ],
 )
 def test_what_cannot_be_inspected_is_one_line(runs, tmp_path, capsys, options, shown):

@@ -7,15 +7,18 @@ import os
 import sys
 import zipfile
 
+import jax
 import numpy as np
 import pytest
 
 import winkel
-from play.made_runs import made_run
+from play.made_runs import JAX, made_run
 from play.rooms import PLAIN
 from terminal_helpers import refused
 from winkel import cli
+from winkel.envs.jax_task import remake_jax
 from winkel.errors import InputError
+from winkel.play.episodes import open_environment
 from winkel.runs.results import read_results
 from winkel.runs.spec import run_fingerprint
 from winkel.simulators.names import chooses_code
@@ -28,6 +31,7 @@ NAMES = (
     "dm:os:system:command='touch {trace}'",
     "gym:stranger:Any-v0",
     "stranger:make",
+    "jax:stranger:make",
 )
 
 
@@ -36,8 +40,9 @@ def here(tmp_path, monkeypatch):
     """The current folder, in which the stranger's modules lie: importing one leaves a trace."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    monkeypatch.delitem(sys.modules, "stranger", raising=False)
     code = f"open({str(tmp_path / 'trace')!r}, 'w').close()\ndef make(): return 3\n"
-    for module in ("stranger", "gymnasium", "vizdoom", "bsuite"):
+    for module in ("stranger", "gymnasium", "gymnax", "vizdoom", "bsuite"):
         (tmp_path / f"{module}.py").write_text(code)
     return tmp_path
 
@@ -72,10 +77,14 @@ def test_code_that_a_folder_names_is_not_run(stranger, here, capsys, command):
 def test_a_folder_is_loaded_and_reported_without_what_it_names(stranger, here):
     _, folder = stranger
     run = winkel.load(folder).of()
-    assert run.estimates(np.zeros((3, 12, 12))).value.shape == (2,)
-    assert run.policy()(np.zeros((3, 12, 12))) in (0, 1)
-    with pytest.raises(InputError, match="which winkel starts only if you name it"):
-        run.task.pool([0], print)
+    nothing = np.zeros(run.task.env.observation.shape)
+    assert run.estimates(nothing).value.shape == (2,)
+    assert run.policy()(nothing) in (0, 1)
+    with (
+        pytest.raises(InputError, match="which winkel starts only if you name it"),
+        open_environment(run.task) as env,
+    ):
+        env.reset()
     cli.main(["report", str(here / "runs"), "--out", str(here / "page")])
     assert not (here / "trace").exists()
 
@@ -151,6 +160,44 @@ def test_modules_beside_a_folder_are_not_taken_for_installed_ones(here):
     assert not (here / "trace").exists()
 
 
+def test_a_library_beside_a_folder_is_not_taken_for_an_installed_one(here, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(here)
+    folder = made_run(here / "runs", "gymnax:Any-v0", "dltv")
+    assert winkel.load(folder).policy()(np.zeros(3)) in (0, 1)
+    message = refused(["play", folder], capsys)
+    assert "pip install 'winkel[gymnax]'" in message or "unknown environment" in message
+    with pytest.raises(InputError, match="which winkel starts only if you name it"):
+        remake_jax({"env": "gymnax:Any-v0:size=3", "jax": JAX}).env.reset(jax.random.key(0), ())
+    assert not (here / "trace").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "actions"),
+    [
+        ({"form": "Sparse", "shape": [3]}, 2),
+        ({"form": "Dense"}, 2),
+        ({"form": "Dense", "shape": 3}, 2),
+        ({"form": "Dense", "shape": [1.5]}, 2),
+        ({"form": "Dense", "shape": [3]}, 0),
+        ({"form": "Dense", "shape": [3]}, "two"),
+        ({"form": "Planes", "shape": [4, 4, 2], "values": [3]}, 2),
+        ({"form": "Planes", "shape": [4, 4, 2], "dtype": "float64"}, 2),
+        ([], 2),
+    ],
+)
+def test_impossible_shapes_of_jax_in_a_folder_are_one_line(form, actions):
+    with pytest.raises(InputError, match="need the shapes of jax:a:B in its config, got") as caught:
+        remake_jax({"env": "jax:a:B", "jax": {"observation": form, "actions": actions}})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_environment_that_has_changed_since_its_run_is_refused(here, capsys):
+    (here / "walks.py").write_text("from envs.own import Walk\n")
+    folder = made_run(here / "runs", "jax:walks:Walk", "dltv")
+    message = refused(["play", folder, "--env", "jax:walks:Walk"], capsys)
+    assert "need Dense(shape=(3,)) and 2 actions as in the run, got Dense(shape=(5,))" in message
+
+
 @pytest.mark.parametrize(
     ("name", "chooses"),
     [
@@ -163,6 +210,10 @@ def test_modules_beside_a_folder_are_not_taken_for_installed_ones(here):
         ("gym:my_module:MyEnv-v0", True),
         ("dm:my_module:make", True),
         ("my_module:make", True),
+        ("jax:my_module:MyEnv", True),
+        ("gymnax:Breakout-MinAtar", False),
+        ("gymnax:DeepSea-bsuite:size=4", True),
+        ("navix:my_module:MyEnv", True),
     ],
 )
 def test_names_that_choose_code(name, chooses):

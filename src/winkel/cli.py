@@ -8,6 +8,7 @@ import dataclasses
 import io
 import itertools
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,6 +16,7 @@ from typing import Any
 
 from winkel.commands.output import checked_output, warn
 from winkel.errors import InputError, suggest
+from winkel.extensions import permit
 from winkel.interrupts import set_exit_message
 from winkel.version import __version__
 
@@ -24,18 +26,28 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sweep": ("sweep", "SweepCommand", "Run an experiment of the paper: many agents and seeds."),
     "shard": ("shard", "ShardCommand", "Run one shard of a sweep."),
     "search": ("search", "SearchCommand", "Search for hyperparameters."),
-    "report": ("report", "Report", "Write a page that checks the paper's claims against runs."),
+    "report": ("report", "Report", "Write a page of results and of the paper's claims."),
     "inspect": ("inspect", "Inspect", "Draw what a trained agent predicts, and where it has been."),
     "play": ("play", "Play", "Film a trained agent."),
+    "evaluate": ("evaluate", "Evaluate", "Print the returns of greedy episodes."),
+    "policy": ("evaluate", "Policy", "Write a trained policy as one file for NumPy alone."),
     "rollout": ("rollout", "Rollout", "Run a fixed policy in an environment."),
     "score": ("bsuite", "Score", "Print bsuite's official scores of runs."),
     "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
-    "figure": ("figure", "Figure", "Make a figure of the paper."),
+    "figure": ("figure", "Figure", "Make a figure of runs, or one of the paper."),
     "bench": ("bench", "BenchCommand", "Measure how fast an agent trains."),
     "data": ("bsuite", "Data", "Fetch a data set that environments need."),
     "list": ("listing", "List", "List the names that commands take."),
 }
 """By name: the module in `winkel.commands`, the class there, and a line of help."""
+HELP = """usage: winkel COMMAND …
+
+Deep exploration with distributional reinforcement learning.
+
+{}
+
+`winkel COMMAND --help` describes a command, `winkel --version` shows the version.
+"""
 
 
 @checked_output()
@@ -46,7 +58,8 @@ def main(argv: list[str] | None = None) -> None:
         if arguments == ["--version"]:
             sys.stdout.write(f"winkel {__version__}\n")
         elif arguments in (["--help"], ["-h"]):
-            sys.stdout.write(_help())
+            lines = [f"  {name:10} {text}" for name, (_, _, text) in COMMANDS.items()]
+            sys.stdout.write(HELP.format("\n".join(lines)))
         else:
             _parse(arguments).run()
     except (InputError, OSError) as error:  # an OSError is about what is outside of winkel
@@ -56,25 +69,8 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(2) from None
 
 
-def _help() -> str:
-    """Describe all commands."""
-    lines = [f"  {name:10} {text}" for name, (_, _, text) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: winkel COMMAND …",
-            "",
-            "Deep exploration with distributional reinforcement learning.",
-            "",
-            *lines,
-            "",
-            "`winkel COMMAND --help` describes a command, `winkel --version` shows the version.",
-            "",
-        ]
-    )
-
-
 def _parse(arguments: list[str]) -> Any:
-    """Make the command of the first argument from the others.
+    """Make the command of the first argument from the others, which may name code to import.
 
     Unknown options are fields of an agent; commands that take them have an attribute `fields`.
     """
@@ -88,6 +84,7 @@ def _parse(arguments: list[str]) -> Any:
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, "see `winkel --help`")
         raise InputError(f"unknown command {name!r}; {hint}")
+    permit(*(word for text in rest for word in re.split("[=,]", text)))
     module, kind, _ = COMMANDS[name]
     command, unknown = _read(getattr(import_module(f"winkel.commands.{module}"), kind), name, rest)
     if hasattr(command, "resume"):
@@ -95,7 +92,13 @@ def _parse(arguments: list[str]) -> Any:
     if hasattr(command, "fields"):
         return dataclasses.replace(command, fields=parse_fields(unknown))
     if unknown:
-        raise InputError(f"unknown argument {unknown[0]!r}; see `winkel {name} --help`")
+        from winkel.commands.options import option_names, unknown_option
+
+        hint = f"see `winkel {name} --help`"
+        if not unknown[0].startswith("--"):
+            raise InputError(f"unknown argument {unknown[0]!r}; {hint}")
+        word = unknown[0].removeprefix("--").partition("=")[0]
+        raise unknown_option(word, option_names(command), hint)
     return command
 
 
@@ -103,11 +106,18 @@ def _read(command: type, name: str, arguments: list[str]) -> tuple[Any, list[str
     """Read the arguments of a command, and those that it does not know; errors are one line."""
     import tyro
 
+    from winkel.commands.options import REGISTRY
+
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
             return tyro.cli(
-                command, prog=f"winkel {name}", args=arguments, return_unknown_args=True
+                command,
+                prog=f"winkel {name}",
+                args=arguments,
+                return_unknown_args=True,
+                config=(tyro.conf.DisallowNone,),
+                registry=REGISTRY,
             )
     except SystemExit as end:
         if not end.code:  # --help
@@ -124,10 +134,11 @@ def _is_text(line: str) -> bool:
 
 
 def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:
-    """Read `--field value` and `--field=value`; `--num-atoms` is the field `num_atoms`.
+    """Read `--field value`, `--field=value` and lists, `--field a b` or `--field a,b`.
 
-    tyro cannot read these: which fields there are depends on the option `--agent`, and values must
-    give the same errors as the arguments of `winkel.train`.
+    `--num-atoms` is the field `num_atoms`. tyro cannot read these: which fields there are depends
+    on the option `--agent`, and values must give the same errors as the arguments of
+    `winkel.train`.
     """
     found: dict[str, Any] = {}
     rest = list(arguments)
@@ -136,11 +147,13 @@ def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:
         field, equals, text = argument.partition("=")
         if not argument.startswith("--"):
             raise InputError(f"need --field value, got {argument!r}")
-        if not equals:
-            if not rest or rest[0].startswith("--"):
-                raise InputError(f"need a value after {argument}")
-            text = rest.pop(0)
-        found[field.removeprefix("--").replace("-", "_")] = _parse_value(text)
+        words = [text] if equals else []
+        while rest and not rest[0].startswith("--"):
+            words.append(rest.pop(0))
+        if not words:
+            raise InputError(f"need a value after {argument}")
+        value = _parse_value(words[0] if len(words) == 1 else ",".join(words))
+        found[field.removeprefix("--").replace("-", "_")] = value
     return found
 
 

@@ -48,16 +48,10 @@ class FiniteMDP:
         return self.transitions.shape[1]
 
     @property
-    def reward_range(self) -> tuple[float, float]:
-        """R_min and R_max over everything that can be drawn."""
-        held = np.asarray(self.rewards.locations)[np.asarray(self.rewards.probs) > 0]
-        return float(held.min()), float(held.max())
-
-    @property
     def return_range(self) -> tuple[float, float]:
-        """[R_min, R_max]/(1 − γ), which holds every return."""
-        low, high = self.reward_range
-        return low / (1.0 - self.gamma), high / (1.0 - self.gamma)
+        """[R_min, R_max]/(1 − γ), which holds every return, over all rewards that can be drawn."""
+        held = np.asarray(self.rewards.locations)[np.asarray(self.rewards.probs) > 0]
+        return float(held.min()) / (1.0 - self.gamma), float(held.max()) / (1.0 - self.gamma)
 
 
 def check_policy(mdp: FiniteMDP, policy: Policy) -> Policy:

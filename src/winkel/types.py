@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -75,6 +75,8 @@ class Dense:
 
     shape: tuple[int, ...]
 
+    dtype: ClassVar[str] = "float32"
+
 
 @dataclass(frozen=True)
 class OneHot:
@@ -86,6 +88,8 @@ class OneHot:
     shape: tuple[int, ...]
     triangle: bool = False
     """Whether the grid is square and only cells on or below its diagonal occur."""
+
+    dtype: ClassVar[str] = "int32"
 
     @property
     def size(self) -> int:
@@ -104,12 +108,11 @@ class Image:
     """Shape of one, (H, W) or (H, W, C)."""
     stack: int
 
+    dtype: ClassVar[str] = "uint8"
+
     def __post_init__(self) -> None:
         if len(self.frame) not in (2, 3):
             raise InputError(f"need frames of shape (H, W) or (H, W, C), got {self.frame}")
-        for side in self.frame:
-            require_integer("each side of a frame", side, at_least=1)
-        require_integer("stack", self.stack, at_least=1)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,7 +120,36 @@ class Image:
         return (self.stack, *self.frame)
 
 
-Observation = Dense | OneHot | Image
+@dataclass(frozen=True)
+class Planes:
+    """Observations are small pictures `[H, W, C]`: numbers, or symbols that are counted from 0."""
+
+    shape: tuple[int, ...]
+    values: tuple[int, ...] | None = None
+    """How many symbols each channel has; None if channels are numbers. A network sees symbols as
+    one-hot vectors, and one beyond the last as zeros."""
+    dtype: str = "float32"
+    """In which they are stored: 'bool', 'uint8' or 'float32'."""
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape[:2]) < 3 or self.shape[2] < 1:
+            raise InputError(f"need planes of shape (H, W, C) from (3, 3, 1), got {self.shape}")
+        for count in self.values or ():
+            require_integer("each number of symbols", count, at_least=1, at_most=256)
+        if self.values is not None and len(self.values) != self.shape[2]:
+            raise InputError(
+                f"need numbers of symbols for {self.shape[2]} channels, got {self.values}"
+            )
+        if self.dtype not in ("bool", "uint8", "float32"):
+            raise InputError(f"need planes of bool, uint8 or float32, got {self.dtype!r}")
+
+    @property
+    def channels(self) -> int:
+        """Channels that a network sees."""
+        return self.shape[2] if self.values is None else sum(self.values)
+
+
+Observation = Dense | OneHot | Image | Planes
 
 
 class EnvStep(NamedTuple):

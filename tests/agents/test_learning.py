@@ -39,11 +39,11 @@ def small_torso(monkeypatch):
 def made(name, spec=SPEC, **fields):
     """An agent, and its hyperparameters."""
     kind = AGENTS[name]
-    static = {field.name for field in dataclasses.fields(kind.config)}
-    known = static | set(kind.hyper._fields)
+    static = {field.name for field in dataclasses.fields(kind.config_type)}
+    known = static | set(kind.hyper_type._fields)
     fields = {field: value for field, value in (SMALL | fields).items() if field in known}
-    config = kind.config(**{f: v for f, v in fields.items() if f in static})
-    return kind.make(config, spec), kind.hyper(
+    config = kind.config_type(**{f: v for f, v in fields.items() if f in static})
+    return kind(config, spec), kind.hyper_type(
         **{f: v for f, v in fields.items() if f not in static}
     )
 
@@ -147,18 +147,10 @@ def test_an_image_has_the_shape_of_its_stack():
     assert Image((4, 5, 2), 3).shape == (3, 4, 5, 2)
 
 
-@pytest.mark.parametrize(
-    ("frame", "stack", "message"),
-    [
-        ((4,), 1, r"\(H, W\) or \(H, W, C\), got \(4,\)"),
-        ((4, 5, 3, 2), 1, "got"),
-        ((4, 0), 1, "each side of a frame >= 1, a whole number, got 0"),
-        ((4, 4), 0, "stack >= 1, a whole number, got 0"),
-    ],
-)
-def test_impossible_images_are_refused(frame, stack, message):
-    with pytest.raises(InputError, match=message):
-        Image(frame, stack)
+@pytest.mark.parametrize("frame", [(4,), (4, 5, 3, 2)])
+def test_impossible_images_are_refused(frame):
+    with pytest.raises(InputError, match=r"\(H, W\) or \(H, W, C\), got \(4,"):
+        Image(frame, 1)
 
 
 @pytest.mark.parametrize("name", ["bdqn", "dltv", "ids", "pe_dqn"])

@@ -25,15 +25,15 @@ SIZE = SMALL["batch_size"]
 def split(name, fields):
     """Fields of the Config and of the Hyper."""
     kind = AGENTS[name]
-    static = {field.name for field in dataclasses.fields(kind.config)}
+    static = {field.name for field in dataclasses.fields(kind.config_type)}
     config = {f: v for f, v in fields.items() if f in static}
-    return config, {f: v for f, v in fields.items() if f in kind.hyper._fields}
+    return config, {f: v for f, v in fields.items() if f in kind.hyper_type._fields}
 
 
 def made(name, **fields):
     config, hyper = split(name, SMALL | fields)
     kind = AGENTS[name]
-    return kind.make(kind.config(**config), SPEC), kind.hyper(**hyper)
+    return kind(kind.config_type(**config), SPEC), kind.hyper_type(**hyper)
 
 
 def random_batch(name, **others):

@@ -169,8 +169,10 @@ def test_estimates(name, value, locations):
 def test_variants_override_fields_that_exist(name):
     agent, overrides = VARIANTS[name]
     kind = AGENTS[agent]
-    static = {field.name for field in dataclasses.fields(kind.config)}
+    static = {field.name for field in dataclasses.fields(kind.config_type)}
     assert name not in AGENTS
-    assert set(overrides) <= static | set(kind.hyper._fields)
-    config = kind.config(**{field: v for field, v in overrides.items() if field in static})
-    assert config != kind.config() or name == "statistic_quantile_variance"  # the default itself
+    assert set(overrides) <= static | set(kind.hyper_type._fields)
+    config = kind.config_type(**{field: v for field, v in overrides.items() if field in static})
+    assert (
+        config != kind.config_type() or name == "statistic_quantile_variance"
+    )  # the default itself

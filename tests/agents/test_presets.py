@@ -18,9 +18,9 @@ KEY = jax.random.key(0)
 def split(name, fields):
     """Fields of the Config and of the Hyper."""
     kind = AGENTS[name]
-    static = {field.name for field in dataclasses.fields(kind.config)}
+    static = {field.name for field in dataclasses.fields(kind.config_type)}
     config = {f: v for f, v in fields.items() if f in static}
-    return config, {f: v for f, v in fields.items() if f in kind.hyper._fields}
+    return config, {f: v for f, v in fields.items() if f in kind.hyper_type._fields}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -29,8 +29,8 @@ def test_presets_name_fields_of_every_agent(name):
     for agent, fields in PRESETS[name].items():
         config, hyper = split(agent, fields)
         assert set(config) | set(hyper) == set(fields)
-        AGENTS[agent].config(**config)
-        assert AGENTS[agent].hyper(**hyper).gamma == fields.get("gamma", 0.99)
+        AGENTS[agent].config_type(**config)
+        assert AGENTS[agent].hyper_type(**hyper).gamma == fields.get("gamma", 0.99)
         assert named_preset(name, agent) == fields
 
 
@@ -61,7 +61,7 @@ def test_the_papers_table_for_vizdoom():
     for name in table:
         assert {field: table[name][field] for field in shared} == shared
         assert table[name]["target_period"] * 32 == 8_000
-        double = getattr(AGENTS[name].config(**split(name, table[name])[0]), "double", True)
+        double = getattr(AGENTS[name].config_type(**split(name, table[name])[0]), "double", True)
         assert double
     assert Hyper(**split("pe_dqn", table["pe_dqn"])[1]).beta_decay == pytest.approx(1 / 3)
     assert table["pe_dqn"]["normalise_intrinsic"]

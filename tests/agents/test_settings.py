@@ -35,7 +35,11 @@ REFUSED = [
         for name in ("bdqn", "ids")
     ),
     # Fields of one.
-    ("pe_dqn", {"projections": ("quantile", "quantil")}, "quantile, got 'quantil'"),
+    (
+        "pe_dqn",
+        {"projections": ("quantile", "quantil")},
+        "unknown projection 'quantil'; did",
+    ),
     ("pe_dqn", {"priors": ("gaussian",)}, "got 'gaussian'"),
     ("pe_dqn", {"projections": ("quantile",)}, "projections >= 2, a whole number, got 1"),
     ("pe_dqn", {"projections": ()}, "projections >= 2, a whole number, got 0"),
@@ -47,7 +51,7 @@ REFUSED = [
     ("pe_dqn", {"backup": "none"}, "backup from mixture, independent, got 'none'"),
     ("ids", {"noise": "none"}, "noise from epsilon, clipped, got 'none'"),
     ("ids", {"c51_hidden": (0,)}, "each of c51_hidden >= 1, a whole number, got 0"),
-    ("statistic", {"projection": "none"}, "projection from .*, got 'none'"),
+    ("statistic", {"projection": "none"}, "unknown projection 'none'; see"),
     ("statistic", {"moment": "fifth"}, "moment from mean, .*, got 'fifth'"),
 ]
 
@@ -56,4 +60,4 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "settings", "message"), REFUSED, ids=str)
 def test_impossible_settings_are_refused(name, settings, message):
     with pytest.raises(InputError, match=message):
-        AGENTS[name].config(**settings)
+        AGENTS[name].config_type(**settings)

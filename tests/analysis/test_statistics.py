@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from winkel.analysis import statistics as S
-from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -22,7 +21,6 @@ FIXTURE = json.loads(
     (Path(__file__).parents[1] / "fixtures" / "statistics.json").read_text(encoding="utf-8")
 )
 SCORES, PAIRS = FIXTURE["scores"], FIXTURE["pairs"]
-THRESHOLDS = np.array(FIXTURE["thresholds"])
 SAME = partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
 
 
@@ -59,7 +57,6 @@ def test_aggregates_equal_rliables(case):
     SAME(S.iqm(scores), found["aggregates"]["iqm"])
     gaps = [S.optimality_gap(scores, gamma) for gamma in FIXTURE["gammas"]]
     SAME(gaps, found["optimality_gaps"])
-    SAME(S.performance_profile(scores, THRESHOLDS, repetitions=2).estimate, found["profile"])
 
 
 @pytest.mark.parametrize("case", [case for case in SCORES if case != "one run"])
@@ -69,9 +66,6 @@ def test_bootstrap_ends_are_rliables(case):
     for name, ends in found["aggregate_ends"].items():
         ours = S.stratified_bootstrap(scores, AGGREGATES[name], repetitions=50_000)
         assert_between(ours, **ends)
-    ours = S.performance_profile(scores, THRESHOLDS, repetitions=50_000)
-    for i, (low, high) in enumerate(zip(*found["profile_ends"].values(), strict=True)):
-        assert_between(Interval(*(float(field[i]) for field in ours)), low, high)
 
 
 @pytest.mark.parametrize("case", PAIRS)
@@ -153,7 +147,6 @@ def test_means_lie_in_their_intervals(x, y):
     for estimate, low, high in (
         S.stratified_bootstrap(x, S.optimality_gap, repetitions=500),
         S.probability_of_improvement(x, y, repetitions=500),
-        S.performance_profile(x, np.array([-1.0, 0.0, 3.0]), repetitions=500),
         S.student_interval(x),
     ):
         assert np.all(low - 1e-9 <= estimate)
@@ -165,7 +158,6 @@ def test_one_run_has_no_interval(rng):
     other = rng.normal(size=(4, 3))
     for interval in (
         S.stratified_bootstrap(scores, S.iqm),
-        S.performance_profile(scores, np.zeros(2)),
         S.probability_of_improvement(scores, other),
         S.probability_of_improvement(other, scores),
         S.student_interval(scores),
@@ -302,7 +294,6 @@ def test_infinite_scores_can_be_compared():
     lost, won = np.full((3, 2), -np.inf), np.full((4, 2), np.inf)
     assert S.probability_of_improvement(won, lost) == (1, 1, 1)
     assert S.probability_of_improvement(won, won) == (0.5, 0.5, 0.5)
-    SAME(S.performance_profile(won, np.zeros(1)), np.ones((3, 1)))
 
 
 def test_infinite_replicates_have_ends():
@@ -312,15 +303,6 @@ def test_infinite_replicates_have_ends():
             samples, lambda x, y: np.median(x, axis=-1) / np.median(y, axis=-1), repetitions=500
         )
     assert (found.estimate, found.low, found.high) == (np.inf, 1.0, np.inf)
-
-
-def test_the_area_above_a_profile_is_the_optimality_gap(rng):
-    """∫ P(score ≤ τ) dτ over [0, 1], for scores in [0, 1]; by midpoints on their lattice."""
-    scores = rng.uniform(size=(6, 4)).round(2)
-    profile = S.performance_profile(scores, np.arange(0.005, 1, 0.01), repetitions=2)
-    SAME(np.mean(1 - profile.estimate), S.optimality_gap(scores), atol=1e-9)
-    at = S.performance_profile(scores, np.array([scores.max()]), repetitions=2)
-    assert at.estimate == 0  # a score is not above itself
 
 
 # Bad input
@@ -337,7 +319,6 @@ ENDLESS = np.array([[0.0, 1.0], [2.0, np.inf]])
         (lambda: S.iqm(GAP), r"every run, got scores\[1, 1\] = nan \(2 such of 6\)"),
         (lambda: S.optimality_gap(GAP), r"scores\[1, 1\] = nan"),
         (lambda: S.stratified_bootstrap(GAP, S.iqm), r"scores\[1, 1\] = nan"),
-        (lambda: S.performance_profile(GAP, np.zeros(1)), r"scores\[1, 1\] = nan"),
         (lambda: S.probability_of_improvement(GAP, GOOD), r"x\[1, 1\] = nan"),
         (lambda: S.probability_of_improvement(GOOD, GAP), r"y\[1, 1\] = nan"),
         (lambda: S.student_interval(GAP), r"values\[1, 1\] = nan"),

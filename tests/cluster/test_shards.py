@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from cluster.shards import OPTIONS, records, sea
+from winkel.cluster.ray import _environment
 from winkel.cluster.shards import (
     plan_manifest,
     read_manifest,
@@ -31,7 +32,7 @@ def manifest():
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     out = tmp_path_factory.mktemp("plain")
-    groups, _ = remaining_groups(group_runs(sea(), OPTIONS, None), out, False)
+    groups, _ = remaining_groups(group_runs(sea(), OPTIONS), out, False)
     run_sweep(sea(), groups, out, lanes=LANES)
     return records(out)
 
@@ -177,3 +178,9 @@ def test_other_runs_than_planned_are_refused(manifest, tmp_path):
     with pytest.raises(InputError, match="other runs here than where it was planned"):
         run_shard(foreign, 0, tmp_path)
     assert not list(tmp_path.glob("*/*/*/seed-*"))
+
+
+def test_workers_of_ray_read_mnist_from_the_folder_of_the_driver(manifest, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WINKEL_MNIST", "mine")
+    assert _environment(manifest, gpus=0.0)["WINKEL_MNIST"] == str(tmp_path / "mine")

@@ -27,7 +27,7 @@ SMALL = {
     "burn_in": 8, "capacity": 64,
 }  # fmt: skip
 GAMMA = 0.9
-PLAIN = [name for name, kind in AGENTS.items() if "prior_scale" not in kind.hyper._fields]
+PLAIN = [name for name, kind in AGENTS.items() if "prior_scale" not in kind.hyper_type._fields]
 SEA = "deep_sea:size=3"
 
 
@@ -35,7 +35,7 @@ SEA = "deep_sea:size=3"
 def test_every_hyperparameter_declares_its_range(name):
     """Defaults lie in it, or are left to the environment; text and infinity never do."""
     kind = AGENTS[name]
-    for field, default in kind.hyper._field_defaults.items():
+    for field, default in kind.hyper_type._field_defaults.items():
         if not math.isnan(default):
             assert check_number(kind, field, default) == default
         for wrong in ("1", True, math.nan, math.inf):
@@ -49,7 +49,9 @@ def test_every_hyperparameter_declares_its_range(name):
 
 def small_fields(name, **others):
     kind = AGENTS[VARIANTS[name][0] if name in VARIANTS else name]
-    known = {field.name for field in dataclasses.fields(kind.config)} | set(kind.hyper._fields)
+    known = {field.name for field in dataclasses.fields(kind.config_type)} | set(
+        kind.hyper_type._fields
+    )
     return {field: value for field, value in (SMALL | others).items() if field in known}
 
 

@@ -3,7 +3,6 @@ import hashlib
 import io
 import struct
 import urllib.error
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,7 +52,8 @@ def message(error):
 
 
 @pytest.fixture
-def small_is_official(monkeypatch):
+def small_is_official(monkeypatch, tmp_path):
+    monkeypatch.setenv("WINKEL_MNIST", str(tmp_path))
     for name, content in FILES.items():
         monkeypatch.setitem(CHECKSUMS, name, hashlib.sha256(content).hexdigest())
 
@@ -73,7 +73,7 @@ def test_what_is_written_is_read_whatever_its_name_says(
 ):
     pack = gzip.compress if zipped else bytes
     write(tmp_path, {f"{name}{suffix}": pack(content) for name, content in FILES.items()})
-    images, labels = load_mnist(tmp_path)
+    images, labels = load_mnist()
     np.testing.assert_array_equal(images, PIXELS)
     np.testing.assert_array_equal(labels, DIGITS)
     assert images.dtype == labels.dtype == np.uint8
@@ -81,14 +81,14 @@ def test_what_is_written_is_read_whatever_its_name_says(
 
 def test_a_plain_file_goes_before_a_compressed_one(small_is_official, tmp_path):
     write(tmp_path, {**FILES, f"{LABELS}.gz": gzip.compress(b"other")})
-    np.testing.assert_array_equal(load_mnist(tmp_path)[1], DIGITS)
+    np.testing.assert_array_equal(load_mnist()[1], DIGITS)
 
 
 def test_a_folder_is_read_once_and_its_arrays_cannot_be_changed(small_is_official, tmp_path):
     write(tmp_path)
-    data = load_mnist(tmp_path)
+    data = load_mnist()
     write(tmp_path, {LABELS: b"changed"})
-    assert load_mnist(tmp_path) is data
+    assert load_mnist() is data
     for array in data:
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
@@ -98,8 +98,9 @@ def test_a_folder_is_read_once_and_its_arrays_cannot_be_changed(small_is_officia
 
 def test_a_failure_is_not_remembered(small_is_official, tmp_path):
     with pytest.raises(InputError):
-        load_mnist(tmp_path)
-    assert len(load_mnist(write(tmp_path))[1]) == 3
+        load_mnist()
+    write(tmp_path)
+    assert len(load_mnist()[1]) == 3
 
 
 @pytest.mark.parametrize(
@@ -115,34 +116,31 @@ def test_a_failure_is_not_remembered(small_is_official, tmp_path):
 def test_a_bad_file_is_named_with_what_is_wrong(small_is_official, tmp_path, content, shown):
     write(tmp_path, {**FILES, IMAGES: content})
     with pytest.raises(InputError, match=shown) as error:
-        load_mnist(tmp_path)
+        load_mnist()
     assert str(tmp_path / IMAGES) in message(error)
 
 
-def test_a_folder_in_the_files_place_is_named(tmp_path):
+def test_a_folder_in_the_files_place_is_named(small_is_official, tmp_path):
     (tmp_path / IMAGES).mkdir()
     with pytest.raises(InputError, match=f"cannot read .*{IMAGES}"):
-        load_mnist(tmp_path)
+        load_mnist()
 
 
 @pytest.mark.parametrize("missing", [IMAGES, LABELS])
 def test_a_missing_file_says_where_and_what_to_do(small_is_official, tmp_path, missing):
     write(tmp_path, {name: content for name, content in FILES.items() if name != missing})
     with pytest.raises(InputError, match=f"no {missing}") as error:
-        load_mnist(tmp_path)
-    for part in (str(tmp_path), "winkel data mnist", "--mnist-dir", "WINKEL_MNIST"):
+        load_mnist()
+    for part in (str(tmp_path), "winkel data mnist", "WINKEL_MNIST"):
         assert part in message(error)
 
 
-def test_the_folder_given_goes_before_the_environment_and_that_before_the_cache(
-    nowhere, monkeypatch, tmp_path
-):
+def test_the_folder_of_the_variable_goes_before_the_cache(nowhere, monkeypatch, tmp_path):
     assert mnist_directory() == tmp_path / "home/.cache/winkel/mnist"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert mnist_directory() == tmp_path / "xdg/winkel/mnist"
     monkeypatch.setenv("WINKEL_MNIST", "~/mine")
     assert mnist_directory() == tmp_path / "home/mine"
-    assert mnist_directory(tmp_path / "given") == tmp_path / "given"
     monkeypatch.setenv("WINKEL_MNIST", "")
     assert mnist_directory() == tmp_path / "xdg/winkel/mnist"
 
@@ -155,18 +153,17 @@ def test_a_folder_that_is_named_but_empty_is_not_passed_over(
     monkeypatch.setenv("WINKEL_MNIST", str(tmp_path / "elsewhere"))
     with pytest.raises(InputError, match="elsewhere"):
         load_mnist()
-    with pytest.raises(InputError, match="given"):
-        load_mnist(tmp_path / "given")
 
 
 def test_relative_folders_are_not_confused(small_is_official, monkeypatch, tmp_path):
     write(tmp_path / "a/mnist")
     write(tmp_path / "b/mnist", {**FILES, LABELS: b"other"})
+    monkeypatch.setenv("WINKEL_MNIST", "mnist")
     monkeypatch.chdir(tmp_path / "a")
-    load_mnist(Path("mnist"))
+    load_mnist()
     monkeypatch.chdir(tmp_path / "b")
     with pytest.raises(InputError, match="not the official file"):
-        load_mnist(Path("mnist"))
+        load_mnist()
 
 
 class Mirror:
@@ -261,7 +258,7 @@ def test_a_place_that_cannot_be_written_is_named(small_is_official, monkeypatch,
     reason="needs MNIST: `winkel data mnist`",
 )
 def test_the_real_files():
-    images, labels = load_mnist(REAL)
+    images, labels = load_mnist()
     assert images.shape == (60_000, 28, 28)
     assert labels[:5].tolist() == [5, 0, 4, 1, 9]
     assert np.bincount(labels).min() == 5421

@@ -1,7 +1,5 @@
 """A setting among others of other families is the same setting."""
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,12 +25,14 @@ IDS = {
 def digits(monkeypatch):
     rng = np.random.default_rng(0)
     data = rng.integers(0, 256, (32, 28, 28), np.uint8), rng.integers(0, 10, 32, np.uint8)
-    monkeypatch.setattr(mnist, "load_mnist", lambda directory: data)
+    monkeypatch.setattr(mnist, "load_mnist", lambda: data)
+    registry._build.cache_clear()
+    yield
+    registry._build.cache_clear()
 
 
 def make_packed(task_id):
-    """Make a task in a folder of its own: packs are cached by the folder of MNIST."""
-    return registry.make_padded(task_id, Path("a folder of random digits"), packed=True)
+    return registry.make_padded(task_id, packed=True)
 
 
 @jax.jit

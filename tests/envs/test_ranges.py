@@ -169,7 +169,7 @@ def test_discounted_returns_lie_inside(task_ids, lanes, steps, monkeypatch):
     """All, without noise; three deviations and the margin hold all but 0.3 % of normal noise."""
     rng = np.random.default_rng(0)
     digits = rng.integers(0, 256, (8, 28, 28), np.uint8), rng.integers(0, 10, 8, np.uint8)
-    monkeypatch.setattr(mnist, "load_mnist", lambda directory: digits)
+    monkeypatch.setattr(mnist, "load_mnist", lambda: digits)
     found = discounted_returns(envs.make_batch(task_ids), lanes, steps)
     for task_id, returns in zip(task_ids, found, strict=True):
         experiment, setting = parse(task_id)

@@ -13,7 +13,7 @@ from winkel.envs.registry import FAMILIES
 def test_every_setting_ends_an_episode(family, monkeypatch):
     rng = np.random.default_rng(0)
     digits = rng.integers(0, 256, (32, 28, 28), np.uint8), rng.integers(0, 10, 32, np.uint8)
-    monkeypatch.setattr(mnist, "load_mnist", lambda directory: digits)
+    monkeypatch.setattr(mnist, "load_mnist", lambda: digits)
     ids = [i for e in envs.EXPERIMENTS.values() if e.family == family for i in e.ids] or [family]
     batch = envs.make_batch(ids)
     num_steps = max(FAMILIES[family].longest_episode(setting) for setting in batch.settings)

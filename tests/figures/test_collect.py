@@ -7,6 +7,7 @@ from scipy import stats
 from winkel.envs.registry import is_simulator, parse
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES
+from winkel.figures.learning_curves import CurveOptions
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.results import read_results
 from winkel.runs.spec import run_folder
@@ -198,32 +199,79 @@ def evaluated(at, returns):
     return {"episodes": np.array(at), "env_steps": 2 * np.array(at), "returns": np.array(returns)}
 
 
+def curves(root, **options):
+    return FIGURES["learning-curves"].collect(read_results(root), CurveOptions(**options))
+
+
 def test_curves_are_means_over_settings_then_over_seeds(tmp_path):
     returns = {0: ([0.0, 2.0], [2.0, 4.0]), 1: ([1.0, 1.0], [5.0, 1.0])}  # by setting, then seed
     for setting, by_seed in returns.items():
         for seed, (first, last) in enumerate(by_seed):
             add(tmp_path, f"catch/{setting}", "pe_dqn", seed, {"return": np.zeros(20)},
                 evaluations=evaluated([10, 20], [[first, first], [last, last]]))  # fmt: skip
-    arrays = collected("learning-curves", tmp_path)
+    arrays = curves(tmp_path)
+    assert arrays["environments"].tolist() == ["catch"]
+    assert arrays["clocks"].tolist() == ["episodes"]
     assert arrays["greedy"].tolist() == [1]
     assert arrays["x"][0, :2].tolist() == [10, 20]
     means = np.array([[0.5, 1.5], [3.5, 2.5]])  # [seeds, times]
     np.testing.assert_allclose(arrays["estimate"][0, 0, :2], means.mean(axis=0))
     reach = stats.t.ppf(0.95, 1) * means.std(axis=0, ddof=1) / np.sqrt(2)
-    np.testing.assert_allclose(arrays["high"][0, 0, :2], means.mean(axis=0) + reach)
+    ends = np.clip([means.mean(axis=0) - reach, means.mean(axis=0) + reach], 0, 5)
+    np.testing.assert_allclose([arrays[name][0, 0, :2] for name in ("low", "high")], ends)
     assert np.isnan(arrays["x"][0, 2:]).all()
     assert arrays["num_seeds"].tolist() == [[2]]
     assert notes(arrays) == ""
 
 
-def test_training_returns_are_binned_and_scales_divided_out(tmp_path):
+def test_training_returns_are_smoothed_and_scales_divided_out(tmp_path):
     for index, scale in ((0, 0.001), (16, 1000.0)):
         add(tmp_path, f"catch_scale/{index}", "pe_dqn", 0, {"return": scale * np.arange(100)})
-    arrays = collected("learning-curves", tmp_path)
+    arrays = curves(tmp_path, window=0.02)
     assert arrays["greedy"].tolist() == [0]
     np.testing.assert_allclose(arrays["x"][0], np.arange(2, 101, 2))
     np.testing.assert_allclose(arrays["estimate"][0, 0], np.arange(0.5, 100, 2))
     assert np.isnan(arrays["low"]).all()  # one seed
+    wide = curves(tmp_path, window=0.1)["estimate"][0, 0]
+    np.testing.assert_allclose(wide[-1], np.arange(90, 100).mean())
+    np.testing.assert_allclose(wide[0], 0.5)  # of the two episodes that there are
+
+
+def test_any_environment_is_a_panel_over_what_its_budget_counts(tmp_path):
+    for env in ("gym:CartPole-v1", "deep_sea:size=10", "deep_sea:size=8"):
+        budget = {"steps": 400} if env.startswith("gym") else {"episodes": 100}
+        for seed, returns in enumerate((3.0, 5.0, 10.0)):
+            episodes = {"return": np.full(100, returns), "length": np.full(100, 4)}
+            add(tmp_path, env, "mine", seed, episodes, horizon=budget)
+    add(tmp_path, "catch/0", "mine", 0, {"return": np.ones(100)})
+    arrays = curves(tmp_path)
+    names = ["catch", "deep_sea:size=8", "deep_sea:size=10", "gym:CartPole-v1"]
+    assert arrays["environments"].tolist() == names
+    assert arrays["clocks"].tolist() == ["episodes", "episodes", "episodes", "steps"]
+    assert arrays["x"][:, -1].tolist() == [100, 100, 100, 400]
+    np.testing.assert_allclose(arrays["estimate"][1:, 0], 6.0)
+    over_steps = curves(tmp_path, over="steps", statistic="median")
+    assert over_steps["x"][:, -1].tolist() == [200, 400, 400, 400]
+    ends = [over_steps[name][3, 0, -1] for name in ("low", "estimate", "high")]
+    np.testing.assert_allclose(ends, [4.0, 5.0, 7.5])
+    assert curves(tmp_path, over="episodes")["x"][3, -1] == 100
+
+
+def test_evaluations_or_training_returns_can_be_chosen(tmp_path):
+    evaluations = evaluated([10, 20], [[5.0], [7.0]])
+    for env in ("gym:A", "gym:C"):
+        add(tmp_path, env, "dqn", 0, {"return": np.ones(20)}, evaluations=evaluations)
+    add(tmp_path, "gym:A", "random", 0, {"return": np.ones(20)})
+    add(tmp_path, "gym:B", "random", 0, {"return": np.ones(20)})
+    greedy = curves(tmp_path, returns="greedy")
+    assert greedy["environments"].tolist() == ["gym:A", "gym:C"]
+    assert greedy["agents"].tolist() == ["dqn"]
+    np.testing.assert_array_equal(greedy["estimate"][0, 0, :2], [5, 7])
+    assert "left out: 2 runs without greedy evaluations" in notes(greedy)
+    training = curves(tmp_path, returns="training")
+    assert training["environments"].tolist() == ["gym:A", "gym:B", "gym:C"]
+    assert np.nanmax(training["estimate"]) == 1
+    assert "lacks evaluations" not in notes(training)
 
 
 def test_greedy_and_training_returns_are_never_compared(tmp_path):
@@ -254,7 +302,7 @@ def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
     np.testing.assert_allclose(arrays["estimate"][1, 1], 0.0)
     assert np.isnan(arrays["estimate"][1, 0]).all()
     assert arrays["x"][:, -1].tolist() == [500, 1000]
-    assert "dense: curves end after 500 env_steps" in notes(arrays)
+    assert "dense: curves end after 500 steps" in notes(arrays)
 
 
 def test_heatmaps_are_of_pe_dqns_first_run_with_snapshots(tmp_path):
@@ -287,7 +335,8 @@ def test_heatmaps_of_a_padded_grid_show_its_own_cells(tmp_path):
 
 @pytest.mark.parametrize("name", COLLECTED)
 def test_where_there_is_nothing_to_show_one_line_says_so(tmp_path, name):
-    add(tmp_path, "gym:CartPole-v1", "pe_dqn", 0, {"return": np.zeros(3)})
+    num_episodes = 0 if name == "learning-curves" else 3  # these show runs of any environment
+    add(tmp_path, "gym:CartPole-v1", "pe_dqn", 0, {"return": np.zeros(num_episodes)})
     with pytest.raises(InputError, match=r"no .*runs") as caught:
         collected(name, tmp_path)
     assert "\n" not in str(caught.value)

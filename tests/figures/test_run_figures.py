@@ -20,6 +20,7 @@ AGENTS = [
     "random", "something_new",
 ]  # fmt: skip
 LONG = "a note that is far too long for one line of a figure, " * 6
+LONG_ENV = "my_module:make_a_maze_with_a_long_name:size=30,goal_reward=1.5,slippery=True,cost=0.1"
 NOTES = np.array([LONG, *(f"note {n}" for n in range(20))])
 
 
@@ -34,6 +35,8 @@ def curves(rng, names, key, agents):
     return band(rng, len(names), len(agents), 50) | {
         key: np.array(names), "agents": np.array(agents), "x": points,
         "greedy": np.arange(len(names)) % 2, "num_seeds": np.full((len(names), len(agents)), 10),
+        "clocks": np.resize(["steps", "episodes"], len(names)), "statistic": np.array("mean"),
+        "window": np.array(0.05),
     }  # fmt: skip
 
 
@@ -41,6 +44,7 @@ def results_of(name, rng, agents, long=False):
     """Arrays of a figure; many of everything when `long`."""
     count, names = len(agents), np.array(agents)
     experiments = [f"experiment_number_{n}" for n in range(23 if long else 2)]
+    environments = [*experiments[2:], LONG_ENV, "gym:CartPole-v1"]
     few = {"size": np.asarray(50), "budget": np.asarray(10_000)}
     sizes = np.arange(10, 101, 10) if long else np.array([4, 5])
     made = {
@@ -55,8 +59,8 @@ def results_of(name, rng, agents, long=False):
             "hard": np.arange(len(experiments)) % 2,
             "seed_scores": rng.uniform(size=(count, len(experiments), 4)),
         },
-        "learning-curves": lambda: curves(rng, experiments, "experiments", agents) | {
-            "hard": np.arange(len(experiments)) % 2
+        "learning-curves": lambda: curves(rng, environments, "environments", agents) | {
+            "hard": np.arange(len(environments)) % 2
         },
         "vizdoom": lambda: curves(
             rng, ["dense", "sparse", "very-sparse"][: 3 if long else 1], "settings", agents
@@ -177,7 +181,13 @@ def test_curves_show_means_and_bold_titles_and_say_what_they_are(rng):
     weights = [axes.title.get_fontweight() for axes in (first, second)]
     assert weights == ["normal", "bold"]
     assert [axes.get_title()[-1] for axes in (first, second)] == ["*", "1"]
-    assert "panels with * of training" in " ".join(words(figure).split())
+    assert [axes.get_xlabel() for axes in (first, second)] == ["environment steps", "episodes"]
+    said = " ".join(words(figure).split())
+    assert "Means over 10 seeds, with 90 % Student t bands" in said
+    assert "panels with * of training" in said
+    assert "averaged over windows of 500 environment steps" in said
+    medians = draw("learning-curves", results | {"statistic": np.array("median")})
+    assert "Medians over 10 seeds, with quartiles" in words(medians)
     greedy = draw("learning-curves", results | {"greedy": np.array([1, 1])})
     assert greedy.axes[0].get_ylabel() == "greedy return"
 
@@ -289,6 +299,12 @@ def test_a_figure_of_runs_is_drawn_and_redrawn_from_its_arrays(tmp_path, capsys)
         (["toy", "RUNS"], "toy is computed and needs no runs"),
         (["regret", "RUNS", "--data", "x.npz"], "got both"),
         (["vizdoom", "RUNS"], "no vizdoom runs in "),
+        (["learning-curves", "RUNS", "--returns", "greedy"], "no training runs with greedy eval"),
+        (
+            ["learning-curves", "RUNS", "--window", "0"],
+            "need --window above 0 and at most 1, got 0",
+        ),
+        (["regret", "RUNS", "--over", "steps"], "need learning-curves or vizdoom and a folder"),
         (["radar", "RUNS"], "no bsuite runs in bsuite's own settings"),
         (["statistics", "RUNS"], "no statistic runs in "),
         (["coverage", "RUNS"], "no deep_sea runs with visited in "),

@@ -83,7 +83,7 @@ def case_names() -> list[str]:
 def fields_of(agent: str) -> dict[str, Any]:
     """The entries of `TINY` that an agent has."""
     kind = AGENTS[agent if agent in AGENTS else VARIANTS[agent][0]]
-    known = {*kind.config.__dataclass_fields__, *kind.hyper._fields}
+    known = {*kind.config_type.__dataclass_fields__, *kind.hyper_type._fields}
     return {name: value for name, value in TINY.items() if name in known}
 
 
@@ -95,7 +95,7 @@ def run_case(name: str, out: Path) -> list[str]:
             envs=PACKED, agents=(agent,), seeds=(0,), episodes=6, packed=True, padded=True,
             fields={k: v for k, v in fields_of(agent).items() if k not in ("z_min", "z_max")},
         )  # fmt: skip
-        groups, _ = remaining_groups(group_runs(sweep, OPTIONS, None), out, False)
+        groups, _ = remaining_groups(group_runs(sweep, OPTIONS), out, False)
         run_sweep(sweep, groups, out)
         return hash_arrays(out)
     env, agent, fields = SPECIAL.get(name, (where, agent, {}))

@@ -5,18 +5,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from play.rooms import PLAIN, ROOM, SIDE, STACK, Room
+from winkel.envs.jax_task import is_jax, remake_jax
 from winkel.envs.registry import is_simulator
 from winkel.envs.registry import make as make_task
 from winkel.envs.simulator_task import EnvShape, SimulatorTask
 from winkel.runs.checkpoint import pack
 from winkel.runs.recorder import Recorder
 from winkel.runs.spec import Options, make_spec
-from winkel.runs.worlds import state_shapes
+from winkel.runs.worlds import learner_shapes, state_shapes
 from winkel.simulators.names import parse
-from winkel.types import Dense, Image
+from winkel.types import Dense, Image, RunState
 
 TINY = {"hidden": (8,), "batch_size": 4, "burn_in": 16, "capacity": 64, "num_atoms": 5}
 OPTIONS = Options(chunk_steps=10, checkpoint_seconds=1e9, snapshots=0)
+
+
+JAX = {"observation": {"form": "Dense", "shape": [3]}, "actions": 2}
 
 
 def room_task(name=ROOM):
@@ -29,7 +33,10 @@ def room_task(name=ROOM):
 
 def made_run(out, env, agent="dltv", seed=0, **fields):
     """The folder of a run that has ended, with random numbers for what it learned."""
-    task = room_task(env) if is_simulator(env) else make_task(env)
+    if is_simulator(env):
+        task = room_task(env)
+    else:
+        task = remake_jax({"env": env, "jax": JAX}) if is_jax(env) else make_task(env)
     fields = TINY | {"channels": 1} | fields
     spec = make_spec(task, agent, fields, seed=seed, steps=100, options=OPTIONS)
     rng = np.random.default_rng(seed)
@@ -41,7 +48,12 @@ def made_run(out, env, agent="dltv", seed=0, **fields):
             return rng.normal(size=leaf.shape).astype(leaf.dtype)
         return np.zeros(leaf.shape, leaf.dtype)
 
-    lane = jax.tree.map(filled, state_shapes(spec))
+    if is_jax(env):  # without the environment, a run has no more than what is learned
+        known = learner_shapes(spec)
+        shapes = RunState(**known, actor=(), obs=(), first=(), replay=(), key=())
+    else:
+        shapes = state_shapes(spec)
+    lane = jax.tree.map(filled, shapes)
     clock = lane.clock._replace(env_steps=np.int32(100), progress=np.float32(1.0))
     lane = lane._replace(clock=clock)
     folder = spec.folder(out)

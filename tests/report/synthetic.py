@@ -10,12 +10,13 @@ EPISODES = 20
 SEEDS = 5
 
 
-def save(root, env, agent, seed, episodes, **config):
+def save(root, env, agent, seed, episodes, evaluations=None, **config):
     config = {
         "env": env, "agent": agent, "seed": seed, "algorithm": agent, "fingerprint": "f" * 16,
         "versions": {"winkel": "1", "jax": "2"}, "status": "finished", **config,
     }  # fmt: skip
-    save_run(run_folder(root, env, agent, seed), RunRecord(config, episodes))
+    tables = {"evaluations": evaluations or {}}
+    save_run(run_folder(root, env, agent, seed), RunRecord(config, episodes, tables=tables))
 
 
 def deep_sea(root, agent, size, bads, *, visited=0.5, algorithm=None, config=None):

@@ -1,9 +1,10 @@
 """The page in a real browser: no errors, no requests, tables that sort, light and dark, a phone."""
 
+import numpy as np
 import pytest
 
 from report.devtools import BROWSERS, Browser, find_browser
-from report.synthetic import deep_sea
+from report.synthetic import deep_sea, official, save
 from winkel.report.page import write_report
 
 pytestmark = pytest.mark.skipif(
@@ -17,7 +18,10 @@ def page(tmp_path_factory):
     for agent, bad in {"pe_dqn": 3, "bdqn": 12, "pe_dqn_ind": 20}.items():
         for size in (5, 12):
             deep_sea(root / "runs", agent, size, [bad] * 5)
-    path, _ = write_report(root / "runs", root / "out")
+        official(root / "runs", "catch", 0, agent, 0)
+        episodes = {"return": np.ones(9), "length": np.ones(9, int)}
+        save(root / "runs", f"my_module:make:{'long_' * 9}name=8", agent, 0, episodes)
+    path, *_ = write_report(root / "runs", root / "out")
     return path
 
 
@@ -111,3 +115,13 @@ def test_only_boxes_scroll_sideways(tab, width):
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     boxes = "[...document.querySelectorAll('.box')]"
     assert tab.evaluate(f"{boxes}.every(box => box.getBoundingClientRect().right <= {width})")
+
+
+def test_tables_fit_a_phone_and_name_their_columns(tab):
+    tab.resize(390)
+    boxes = "[...document.querySelectorAll('.box:has(table), #figure-radar .box')]"
+    assert tab.evaluate(f"{boxes}.length") >= 6
+    wide = f"{boxes}.filter(box => box.scrollWidth > box.clientWidth)"
+    assert tab.evaluate(f"{wide}.map(box => box.ariaLabel)") == []
+    cell = "document.querySelector('.returns td:nth-child(3)')"
+    assert tab.evaluate(f"getComputedStyle({cell}, '::before').content") == '"seeds"'

@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tyro
 
-from report.synthetic import deep_sea
+from report.synthetic import deep_sea, save
 from winkel.agents import AGENTS
+from winkel.commands.bsuite import Score
 from winkel.commands.report import Report
 from winkel.errors import InputError
 from winkel.report.page import write_report
@@ -20,7 +22,25 @@ def test_the_command(tmp_path, capsys):
     Report(runs=tmp_path / "runs", out=tmp_path / "out").run()
     said = capsys.readouterr().out
     assert f"wrote {tmp_path / 'out' / 'index.html'}" in said.replace("\n", "")
-    assert "untested" in said
+    assert "claims: none of the paper can be judged on these runs" in said
+    deep_sea(tmp_path / "runs", "bdqn", 5, [4, 5])
+    Report(runs=tmp_path / "runs", out=tmp_path / "out").run()
+    assert " untested" in capsys.readouterr().out
+
+
+def test_runs_of_a_simulator_have_a_table_on_the_terminal(tmp_path, capsys):
+    for seed, returns in enumerate((100.0, 110.0, 120.0)):
+        episodes = {"return": np.full(60, returns), "length": np.full(60, 20)}
+        save(tmp_path / "runs", "gym:CartPole-v1", "dqn", seed, episodes)
+    Report(runs=tmp_path / "runs", out=tmp_path / "out").run()
+    said = capsys.readouterr().out
+    assert "gym:CartPole-v1" in said
+    cells = next(line for line in said.splitlines() if " dqn " in line).split("  ")
+    assert [cell.strip() for cell in cells if cell.strip()] == [
+        "dqn", "3", "60", "1,200", "110 ± 25",
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"need runs of bsuite's .*; `winkel report .*` shows"):
+        Score(runs=tmp_path / "runs").run()
 
 
 def test_the_command_line():
@@ -33,7 +53,7 @@ def test_changed_fields(tmp_path):
     deep_sea(tmp_path, "mine", 5, [1, 2], algorithm="pe_dqn_qr_qr", config=config)
     found = changes("pe_dqn", read_results(tmp_path).records)
     assert found["projections"] == ["quantile,quantile"]
-    assert ("num_atoms" in found) == (AGENTS["pe_dqn"].config().num_atoms != 101)
+    assert ("num_atoms" in found) == (AGENTS["pe_dqn"].config_type().num_atoms != 101)
 
 
 def test_bad_input(tmp_path):
@@ -53,7 +73,7 @@ def test_a_damaged_run_is_on_the_page(tmp_path):
     deep_sea(tmp_path / "runs", "pe_dqn", 5, [2, 3])
     config = tmp_path / "runs" / "deep_sea" / "pe_dqn" / "size=5" / "seed-1" / "config.json"
     config.write_text("{")
-    path, _ = write_report(tmp_path / "runs", tmp_path / "out")
+    path, *_ = write_report(tmp_path / "runs", tmp_path / "out")
     assert "seed-1: " in path.read_text()
     assert "is not JSON" in path.read_text()
     loaded = json.loads((config.parents[1] / "seed-0" / "config.json").read_text())

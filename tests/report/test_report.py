@@ -6,9 +6,15 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from scipy import stats
 
 from report.synthetic import SEEDS, deep_sea, official, save
-from winkel.report.page import inline, number, write_report
+from winkel.envs.registry import parse
+from winkel.figures import style
+from winkel.report.page import number, svg_of, write_report
+from winkel.report.tables import return_rows
+from winkel.runs.results import read_results
 
 VOID = {"meta", "link", "wbr", "br"}
 HOSTILE = "<script>alert(1)</script>&\"'"
@@ -65,7 +71,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(runs):
-    path, _ = write_report(runs, runs.parent / "out")
+    path, *_ = write_report(runs, runs.parent / "out")
     return path.read_text()
 
 
@@ -107,7 +113,9 @@ def test_problems_come_first(page, parsed):
     text = text_of(parsed)
     assert "deep_sea/pe_dqn/size=5/seed-7: unfinished" in text
     assert "catch/pe_dqn/0/seed-0: failed, <script>" in text
-    assert "deep_sea:size=5: agents have different seeds" in text
+    assert re.search(
+        r"deep_sea:size=5: of \d+ pairs of setting and seed some agents have fewer", text
+    )
     assert page.index('id="problems"') < page.index('id="claims"')
 
 
@@ -141,18 +149,24 @@ def test_numbers_of_the_deep_sea_table(page):
     assert cells[6] == "20"
 
 
-def test_numbers_and_pictures():
+def test_numbers_are_written_for_readers():
     assert [number(x) for x in (float("nan"), float("inf"), -0.5)] == ["–", "∞", "−0.50"]
     assert number(12345.6, 0) == "12,346"
-    svg = (
-        '<?xml version="1.0"?>\n<svg width="72pt" viewBox="0 0 72 72" id="s"><metadata>x</metadata>'
-        '<defs><path id="a"/></defs><use xlink:href="#a" clip-path="url(#a)" '
-        'style="fill: #222222"/></svg>\n'
-    )
-    made = inline(svg, "one", "A <figure>")
-    for part in ('id="one-a"', 'href="#one-a"', "url(#one-a)", "fill: var(--ink)", "natural:96px"):
-        assert part in made
-    assert "A &lt;figure&gt;" in made
+
+
+def test_a_picture_has_ids_and_colours_of_its_own():
+    figure = Figure(figsize=(1, 1))
+    figure.subplots().plot([0, 1], "o", color=style.INK)
+    made = svg_of(lambda: figure, "one", "A <figure>")
+    ids = re.findall(r'\bid="([^"]*)"', made)
+    used = re.findall(r'(?:url\(|href=")#([^")]*)', made)
+    assert len(set(ids)) == len(ids)
+    assert set(used) <= set(ids)
+    assert used
+    assert all(found.startswith("one-") for found in ids)
+    assert made.startswith('<svg role="img" style="--natural:96px" ')
+    assert "<title>A &lt;figure&gt;</title>" in made
+    assert "fill: var(--ink)" in made
     assert "metadata" not in made
 
 
@@ -163,12 +177,63 @@ def test_figures_are_inline(page, parsed):
 
 
 def test_same_runs_same_bytes(runs, page):
-    path, _ = write_report(runs, runs.parent / "out")
+    path, *_ = write_report(runs, runs.parent / "out")
     assert path.read_text() == page
 
 
 def test_no_problems(tmp_path):
     deep_sea(tmp_path / "runs", "pe_dqn", 5, [2])
-    path, counts = write_report(tmp_path / "runs", tmp_path / "out")
-    assert "None: every run has ended well" in path.read_text()
-    assert set(counts) == {"untested"}
+    path, _, counts = write_report(tmp_path / "runs", tmp_path / "out")
+    assert "No problems: every run has ended well" in path.read_text()
+    assert not counts  # one agent is compared with no other
+
+
+def test_returns_of_any_environment_lead_and_claims_need_runs_to_judge(tmp_path):
+    greedy = {0: [[10.0, 20.0], [40.0, 60.0], [30.0, 30.0]], 1: [[50.0, 50.0], [70.0, 70.0]]}
+    for seed, returns in greedy.items():
+        episodes = {
+            "return": np.append(np.zeros(54), np.full(6, 100.0 + 10 * seed)),
+            "length": np.full(60, 20 + seed),
+            "goal": np.arange(60) >= 20 + 2 * seed,
+        }
+        at = 20 * np.arange(1, len(returns) + 1)
+        evaluations = {"returns": np.array(returns), "episodes": at, "env_steps": 20 * at}
+        save(tmp_path / "runs", "gym:Maze-v0", "dqn", seed, episodes, evaluations)
+    save(
+        tmp_path / "runs",
+        "gym:Maze-v0",
+        "random",
+        0,
+        {"return": np.full(1, 1.5), "length": np.full(1, 9)},
+    )
+    path, rows, _ = write_report(tmp_path / "runs", tmp_path / "out")
+    dqn, random = rows
+    assert (dqn["env"], dqn["agent"], dqn["seeds"]) == ("gym:Maze-v0", "dqn", 2)
+    assert dqn["episodes"] == [60, 60]
+    assert dqn["steps"] == [1200, 1260]
+    reach = stats.t.ppf(0.975, 1) * 5  # means 100 and 110 of the last six episodes
+    np.testing.assert_allclose(dqn["final"], (105, 105 - reach, 105 + reach))
+    assert dqn["last"].estimate == 50  # of 30 and 70
+    assert dqn["best"].estimate == 60  # of 50 and 70
+    assert dqn["first"] == (22, 21.5, 22.5)
+    assert random["final"].estimate == 1.5
+    assert random["last"] is random["first"] is None
+    page = path.read_text()
+    assert page.index('id="results"') < page.index('id="figure-learning-curves"')
+    assert page.index('id="figure-learning-curves"') < page.index('id="claims"')
+    for cell in ("105 ± 64", "50 ± 254", "1,200–1,260", "22 <small>[22, 22]</small>"):
+        assert cell in page
+    assert "can be judged on these runs" in page
+    for absent in ("untested", 'id="scores"', 'id="deep-sea"', "Reproduction"):
+        assert absent not in re.sub("<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+def test_settings_of_bsuite_share_a_row(tmp_path):
+    for index, scale in ((0, 0.001), (16, 1000.0)):
+        for seed in range(2):
+            episodes = {"return": scale * np.full(9, 2.0 + seed), "length": np.full(9, 9)}
+            env = f"catch_scale/{index}"
+            save(tmp_path / "runs", env, "dqn", seed, episodes, setting=parse(env)[1])
+    (row,) = return_rows(read_results(tmp_path / "runs"))
+    assert (row["env"], row["settings"], row["seeds"]) == ("catch_scale", 2, 2)
+    np.testing.assert_allclose(row["final"].estimate, 2.5)

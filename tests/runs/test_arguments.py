@@ -18,10 +18,10 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(
     ("changed", "shown"),
     [
-        ({"env": None}, "need a name such as 'deep_sea/0' for env, got None"),
+        ({"env": None}, "need a name such as 'deep_sea/0' or a function for env, got None"),
         ({"env": 5}, "for env, got 5"),
         ({"env": pathlib.Path("deep_sea/0")}, "for env, got PosixPath"),
-        ({"agent": None}, "need a name such as 'pe_dqn' for agent, got None"),
+        ({"agent": None}, "need a name such as 'pe_dqn', or a class for agent, got None"),
         ({"out": 5}, "need a folder or None for out, got 5"),
         ({"options": {}}, "need winkel.runs.spec.Options for options, got {}"),
         ({"options": None}, "for options, got None"),

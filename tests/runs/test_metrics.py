@@ -192,7 +192,7 @@ def test_every_mirror_and_the_file_are_closed_when_one_fails(tmp_path):
 )
 def test_a_missing_package_names_its_extra(tmp_path, monkeypatch, module, make, extra):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=rf"{module} is missing: pip install winkel\[{extra}\]$"):
+    with pytest.raises(InputError, match=rf"{module} is missing: pip install 'winkel\[{extra}\]'$"):
         make(tmp_path)
 
 

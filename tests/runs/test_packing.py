@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import winkel
+from winkel import numpy_policy
 from winkel.cli import main
 from winkel.envs.registry import FAMILIES, make, parse
 from winkel.errors import InputError
@@ -33,7 +34,7 @@ def packed(**others):
 
 
 def sweep(what, out, resume=False, options=OPTIONS, **others):
-    groups, ended = remaining_groups(group_runs(what, options, None), out, resume)
+    groups, ended = remaining_groups(group_runs(what, options), out, resume)
     return run_sweep(what, groups, out, before=ended.total(), **others)
 
 
@@ -50,7 +51,7 @@ def contents(out):
 def test_few_programs_hold_all_of_bsuite(tmp_path, monkeypatch):
     experiments = [name for name in winkel.envs.EXPERIMENTS if not name.startswith("mnist")]
     what = packed(envs=bsuite_envs(experiments), episodes=None)
-    groups, _ = remaining_groups(group_runs(what, OPTIONS, None), tmp_path, False, write=False)
+    groups, _ = remaining_groups(group_runs(what, OPTIONS), tmp_path, False, write=False)
     assert {group.name.split()[-1]: len(group.runs) for group in groups} == {
         "long": 186, "short": 100, "bandits": 60, "chains": 20,
         "deep-sea-30": 22, "deep-sea-50": 20,
@@ -89,6 +90,18 @@ def test_what_a_packed_run_learned_is_of_its_own_actions_and_observations(whole)
         np.testing.assert_array_equal(run.estimates(wide).value, found.value)
         with pytest.raises(InputError, match="need an observation of shape"):
             run.estimates(np.ones(1_000))
+
+
+def test_the_policy_file_of_a_packed_run_is_for_its_own_environment(whole, tmp_path):
+    out, _ = whole
+    for env, folder in FOLDERS.items():
+        run, task = winkel.load(out / folder).runs[0], make(env)
+        run.export_policy(tmp_path / "policy.npz")
+        policy = numpy_policy.load(tmp_path / "policy.npz")
+        assert policy.num_actions == task.env.num_actions
+        batch = np.random.default_rng(0).normal(size=(50, *task.env.observation.shape))
+        actions = policy(batch).tolist()
+        assert actions == [run.policy()(obs) for obs in batch] == run.policy()(batch).tolist()
 
 
 def test_a_config_tells_the_shape_of_its_pack(whole):
@@ -178,7 +191,7 @@ def test_equal_settings_are_different_runs_and_the_first_is_that_of_its_name(tmp
 
 
 def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
-    (group,) = group_runs(packed(envs=bsuite_envs(["catch"])), OPTIONS, None)
+    (group,) = group_runs(packed(envs=bsuite_envs(["catch"])), OPTIONS)
     assert choose_lanes(group, None) == 8  # on a CPU
     assert choose_lanes(group, 300) == 20
     monkeypatch.setattr("winkel.runs.sweep.lanes_that_fit", lambda need: 5)

@@ -50,12 +50,10 @@ def test_unknown_policies_are_refused(name):
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31, 2**64, 2**70])
-@pytest.mark.parametrize("options", [[], ["--show"]])
-def test_a_seed_out_of_range_is_one_line(seed, options, tmp_path, capsys):
-    message = refused(
-        ["rollout", "catch/0", "--seed", seed, "--out", tmp_path / "a", *options], capsys
-    )
-    assert message == f"winkel: error: need a seed from 0 to {2**31 - 1}, got {seed}\n"
+def test_a_seed_out_of_range_is_one_line(seed, tmp_path, capsys):
+    message = refused(["rollout", "catch/0", "--seed", seed, "--out", tmp_path / "a"], capsys)
+    right = ">= 0, a whole number" if seed < 0 else f"<= {2**31 - 1}"
+    assert message == f"winkel: error: need seed {right}, got {seed}\n"
     assert not (tmp_path / "a").exists()
     batch = envs.make_batch(["catch/0"])
     with pytest.raises(InputError, match=f"got {seed}"):

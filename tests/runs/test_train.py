@@ -294,7 +294,7 @@ def test_finished_runs_are_not_trained_again(tmp_path, whole):
         ({"hidden": (16, 0)}, ["0", "hidden"]),
         ({"propagate": 1}, ["1", "true or false for propagate"]),
         ({"backup": "both"}, ["'both'", "mixture, independent"]),
-        ({"projections": ("quantile", "quantiles")}, ["'quantiles'", "projections"]),
+        ({"projections": ("quantile", "quantiles")}, ["'quantiles'", "projection"]),
         ({"gamma": 1.5}, ["1.5", "gamma in [0, 1]"]),
         ({"learning_rate": 0}, ["0", "learning_rate > 0"]),
         ({"learning_rate": float("nan")}, ["nan", "learning_rate"]),

@@ -1,6 +1,8 @@
 """`winkel search` on the command line: twelve trials, the page, the winner as a preset."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from optuna.trial import TrialState
@@ -153,3 +155,21 @@ def test_a_space_is_printed(capsys):
     assert "from bsuite, vizdoom, or a file, got 'doom'" in refused(
         ["search", "space", "doom"], capsys
     )
+
+
+WITHOUT_OPTUNA = """
+import contextlib, sys
+sys.modules["optuna"] = None
+from winkel import cli
+for words in ("--help", "--trials 1", "report study", "apply study", "space bsuite"):
+    with contextlib.suppress(SystemExit):
+        cli.main(["search", *words.split()])
+"""
+
+
+def test_without_optuna_there_is_help_and_one_line():
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_OPTUNA], capture_output=True, text=True)
+    assert ended.stdout.startswith("usage: winkel search")
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 4
+    assert all("error: need Optuna: pip install 'winkel[search]'" in line for line in lines)

@@ -180,5 +180,5 @@ def test_what_is_no_environment_of_gymnasium(target, message):
 
 def test_without_gymnasium_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "gymnasium", None)
-    with pytest.raises(InputError, match=r"not installed: pip install 'winkel\[gym\]'"):
+    with pytest.raises(InputError, match=r"is missing: pip install 'winkel\[gym\]'"):
         Pool(parse("gym:CartPole-v1")[1], [0], 0)

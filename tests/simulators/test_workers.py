@@ -307,7 +307,7 @@ def test_too_few_file_descriptors_are_one_line_and_leave_nothing(tmp_path, monke
 
 def workers_of_this_process():
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [pid for pid in children if b"simulators.worker" in command(pid)]
+    return [pid for pid in children if b"simulators.worker_main" in command(pid)]
 
 
 def command(pid):

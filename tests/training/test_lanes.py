@@ -180,7 +180,7 @@ def test_records_end_with_the_last_episode_of_the_horizon(episodes):
     assert [report.finished for report in course.reports] == [False] * (len(course.reports) - 1) + [
         True
     ]
-    assert (last.num_episodes, last.progress) == (episodes, 1.0)
+    assert (last.num_episodes, last.share_done) == (episodes, 1.0)
     chunks = -(-max(episodes * LENGTH - BURN_IN, 1) // CHUNK)
     assert len(course.reports) == chunks
 
@@ -227,7 +227,7 @@ def test_a_run_that_stops_early_is_the_beginning_of_the_whole_run():
     assert [r.metrics for r in stopped.reports[:same]] == [r.metrics for r in whole.reports[:same]]
     last = stopped.reports[-1]
     assert last.finished
-    assert last.progress == 1.0
+    assert last.share_done == 1.0
     steps = int(stopped.episodes["env_steps"][-1])
     assert (last.num_episodes, last.env_steps, last.updates) == (11, steps, steps - BURN_IN)
 

@@ -20,7 +20,7 @@ def test_bonuses_are_frozen_when_all_may_be_and_records_stay_the_same(freeze):
         losses = {report.metrics["loss"] for report in reports}
         frozen.append(losses == {-1.0})
         assert frozen[-1] == (freeze and due)
-        due = all(r.progress >= plans[r.run].hyper.beta_decay for r in reports)
+        due = all(r.share_done >= plans[r.run].hyper.beta_decay for r in reports)
         episodes += [(r.run, r.episodes.get("return", np.zeros(0)).tolist()) for r in reports]
         for report in reports:
             if report.finished:
@@ -50,7 +50,7 @@ def test_the_frozen_program_is_compiled_before_it_is_needed(monkeypatch):
     monkeypatch.setattr(lanes.programs, "compile_in_background", watched)
     while reports := lanes.advance():
         frozen.append((done, {report.metrics["loss"] for report in reports} == {-1.0}))
-        done = min(report.progress for report in reports)
+        done = min(report.share_done for report in reports)
         for report in reports:
             if report.finished:
                 lanes.release(report.run)
@@ -117,7 +117,7 @@ def test_frozen_runs_have_a_row_of_their_own(two_rows, expected):
             assert 0 <= after_end < CHUNK if report.finished else after_end == 0
             if report.metrics["loss"] == -1.0:
                 assert done[report.run] >= DECAYS[report.run]
-            done[report.run] = report.progress
+            done[report.run] = report.share_done
 
     returns, frozen = finished(two_rows, look)
     assert [(False, [1, 3]), (True, [0, 2, 4])] in shown

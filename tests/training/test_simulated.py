@@ -16,7 +16,8 @@ import winkel
 from runs.tiny import stop_after
 from terminal_helpers import refused
 from winkel.agents import AGENTS
-from winkel.envs.simulator_task import estimate_range, make_simulator_task
+from winkel.envs.outside import estimate_range
+from winkel.envs.simulator_task import make_simulator_task
 from winkel.errors import InputError
 from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options, configure
@@ -53,7 +54,9 @@ def test_simulators_and_the_accelerator_give_the_same_records(agent, tmp_path):
     if agent == "streams":
         agent, fields = "dqn", TINY | {"n_step": 3, "priority_exponent": 0.5}
     if agent not in ("dqn", "bdqn"):
-        fields |= {} if "z_min" not in AGENTS[agent].hyper._fields else {"z_min": -1, "z_max": 1}
+        fields |= (
+            {} if "z_min" not in AGENTS[agent].hyper_type._fields else {"z_min": -1, "z_max": 1}
+        )
     settings = {"steps": 116, "seeds": [3], "options": OPTIONS}
     ours = winkel.train("catch/0", agent, out=tmp_path / "device", **settings, **fields)
     theirs = winkel.train(CATCH, agent, out=tmp_path / "host", workers=0, **settings, **fields)
@@ -192,7 +195,7 @@ def test_a_worker_that_is_killed_costs_its_transitions_only(tmp_path):
 def pool_pids():
     """Workers of this process."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(pid) for pid in children if b"simulators.worker" in command(pid)]
+    return [int(pid) for pid in children if b"simulators.worker_main" in command(pid)]
 
 
 def command(pid):

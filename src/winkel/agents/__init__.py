@@ -1,8 +1,8 @@
 """Agents: one file each. `AGENTS` is the table that command line, sweeps and contract tests read.
 
-CONTRIBUTING.md says how to add one. `VARIANTS` are agents with other
-settings that have a name of their own: the paper's ablations. `PRESETS` are the paper's settings
-by benchmark.
+CONTRIBUTING.md says how to add one, `examples/own_agent.py` how to use one from outside. `VARIANTS`
+are agents with other settings that have a name of their own: the paper's ablations. `PRESETS` are
+the paper's settings by benchmark.
 """
 
 import tomllib
@@ -10,17 +10,18 @@ from importlib import resources
 from typing import Any
 
 from winkel.agents import bdqn, c51, dltv, dqn, ids, pe_dqn, qr_dqn, statistic
-from winkel.agents.base import Agent, Kind, Spec
+from winkel.agents.base import Agent, Settings, Spec, check_agent
+from winkel.extensions import find
 
-AGENTS: dict[str, Kind] = {
-    "bdqn": Kind(bdqn.BDQN, bdqn.Config, bdqn.Hyper),
-    "c51": Kind(c51.C51, c51.Config, c51.Hyper),
-    "dltv": Kind(dltv.DLTV, dltv.Config, dltv.Hyper),
-    "dqn": Kind(dqn.DQN, dqn.Config, dqn.Hyper),
-    "ids": Kind(ids.IDS, ids.Config, ids.Hyper),
-    "pe_dqn": Kind(pe_dqn.PEDQN, pe_dqn.Config, pe_dqn.Hyper),
-    "qr_dqn": Kind(qr_dqn.QRDQN, qr_dqn.Config, qr_dqn.Hyper),
-    "statistic": Kind(statistic.Statistic, statistic.Config, statistic.Hyper),
+AGENTS: dict[str, type[Agent]] = {
+    "bdqn": bdqn.BDQN,
+    "c51": c51.C51,
+    "dltv": dltv.DLTV,
+    "dqn": dqn.DQN,
+    "ids": ids.IDS,
+    "pe_dqn": pe_dqn.PEDQN,
+    "qr_dqn": qr_dqn.QRDQN,
+    "statistic": statistic.Statistic,
 }
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -66,4 +67,17 @@ The last is nearer to the authors' program: PE-DQN learns at ten times the table
 start smaller, so that a fresh head gives about a hundredth of what it gives by He et al."""
 PRESETS["vizdoom-official"]["pe_dqn"]["learning_rate"] = 6.25e-4
 
-__all__ = ["AGENTS", "PRESETS", "VARIANTS", "Agent", "Kind", "Spec"]
+
+def find_agent(name: str) -> tuple[type[Agent], dict[str, Any]]:
+    """Return the class of an agent or variant, and the fields that the variant sets.
+
+    Beside the tables there are entry points and the user's own classes (`winkel.extensions`).
+    """
+    base, fields = VARIANTS.get(name, (name, {}))
+    agent = find("agents", base, AGENTS, VARIANTS)
+    if base not in AGENTS:
+        check_agent(name, agent)
+    return agent, fields
+
+
+__all__ = ["AGENTS", "PRESETS", "VARIANTS", "Agent", "Settings", "Spec", "find_agent"]

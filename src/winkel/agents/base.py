@@ -1,11 +1,21 @@
 """What an agent is: its methods, the settings that all agents have, ε-greedy choice, schedules."""
 
+import dataclasses
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +23,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.errors import LARGEST, InputError, require_integer
-from winkel.networks.mlp import FanIn
+from winkel.networks.mlp import Ensemble, FanIn
+from winkel.projections import Projection
 from winkel.types import Batch, Clock, Decision, Estimates, Observation, OneHot, Update
 
 BY_ENVIRONMENT = math.nan
@@ -41,7 +52,7 @@ class Range(NamedTuple):
         return math.isfinite(number) and inside and number <= self.high
 
     def __str__(self) -> str:
-        if math.isfinite(self.high):
+        if self.high < LARGEST:
             return f" in [{self.low:g}, {self.high:g}]"
         return f" {'>' if self.open else '>='} {self.low:g}" if math.isfinite(self.low) else ""
 
@@ -50,7 +61,6 @@ class Range(NamedTuple):
 # described here once, with its range; all other fields are where an agent defines them.
 
 Count = Annotated[int, Range(1, LARGEST)]
-"""A whole number from 1."""
 NumAtoms = Annotated[int, Range(2, 1_000_000)]
 """K, the atoms of a return distribution: outputs of a network for one action."""
 Hidden = tuple[Count, ...]
@@ -157,6 +167,18 @@ class Spec(NamedTuple):
         return scores if there is None else jnp.where(there, scores, -jnp.inf)
 
 
+class ValueNetworks(NamedTuple):
+    """Networks whose outputs `[M, A, K]` give the values: the mean of all members' means."""
+
+    networks: Ensemble
+    projections: tuple[Projection | None, ...]
+    """Of each member; None if its one output is the value."""
+    prior: Ensemble | None = None
+    prior_scale: Number = 0.0
+    prior_members: tuple[int, ...] | None = None
+    """Members with a prior; None for all."""
+
+
 @dataclass(frozen=True)
 class Agent(ABC):
     """An algorithm: functions of one environment and one lane, without state.
@@ -170,6 +192,11 @@ class Agent(ABC):
     config: Any
     """Static settings; the training loop reads the fields of `Settings` about replay."""
     spec: Spec
+
+    config_type: ClassVar[type]
+    """The class of its `Config`."""
+    hyper_type: ClassVar[Any]
+    """The class of its `Hyper`."""
 
     @abstractmethod
     def init(self, key: PRNGKeyArray, hyper: Any) -> PyTree:
@@ -207,6 +234,10 @@ class Agent(ABC):
     ) -> tuple[PyTree, Update]:
         """Learn from a batch."""
 
+    def schedules(self, clock: Clock, hyper: Any) -> dict[str, Float[Array, ""]]:
+        """Values of schedules to record as metrics, by default ε if the agent has it."""
+        return {"epsilon": epsilon_schedule(clock, hyper)} if hasattr(hyper, "epsilon") else {}
+
     @abstractmethod
     def estimates(self, learner: Any, obs: Array, hyper: Any) -> Estimates:
         """Predict for one observation what plots and evaluation need."""
@@ -214,6 +245,10 @@ class Agent(ABC):
     @abstractmethod
     def member_names(self) -> tuple[str, ...]:
         """A name for each member of the estimates."""
+
+    def value_networks(self, learner: Any, hyper: Any) -> ValueNetworks:
+        """Networks that give the values of `estimates`, for policy files; not every agent's do."""
+        raise InputError(f"need an agent with value_networks for a policy file, got {self!r:.60}")
 
     def can_freeze_bonus(self, progress: float, hyper: Any) -> bool:
         """Whether a learned bonus has no effect from this share of the horizon on."""
@@ -264,20 +299,38 @@ def epsilon_schedule(clock: Clock, hyper: Any) -> Float[Array, ""]:
     return jnp.where(steps > 0, by_steps, otherwise)
 
 
-# The table of agents, and checks of fields
+# Checks of classes and fields
 
 
-class Kind(NamedTuple):
-    """An entry of the table of agents: its class, its `Config` and its `Hyper`."""
+def check_agent(name: str, agent: Any) -> None:
+    """Raise unless a class from outside the package is an agent with settings."""
+    if not (isinstance(agent, type) and issubclass(agent, Agent)):
+        raise InputError(f"need a subclass of winkel.agents.Agent for {name}, got {agent!r:.80}")
+    missing = [
+        *sorted(agent.__abstractmethods__),
+        *(field for field in ("config_type", "hyper_type") if not hasattr(agent, field)),
+    ]
+    if missing:
+        raise InputError(f"agent {name} lacks {', '.join(missing)}")
+    config, hyper = agent.config_type, agent.hyper_type
+    if not (isinstance(config, type) and issubclass(config, Settings)):
+        raise InputError(
+            f"need a subclass of winkel.agents.Settings as config_type of {name}, got {config!r}"
+        )
+    fields = getattr(hyper, "_fields", ())
+    if not fields or set(fields) != set(hyper._field_defaults) or "gamma" not in fields:
+        raise InputError(
+            f"need a NamedTuple with gamma, and a default for every field, as hyper_type of "
+            f"{name}, got {hyper!r} with {', '.join(fields) or 'no fields'}"
+        )
+    if doubled := {field.name for field in dataclasses.fields(config)} & {*fields}:
+        raise InputError(f"need each field of {name} once, got {', '.join(sorted(doubled))} twice")
 
-    make: Callable[[Any, Spec], Agent]
-    config: type
-    hyper: Any
 
-
-def check_number(kind: Kind, field: str, value: Any) -> float:
+def check_number(agent: type[Agent], field: str, value: Any) -> float:
     """Return a hyperparameter as a float; raise unless it is a number in its field's range."""
-    _check_setting(field, value, get_type_hints(kind.hyper, include_extras=True)[field])
+    hints = get_type_hints(agent.hyper_type, include_extras=True)
+    _check_setting(field, value, hints[field])
     return float(value)
 
 

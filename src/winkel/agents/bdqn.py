@@ -26,7 +26,7 @@ class Config(base.Settings):
     """Static settings. Defaults: the paper's for bsuite (table in App. B)."""
 
     num_members: base.Count = 20
-    """M."""
+    """Members M of the ensemble."""
     double: bool = False
     """A member's online network chooses the action that its target network evaluates."""
     huber_width: base.HuberWidth = 0.0
@@ -51,6 +51,8 @@ class BDQN(base.Agent):
     """An ensemble of value functions, one of which acts for an episode."""
 
     config: Config
+    config_type = Config
+    hyper_type = Hyper
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks with a prior each; the target networks start as copies."""
@@ -100,8 +102,11 @@ class BDQN(base.Agent):
         value = values(learner.params, learner.prior, obs, hyper.prior_scale)
         return point_masses(value, jnp.mean(value, axis=0), jnp.std(value, axis=0))
 
+    def value_networks(self, learner: Learner, hyper: Hyper) -> base.ValueNetworks:
+        members = (None,) * self.config.num_members
+        return base.ValueNetworks(learner.params, members, learner.prior, hyper.prior_scale)
+
     def member_names(self) -> tuple[str, ...]:
-        """Their numbers."""
         return tuple(f"member_{i}" for i in range(self.config.num_members))
 
 

@@ -38,4 +38,6 @@ class C51(SingleModel):
     """A categorical model, acted on ε-greedily."""
 
     config: Config
+    config_type = Config
+    hyper_type = Hyper
     model = "categorical"

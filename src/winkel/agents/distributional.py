@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import learning
-from winkel.agents.base import Agent, Number, Spec, epsilon_schedule
+from winkel.agents.base import Agent, Number, Spec, ValueNetworks
 from winkel.agents.learning import Gradients, Inputs, Learner
 from winkel.distributions import bootstrap, mean
-from winkel.networks import MLP
+from winkel.networks import MLP, Ensemble
 from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import Categorical, Projection
 from winkel.types import Atoms, Batch, Clock, Estimates, Transition, Update
@@ -37,12 +37,7 @@ class SingleModel(Agent):
         return learning.make_projection(self.model, self.config, z_min, z_max)
 
     def member_names(self) -> tuple[str, ...]:
-        """The projection."""
         return (self.model,)
-
-    def schedules(self, clock: Clock, hyper: Any) -> dict[str, Float[Array, ""]]:
-        """Values of schedules to record as metrics, by default ε."""
-        return {"epsilon": epsilon_schedule(clock, hyper)}
 
     def init(self, key: PRNGKeyArray, hyper: Any) -> Learner:
         """One network; the target network starts as a copy."""
@@ -78,6 +73,11 @@ class SingleModel(Agent):
             disagreement=nothing,
             bonus=nothing,
         )
+
+    def value_networks(self, learner: Learner, hyper: Any) -> ValueNetworks:
+        network, prior = jax.tree.map(lambda x: x[None], (learner.params, learner.prior))
+        prior, scale = prior and Ensemble(prior), getattr(hyper, "prior_scale", 0.0)
+        return ValueNetworks(Ensemble(network), (self.projection(hyper),), prior, scale)
 
 
 def predict(

@@ -49,6 +49,8 @@ class DLTV(SingleModel):
     """A quantile model whose upper spread is the bonus of optimistic choice."""
 
     config: Config
+    config_type = Config
+    hyper_type = Hyper
     model = "quantile"
 
     def scores(
@@ -59,7 +61,6 @@ class DLTV(SingleModel):
         return found.value + _beta(clock, hyper) * found.bonus
 
     def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
-        """β_t."""
         return {"beta": _beta(clock, hyper)}
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:

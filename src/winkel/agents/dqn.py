@@ -4,7 +4,7 @@ It is bootstrapped DQN's ensemble with a single member and no prior, acted on ε
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
@@ -40,14 +40,16 @@ class DQN(base.Agent):
     """A value function, acted on ε-greedily."""
 
     config: Config
+    config_type = Config
+    hyper_type = Hyper
 
-    def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
+    def init(self, key: PRNGKeyArray, hyper: Any) -> Learner:
         """An ensemble of one network, without a prior; the target network starts as a copy."""
         hidden = self.config.hidden
         return learning.init_learner(key, self.spec, self.config, hidden, columns=1, members=1)
 
     def update(
-        self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
+        self, learner: Learner, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on the squared TD error."""
         config, masks = self.config, jnp.ones((len(batch.weights), 1), bool)
@@ -55,14 +57,16 @@ class DQN(base.Agent):
         gradients = bdqn.td_gradient(self, learner, inputs, batch.weights, masks, hyper)
         rate = hyper.learning_rate
         learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
-        metrics = {"loss": gradients.loss, "epsilon": base.epsilon_schedule(clock, hyper)}
+        metrics = {"loss": gradients.loss, **self.schedules(clock, hyper)}
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
-    def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
+    def estimates(self, learner: Learner, obs: Array, hyper: Any) -> Estimates:
         """A point mass for each action, without disagreement."""
         value = bdqn.values(learner.params, None, learning.features(learner.shared, obs), 0.0)
         return bdqn.point_masses(value, value[0], jnp.full_like(value[0], jnp.nan))
 
+    def value_networks(self, learner: Learner, hyper: Hyper) -> base.ValueNetworks:
+        return base.ValueNetworks(learner.params, (None,))
+
     def member_names(self) -> tuple[str, ...]:
-        """The one network."""
         return ("dqn",)

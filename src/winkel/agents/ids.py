@@ -132,6 +132,8 @@ class IDS(base.Agent):
     """Bootstrapped DQN and C51, whose ratio of squared regret to information gain chooses."""
 
     config: Config
+    config_type = Config
+    hyper_type = Hyper
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks, all with priors; the target networks start as copies."""
@@ -214,6 +216,10 @@ class IDS(base.Agent):
             disagreement=deviation,
             bonus=information_gain(deviation, noise),
         )
+
+    def value_networks(self, learner: Learner, hyper: Hyper) -> base.ValueNetworks:
+        ensemble, members = learner.ensemble, (None,) * self.config.num_members
+        return base.ValueNetworks(ensemble.params, members, ensemble.prior, hyper.prior_scale)
 
     def member_names(self) -> tuple[str, ...]:
         """The model that has distributions."""

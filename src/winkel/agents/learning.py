@@ -13,13 +13,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from winkel.agents.base import Number, Settings, Spec
 from winkel.agents.optimizer import adam, clip_by_global_norm
 from winkel.networks import MLP, Body, Ensemble
-from winkel.networks.impala import Impala, num_features
-from winkel.projections import PROJECTIONS, Projection
-from winkel.types import Atoms, Clock, Image, Transition
+from winkel.networks.impala import Torso, num_features
+from winkel.networks.windows import Windows, num_window_features
+from winkel.projections import Projection, find_projection
+from winkel.types import Atoms, Clock, Image, Observation, Planes, Transition
 
 
 class SharedBody(NamedTuple):
-    """The body for images as it is learned, with its target."""
+    """The body for images or planes as it is learned, with its target."""
 
     body: Body
     target_body: Body
@@ -36,7 +37,7 @@ class Learner(NamedTuple):
     (Osband et al. 2018); None without priors."""
     opt_state: PyTree
     shared: SharedBody | None = None
-    """On images, the body whose features are the input of all networks; None else."""
+    """On images and planes, the body whose features are the input of all networks; None else."""
     intrinsic: "RunningMoments | None" = None
     """Moments of the intrinsic reward, if that is normalised; None else."""
 
@@ -79,18 +80,19 @@ def init_networks(
     members: int | None,
     aligned: bool = False,
 ) -> Any:
-    """Create a network from observations, or from features of images, to [A, columns].
+    """Create a network from observations, or from features of a body, to [A, columns].
 
     With `members`, an ensemble of that many independent ones.
     """
+    features = count_features(spec.observation, settings.channels)
     image = isinstance(spec.observation, Image)
     make = partial(
         MLP.init,
-        inputs=num_features(settings.channels) if image else spec.inputs,
+        inputs=features or spec.inputs,
         hidden=hidden,
         outputs=(spec.num_actions, columns),
         one_hot=spec.one_hot,
-        fan_in=spec.fan_in,
+        fan_in=None if features else spec.fan_in,
         triangle=spec.triangle,
         aligned=aligned,
         he_slope=settings.he_slope if image else None,
@@ -100,18 +102,29 @@ def init_networks(
     return Ensemble(members=jax.vmap(make)(jax.random.split(key, members)))
 
 
+def count_features(observation: Observation, channels: int) -> int | None:
+    """How many features a body has; None for observations without one."""
+    if isinstance(observation, Image):
+        return num_features(channels)
+    return num_window_features(observation) if isinstance(observation, Planes) else None
+
+
 def init_body(key: PRNGKeyArray, spec: Spec, settings: Settings) -> SharedBody | None:
-    """Create a body if observations are images, else None."""
-    if not isinstance(spec.observation, Image):
+    """Create a body if observations are images or planes, else None."""
+    if isinstance(spec.observation, Image):
+        body = Body.init(
+            key,
+            spec.observation,
+            multiplier=settings.channels,
+            normalise=settings.spectral,
+            dtype=settings.compute,
+            slope=settings.he_slope,
+        )
+    elif isinstance(spec.observation, Planes):
+        torso = Windows.init(key, spec.observation, settings.he_slope)
+        body = Body(torso=torso, spectra=(), dtype=settings.compute)
+    else:
         return None
-    body = Body.init(
-        key,
-        spec.observation,
-        multiplier=settings.channels,
-        normalise=settings.spectral,
-        dtype=settings.compute,
-        slope=settings.he_slope,
-    )
     return SharedBody(body=body, target_body=body, opt_state=init_optimizer(body.torso))
 
 
@@ -120,9 +133,9 @@ def init_optimizer(params: PyTree) -> PyTree:
     return adam(0.0, 1.0).init(params)
 
 
-# On images, value members, bonus members and priors are heads on the features of one body (App. B).
-# The losses of all of them flow into it; priors get the features without a gradient. On other
-# observations there is no body, and networks get the observations.
+# On images and planes, value members, bonus members and priors are heads on the features of one
+# body (App. B). The losses of all of them flow into it; priors get the features without a gradient.
+# On other observations there is no body, and networks get the observations.
 
 
 class Inputs(NamedTuple):
@@ -134,12 +147,12 @@ class Inputs(NamedTuple):
     """`next_obs` for the target networks."""
     shared: SharedBody | None
     """The body after a step of power iteration; None without a body."""
-    pull: Callable[[Array], tuple[Impala]] | None
+    pull: Callable[[Array], tuple[Torso]] | None
     """From the gradient in the features of `obs` to that of the torso; None without a body."""
 
 
 def features(shared: SharedBody | None, obs: Array) -> Array:
-    """Features of one image; any other observation as it is."""
+    """Features of one image or of planes; any other observation as it is."""
     return obs if shared is None else shared.body(obs[None])[0]
 
 
@@ -170,7 +183,7 @@ def encode(
 
 def make_projection(name: str, config: Any, z_min: Any, z_max: Any) -> Projection:
     """A projection by name, with the numbers of its configuration; [z_min, z_max] is a support."""
-    made: Any = PROJECTIONS[name].spanning(config.num_atoms, z_min, z_max)
+    made: Any = find_projection(name).spanning(config.num_atoms, z_min, z_max)
     width = getattr(config, "huber_width", 0.0)
     return replace(made, huber_width=width) if hasattr(made, "huber_width") else made
 
@@ -245,7 +258,7 @@ def optimizer_step(
     )
 
 
-def torso_gradient(inputs: Inputs, *gradients: Gradients) -> Impala | None:
+def torso_gradient(inputs: Inputs, *gradients: Gradients) -> Torso | None:
     """The torso's gradient from one or several losses, None without a body."""
     if inputs.pull is None:
         return None
@@ -266,7 +279,7 @@ def step_networks(
 
 def step_body(
     shared: SharedBody | None,
-    gradient: Impala | None,
+    gradient: Torso | None,
     clock: Clock,
     settings: Settings,
     learning_rate: Number,

@@ -28,7 +28,6 @@ def adam(learning_rate: Number, epsilon: float) -> optax.GradientTransformation:
     def update(
         gradients: PyTree, state: optax.ScaleByAdamState, params: PyTree = None
     ) -> tuple[PyTree, optax.ScaleByAdamState]:
-        del params
         moments = jax.tree.map(_moments, state.mu, state.nu, gradients)
         mu, nu = jax.tree.transpose(jax.tree.structure(state.mu), None, moments)
         count = state.count + 1

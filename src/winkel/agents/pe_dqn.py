@@ -32,8 +32,8 @@ from winkel.distributions import bootstrap, disagreement, mean, mixture
 from winkel.errors import require_integer
 from winkel.networks import Ensemble
 from winkel.networks.mlp import add_prior, select_action
-from winkel.projections import PROJECTIONS, Categorical, Projection
-from winkel.types import Atoms, Batch, Clock, Estimates, Image, Transition, Update
+from winkel.projections import Categorical, Projection, find_projection
+from winkel.types import Atoms, Batch, Clock, Estimates, Image, Planes, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +67,9 @@ class Config(base.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        base.check_names("projections", self.projections, PROJECTIONS)
         require_integer("number of projections", len(self.projections), at_least=2)
         for name in self.projections:
-            PROJECTIONS[name].spanning(self.num_atoms, 0.0, 1.0)
+            find_projection(name).spanning(self.num_atoms, 0.0, 1.0)
         base.check_names("priors", self.priors, self.projections)
 
     @property
@@ -86,7 +85,7 @@ class Hyper(NamedTuple):
     gamma: base.Discount = 0.99
     prior_scale: base.PriorScale = 20.0
     beta: base.NonNegative = 5.0
-    """β of eq. 13 at the start."""
+    """Weight β of the bonus (eq. 13) at the start."""
     beta_final: base.NonNegative = 0.0
     """β after its decay, which takes the share `beta_decay` of the horizon."""
     beta_decay: base.HorizonShare = 1 / 3
@@ -123,6 +122,8 @@ class PEDQN(base.Agent):
     """A projection ensemble whose propagated disagreement is added to values to choose actions."""
 
     config: Config
+    config_type = Config
+    hyper_type = Hyper
     bonus_frozen: bool = False
     """Whether the bonus is no longer learned; only with kernels, see `with_frozen_bonus`."""
 
@@ -293,6 +294,11 @@ class PEDQN(base.Agent):
         """Members, their disagreement w_avg, and the bonus b_φ."""
         return self.predict(learner, learning.features(learner.shared, obs), hyper)
 
+    def value_networks(self, learner: Learner, hyper: Hyper) -> base.ValueNetworks:
+        projections = tuple(self._projections(hyper.z_min, hyper.z_max))
+        networks, members = learner.params.value, self.config.prior_members
+        return base.ValueNetworks(networks, projections, learner.prior, hyper.prior_scale, members)
+
     def member_names(self) -> tuple[str, ...]:
         """The projections."""
         return self.config.projections
@@ -363,10 +369,8 @@ class PEDQN(base.Agent):
 
 def _decode(projections: list[Projection], theta: Float[Array, "M A K"]) -> list[Atoms]:
     """The distributions [A, K] of each member."""
-    return [
-        jax.vmap(projection.decode)(outputs)
-        for projection, outputs in zip(projections, theta, strict=True)
-    ]
+    pairs = zip(projections, theta, strict=True)
+    return [jax.vmap(projection.decode)(outputs) for projection, outputs in pairs]
 
 
 def kernels_support(config: Config, spec: base.Spec) -> bool:
@@ -391,6 +395,6 @@ def kernels_support(config: Config, spec: base.Spec) -> bool:
         # Sizes that fit in the kernels' tiles.
         and len(config.hidden) == 1
         and config.batch_size in (16, 32, 64, 128, 256)
-        and not isinstance(spec.observation, Image)
+        and not isinstance(spec.observation, Image | Planes)
         and (spec.one_hot or spec.inputs <= 128)
     )

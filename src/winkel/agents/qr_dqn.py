@@ -37,4 +37,6 @@ class QRDQN(SingleModel):
     """A quantile model, acted on ε-greedily."""
 
     config: Config
+    config_type = Config
+    hyper_type = Hyper
     model = "quantile"

@@ -18,7 +18,7 @@ from winkel.agents import base
 from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
 from winkel.distributions import kurtosis, mean, skewness, variance
-from winkel.projections import PROJECTIONS
+from winkel.projections import find_projection
 from winkel.types import Atoms, Batch, Clock, Estimates, Update
 
 MOMENTS: Mapping[str, Callable[[Atoms], Float[Array, ""]]] = {
@@ -50,8 +50,7 @@ class Config(base.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        base.check_names("projection", (self.projection,), PROJECTIONS)
-        PROJECTIONS[self.projection].spanning(self.num_atoms, 0.0, 1.0)
+        find_projection(self.projection).spanning(self.num_atoms, 0.0, 1.0)
 
 
 class Hyper(NamedTuple):
@@ -72,10 +71,11 @@ class Statistic(SingleModel):
     """A single model, one statistic of which chooses."""
 
     config: Config
+    config_type = Config
+    hyper_type = Hyper
 
     @property
     def model(self) -> str:
-        """As the configuration says."""
         return self.config.projection
 
     def scores(
@@ -86,7 +86,6 @@ class Statistic(SingleModel):
         return jnp.where(jnp.isnan(statistic), LOWEST, statistic)
 
     def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
-        """None is recorded."""
         return {}
 
     def update(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from winkel.envs.base import Experiment
-from winkel.envs.registry import EXPERIMENTS, FAMILIES, TAGS, bsuite_info, family_of
+from winkel.envs.registry import EXPERIMENTS, TAGS, bsuite_info, family_of
 from winkel.errors import InputError
 from winkel.files import write_text
 from winkel.runs.record import RunRecord, find_runs, load_run
@@ -61,6 +61,8 @@ def score_experiment(name: str, logs: Mapping[str, Log]) -> float:
     mnist is NaN before its last episode. An experiment without any row is NaN.
     """
     family = family_of(name)
+    if not logs:
+        return math.nan
     experiment = EXPERIMENTS[name]
     rows = _rows(experiment, logs)
     score = partial(_SCORES[family], limit=experiment.num_episodes)
@@ -133,21 +135,14 @@ def group_runs(runs: Iterable[RunRecord]) -> Groups:
 
 def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:
     """Concatenate all logs; each row also has the number of its id and the id's setting."""
-    facts = FAMILIES[experiment.family].facts
-    no_episodes = {fact: np.zeros(0) for fact in ("return", "length", *facts)}
-    columns = log_of(experiment.name, no_episodes)
-    parts = []
+    parts: list[dict[str, np.ndarray]] = []
     for env_id, log in logs.items():
         if env_id not in experiment.ids:
             raise InputError(f"need ids {experiment.ids[0]} … {experiment.ids[-1]}, got {env_id!r}")
         number = experiment.ids.index(env_id)
         constants = {"id": number, **experiment.settings[number]}
         num_rows = len(log["episode"])
-        parts.append(
-            {column: log[column] for column in columns}
-            | {key: np.full(num_rows, value) for key, value in constants.items()}
-        )
-    parts = parts or [columns | {key: np.zeros(0) for key in ("id", *experiment.settings[0])}]
+        parts.append({**log, **{key: np.full(num_rows, value) for key, value in constants.items()}})
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 

@@ -5,9 +5,9 @@ is one number about one training run. Do not pass episodes or checkpoints as run
 are correlated, and intervals would be far too narrow. A missing run raises `InputError`; it is
 never averaged over.
 
-Interquartile mean, optimality gap, stratified bootstrap, probability of improvement and
-performance profiles are those of Agarwal et al. (NeurIPS 2021), "Deep reinforcement learning at the
-edge of the statistical precipice", and equal those of rliable. Resampling is `scipy.stats`'.
+Interquartile mean, optimality gap, stratified bootstrap and probability of improvement are those of
+Agarwal et al. (NeurIPS 2021), "Deep reinforcement learning at the edge of the statistical
+precipice", and equal those of rliable. Resampling is `scipy.stats`'.
 """
 
 from collections.abc import Callable, Sequence
@@ -149,26 +149,6 @@ def probability_of_improvement(
 
     found = bootstrap([*samples[0], *samples[1]], share_of_wins, **options)
     return Interval(*map(float, found))
-
-
-def performance_profile(
-    scores: Float[np.ndarray, "runs tasks"],
-    thresholds: Float[np.ndarray, "thresholds"],
-    **options: Any,
-) -> Interval:
-    """Share of all scores, over runs and tasks, strictly above each threshold.
-
-    A perfect score of 1 is not above 1. The band is pointwise: it holds at each threshold, not at
-    all at once. Scores may be infinite.
-    """
-    matrix = _check("scores", scores, axes=2, finite=False)
-    taus = _check("thresholds", thresholds, axes=1)
-
-    def shares(*tasks: np.ndarray) -> Any:
-        pooled = np.stack(tasks)
-        return np.stack([np.mean(pooled > tau, axis=(0, -1)) for tau in taus])
-
-    return bootstrap([*matrix.T], shares, **options)
 
 
 def student_interval(values: Float[np.ndarray, "runs *rest"], confidence: float = 0.9) -> Interval:

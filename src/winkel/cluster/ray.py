@@ -1,7 +1,6 @@
 """Run shards as tasks of a Ray cluster, which retries those whose worker or node is lost."""
 
 import contextlib
-import importlib
 import os
 import socket
 import time
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from winkel.cluster.shards import MANIFEST, Manifest, read_manifest, read_progress, run_shard
-from winkel.errors import InputError
+from winkel.envs.bsuite.mnist_data import mnist_directory
+from winkel.errors import InputError, import_extra
+from winkel.extensions import permit, permitted
 from winkel.runs.recorder import Status
 from winkel.training.programs import DETERMINISTIC
 
@@ -32,10 +33,7 @@ def connect(address: str | None) -> Iterator[Any]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if address not in (None, "auto"):
         _check_answers(str(address))
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError as error:
-        raise InputError("need Ray for --cluster ray: pip install 'winkel[cluster]'") from error
+    ray = import_extra("ray", "cluster")
     try:
         ray.init(
             address="local" if address is None else address,
@@ -78,8 +76,9 @@ def run_on_ray(
         num_gpus=gpus,
         runtime_env={"env_vars": _environment(manifest, gpus)},
     )(_run)
+    code = permitted()
     waiting = {
-        task.options(name=f"shard {number}").remote(str(out), manifest.id, number): number
+        task.options(name=f"shard {number}").remote(str(out), manifest.id, number, code): number
         for number in range(len(manifest.shards))
     }
     counts: dict[int, dict[str, int]] = {}
@@ -115,8 +114,9 @@ def run_on_ray(
     return sum(map(Counter, counts.values()), Counter[str]())
 
 
-def _run(out: str, manifest_id: str, number: int) -> dict[str, int]:
-    """Run one shard in a worker; count its runs."""
+def _run(out: str, manifest_id: str, number: int, code: tuple[str, ...]) -> dict[str, int]:
+    """Run one shard in a worker, with code that the user has named; count its runs."""
+    permit(*code)
     path = Path(out) / MANIFEST
     deadline = time.monotonic() + VISIBLE_SECONDS
     while not path.exists() or read_manifest(path).id != manifest_id:
@@ -132,6 +132,8 @@ def _run(out: str, manifest_id: str, number: int) -> dict[str, int]:
 def _environment(manifest: Manifest, gpus: float) -> dict[str, str]:
     """Environment variables of workers, set before JAX starts there."""
     variables = {}
+    if "WINKEL_MNIST" in os.environ:
+        variables["WINKEL_MNIST"] = str(mnist_directory())
     if not gpus:
         variables["JAX_PLATFORMS"] = "cpu"
     elif gpus < 1:

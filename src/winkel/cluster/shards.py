@@ -18,6 +18,7 @@ from typing import Any
 import jinja2
 
 from winkel.errors import InputError, require_integer
+from winkel.extensions import permitted
 from winkel.files import read_json, write_text
 from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
@@ -45,17 +46,14 @@ WARNING = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Runs of one shape that run together.
-
-    Attributes:
-        id: hash of its runs and its number of lanes.
-        group: name of the program, for display.
-        lanes: runs side by side, idle lanes included.
-    """
+    """Runs of one shape that run together."""
 
     id: str
+    """Hash of its runs and its number of lanes."""
     group: str
+    """Name of the program, for display."""
     lanes: int
+    """Runs side by side, idle lanes included."""
     runs: tuple[Item, ...]
 
 
@@ -67,7 +65,6 @@ class Manifest:
     options: Options
     shards: tuple[Shard, ...]
     deterministic: bool = False
-    mnist_dir: Path | None = None
 
     @property
     def id(self) -> str:
@@ -100,7 +97,6 @@ def plan_manifest(
     lanes: int | None,
     shard_runs: int | None,
     deterministic: bool = False,
-    mnist_dir: Path | None = None,
     max_lanes: int | None = None,
 ) -> Manifest:
     """Split a sweep into shards of at most `shard_runs` runs, by default one run for each lane.
@@ -115,7 +111,7 @@ def plan_manifest(
                 f"need --shard-runs >= --lanes, or lanes stay idle, got {shard_runs} and {lanes}"
             )
     shards = []
-    for group in group_runs(sweep, options, mnist_dir):
+    for group in group_runs(sweep, options):
         count = choose_lanes(group, max_lanes if lanes is None else lanes)
         if lanes is None and shard_runs is not None:
             count = min(count, -(-shard_runs // options.devices) * options.devices)
@@ -131,7 +127,6 @@ def plan_manifest(
         options=options,
         shards=tuple(shards),
         deterministic=deterministic,
-        mnist_dir=mnist_dir and mnist_dir.absolute(),
     )
 
 
@@ -154,7 +149,6 @@ def read_manifest(path: Path) -> Manifest:
             "sweep": Sweep(**data["sweep"]),
             "options": Options(**data["options"]),
             "shards": tuple(Shard(**shard) for shard in data["shards"]),
-            "mnist_dir": data["mnist_dir"] and Path(data["mnist_dir"]),
         }
         return Manifest(**data | made)
     except (KeyError, TypeError, AttributeError) as error:
@@ -175,10 +169,10 @@ def run_shard(
     another process that writes one of them. Return what `run_sweep` does.
     """
     shard = manifest.shard(number)
-    sweep, options, mnist_dir = manifest.sweep, manifest.options, manifest.mnist_dir
+    sweep = manifest.sweep
     folders = [run_folder(out, *run) for run in shard.runs]
     with hold_runs(out, folders, f"winkel shard {number}", wait):
-        found = group_runs(sweep, options, mnist_dir, shard.runs)
+        found = group_runs(sweep, manifest.options, shard.runs)
         if len(found) != 1 or _shard_id(found[0].runs, shard.lanes) != shard.id:
             raise InputError(
                 f"shard {number} has other runs here than where it was planned; "
@@ -224,6 +218,7 @@ def write_script(script: Path, manifest: Manifest, path: Path, cpus: float, gpus
         manifest=shlex.quote(str(path.absolute())),
         python=shlex.quote(sys.executable),
         stopped=STOPPED,
+        code="".join(f"--code {shlex.quote(name)} " for name in permitted()),
     )
     try:
         (out / SHARDS).mkdir(parents=True, exist_ok=True)  # SLURM does not create it

@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import tyro
 from jaxtyping import Array, Int
 
+from winkel.commands.options import EnvName, check_fields
 from winkel.commands.terminal import say
 from winkel.envs.registry import make
 from winkel.errors import InputError, require_integer
 from winkel.runs.spec import RunSpec, make_spec
-from winkel.runs.worlds import check_run_memory
+from winkel.runs.worlds import check_run
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes
 from winkel.training.programs import start_jax
@@ -39,7 +40,7 @@ _COLUMNS = (
 class BenchCommand:
     """Measure how fast an agent trains. Any field of the agent is an option: --hidden 64."""
 
-    env: tyro.conf.Positional[str]
+    env: EnvName
     """Id of an environment."""
     agent: str = "pe_dqn"
     """A name from `winkel list agents`."""
@@ -54,6 +55,7 @@ class BenchCommand:
         """Measure and print a row for each number of lanes."""
         for number in (self.steps, *self.lanes):
             require_integer("steps and lanes", number, at_least=1)
+        check_fields(self, self.agent)
         task = make(self.env)
         spec = make_spec(task, self.agent, self.fields)
         start_jax()
@@ -72,7 +74,7 @@ def measure_row(spec: RunSpec, num_lanes: int, steps: int, bandwidth: float) -> 
         raise InputError(f"need fewer lanes: {num_lanes} of them do not fit into memory")
 
     task = spec.task
-    check_run_memory(spec, num_lanes)
+    check_run(spec, num_lanes)
     plans = [Plan(task.params, spec.hyper, Horizon(), seed=i) for i in range(num_lanes)]
     world = CompiledWorld(task.env)
     lanes = Lanes(spec.agent, world, plans, num_lanes, chunk_steps=steps, notice=refuse)

@@ -26,7 +26,10 @@ class Score:
         runs = [load_run(folder) for folder in find_runs(self.runs)]
         lacking, scored = shortfalls(runs), score_runs(runs)
         if not scored:
-            raise InputError(f"need runs of bsuite's 468 settings, such as catch/0, in {self.runs}")
+            raise InputError(
+                f"need runs of bsuite's 468 settings, such as catch/0, in {self.runs}; "
+                f"`winkel report {self.runs}` shows the returns of any runs"
+            )
         for (agent, seed), scores in scored.items():
             say(f"{agent}, seed {seed}")
             for name, value in scores.items():
@@ -65,15 +68,16 @@ class Export:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Fetch a data set into the folder that the environments read, and verify it."""
+    """Fetch a data set into the folder that the environments read, and verify it.
+
+    The folder is that in the variable WINKEL_MNIST, else the cache folder.
+    """
 
     name: tyro.conf.Positional[Literal["mnist"]]
     """Which one."""
-    mnist_dir: Path | None = None
-    """Where to put it; else WINKEL_MNIST, else the cache folder."""
 
     def run(self) -> None:
         """Fetch, verify, and print the folder."""
-        directory = mnist_directory(self.mnist_dir)
+        directory = mnist_directory()
         fetch_mnist(directory, progress=say)
         say(f"MNIST is in {directory}")

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import tyro
 
+from winkel.commands.options import File
 from winkel.commands.terminal import say
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
+from winkel.figures.learning_curves import DEFAULTS, CurveOptions
 from winkel.files import ensure_folder, load_arrays, save_arrays
 from winkel.runs.results import read_results
 from winkel.training.programs import start_jax
@@ -25,22 +27,25 @@ CURVES = ("learning-curves", "vizdoom")
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Make a figure of the paper: compute its data or collect them from runs, save and draw."""
+    """Make a figure: compute its data or collect them from runs, save and draw."""
 
     name: tyro.conf.Positional[FigureName]
     """Computed: toy (fig. 1, two projections of the same data), operator (fig. 2, the five steps of
     Ω_M T^π), iteration (value and bonus iteration on small MDPs). From RUNS: radar and scores
-    (bsuite by capability, by experiment), learning-curves, regret (deep sea by size), statistics
-    (section 6.1), coverage (deep sea over episodes), ensemble-size (BDQN+P), heatmaps, vizdoom."""
-    runs: tyro.conf.Positional[Path | None] = None
+    (bsuite by capability, by experiment), learning-curves (returns in any environment), regret
+    (deep sea by size), statistics (section 6.1), coverage (deep sea over episodes), ensemble-size
+    (BDQN+P), heatmaps, vizdoom."""
+    runs: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUNS]")] = None
     """Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."""
     out: Path = Path("figures")
     """Folder for the pictures and the arrays behind them (NAME.npz)."""
-    data: Path | None = None
+    data: File = None
     """Draw from this .npz file of an earlier call instead of computing or reading runs."""
     unfinished: bool = False
     """Also show runs that have not ended, up to their newest checkpoint, in learning-curves and
     vizdoom; the figure says so."""
+    curves: tyro.conf.OmitArgPrefixes[CurveOptions] = DEFAULTS
+    """What learning-curves and vizdoom show."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
 
@@ -86,6 +91,11 @@ class Figure:
                 f"need {' or '.join(CURVES)} and a folder of runs for --unfinished, since other "
                 f"figures are of whole runs, got {self.name}"
             )
+        if self.curves != DEFAULTS and (self.runs is None or self.name not in CURVES):
+            raise InputError(
+                f"need {' or '.join(CURVES)} and a folder of runs for options of curves, "
+                f"got {self.name}"
+            )
         if self.runs is None and self.data is None:
             start_jax()
 
@@ -94,6 +104,7 @@ class Figure:
             return FIGURES[self.name].compute()
         results = read_results(self.runs, unfinished=self.unfinished)
         try:
-            return FIGURES[self.name].collect(results)
+            options = (self.curves,) if self.name in CURVES else ()
+            return FIGURES[self.name].collect(results, *options)
         except InputError as error:
             raise InputError(f"{error} in {self.runs}") from error

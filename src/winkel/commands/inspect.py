@@ -33,11 +33,12 @@ class Inspect:
     """Folder for pictures and arrays; the run's own by default."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
-    mnist_dir: Path | None = None
-    """Folder with MNIST's IDX files."""
     env: str | None = None
-    """The environment, if its name chooses which code runs: module:function, or gym with settings.
-    It must be the run's own; what a run's folder names is not run otherwise."""
+    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
+    or a library's with settings. It must be the run's own; what a run's folder names is not run
+    otherwise."""
+    code: tuple[str, ...] = ()
+    """Agents and projections of the run, module:Name, that are imported because you name them."""
     timeout: float = TIMEOUT
     """Seconds that a simulator may take to start, for a reset and for a step."""
 
@@ -45,7 +46,7 @@ class Inspect:
         """Write the pictures and print the numbers of each action."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
-        run = load_one(self.path, self.seed, self.mnist_dir, self.env)
+        run = load_one(self.path, self.seed, self.env)
         task, out = run.task, self.out or self.path
         ensure_folder(out)
         if task.compiled and self.at != "start":

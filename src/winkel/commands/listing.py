@@ -1,18 +1,29 @@
 """`winkel list`: names that commands take."""
 
-import dataclasses
+import textwrap
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import tyro
 
-from winkel.agents import AGENTS, PRESETS, VARIANTS
+from winkel.agents import AGENTS, PRESETS, VARIANTS, find_agent
+from winkel.agents.describe import describe_settings
+from winkel.commands.options import write_option
 from winkel.commands.terminal import say
 from winkel.envs.registry import EXPERIMENTS, FAMILIES, parse
+from winkel.errors import InputError
+from winkel.extensions import entry_points
 from winkel.figures import FIGURES
+from winkel.play.zoo import load_zoo, zoo_names
 from winkel.projections import PROJECTIONS
 
-SIMULATORS = {
+IN_JAX = (
+    "gymnax:Breakout-MinAtar", "craftax:Craftax-Classic-Symbolic-v1", "navix:Navix-DoorKey-8x8-v0",
+    "pgx:minatar-freeway", "xminigrid:MiniGrid-DoorKey-8x8",
+)  # fmt: skip
+OTHERS = {
+    **{name: "an environment in JAX of that library" for name in IN_JAX},
+    "jax:my_module:MyEnv": "one of yours: a class, an object or a function",
     "gym:CartPole-v1": "anything that is registered with Gymnasium",
     "gym:my_module:MyEnv-v0": "the same, once my_module is imported",
     "dm:bsuite/catch/0": "DeepMind's own bsuite",
@@ -20,25 +31,37 @@ SIMULATORS = {
     "my_module:make": "one that returns a Gymnasium or dm_env environment",
     "doom:my-way-home/{dense,sparse,very-sparse}": "VizDoom",
 }
-"""Names of environments outside of JAX, by example."""
+"""Names of environments that are not winkel's own, by example."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class List:
     """List the names that commands take."""
 
-    what: tyro.conf.Positional[Literal["envs", "agents", "presets", "projections", "figures"]]
+    what: tyro.conf.Positional[
+        Literal["envs", "agents", "presets", "projections", "figures", "zoo"]
+    ]
     """Which table."""
+    name: tyro.conf.Positional[str | None] = None
+    """An agent: print all of its settings with meaning, range and default."""
 
     def run(self) -> None:
-        """Print one line for each entry."""
-        if self.what == "envs":
+        """Print one line for each entry, or the settings of one."""
+        if self.name is not None:
+            if self.what != "agents":
+                raise InputError(f"need `winkel list agents NAME`, got {self.what} {self.name}")
+            _list_settings(self.name)
+        elif self.what == "envs":
             _list_environments()
         elif self.what == "agents":
             _list_agents()
         elif self.what == "presets":
             for name, agents in PRESETS.items():
                 say(f"{name:20} for {', '.join(agents)}")
+        elif self.what == "zoo":
+            for name in zoo_names():
+                about = load_zoo(name).policy.about
+                say(f"{name:20} mean return {about['returns']['mean']:.4g}  {about['command']}")
         else:
             for name, entry in (PROJECTIONS if self.what == "projections" else FIGURES).items():
                 say(f"{name:15} {_summary(entry)}")
@@ -46,18 +69,22 @@ class List:
 
 def _list_agents() -> None:
     for name, kind in AGENTS.items():
-        say(f"{name:12} {_summary(kind.make)}")
-        static = {field.name: field.default for field in dataclasses.fields(kind.config)}
-        traced = {
-            field: "the environment's" if value != value else value
-            for field, value in kind.hyper._field_defaults.items()
-        }
-        for field, default in (static | traced).items():
-            shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-            say(f"{'':12}   --{field.replace('_', '-'):20} {shown}")
+        say(f"{name:32} {_summary(kind)}")
+    for name, point in entry_points("agents").items():
+        say(f"{name:32} {point.value}, installed")
     for name, (base, fields) in VARIANTS.items():
         changes = ", ".join(f"{field} {value}" for field, value in fields.items())
         say(f"{name:32} {base} with {changes}")
+    say("`winkel list agents NAME` describes all settings of an agent")
+
+
+def _list_settings(agent: str) -> None:
+    kind, changed = find_agent(agent)
+    say(f"{agent}: {_summary(kind)}")
+    for setting in describe_settings(kind, changed):
+        say(f"  {write_option(setting.name)} {setting.default}  ({setting.accepts})")
+        indent = " " * 6
+        say(textwrap.fill(setting.meaning, 80, initial_indent=indent, subsequent_indent=indent))
 
 
 def _summary(entry: Any) -> str:
@@ -73,6 +100,6 @@ def _list_environments() -> None:
         say(f"{'':50} override {name}:{'key=value'} with {keys}")
     total = sum(len(experiment.settings) for experiment in EXPERIMENTS.values())
     say(f"{len(EXPERIMENTS)} experiments, {total} settings")
-    say("and simulators, each with settings :key=value,… or without:")
-    for name, meaning in SIMULATORS.items():
+    say("and others, each with settings :key=value,… or without:")
+    for name, meaning in OTHERS.items():
         say(f"{name:50} {meaning}")

@@ -7,10 +7,13 @@ from typing import Literal
 import numpy as np
 import tyro
 
+from winkel.commands.options import File
 from winkel.commands.terminal import progress_bar, say
-from winkel.errors import require_integer
+from winkel.errors import InputError, require_integer
 from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play
 from winkel.play.film import check_film, write_film
+from winkel.play.zoo import PREFIX, ZooPolicy, load_zoo
+from winkel.runs.record import RunRecord
 from winkel.simulators.pool import TIMEOUT
 from winkel.training.programs import start_jax
 
@@ -20,28 +23,29 @@ class Play:
     """Film episodes: what the agent observes, with value and bonus of every action beside it."""
 
     path: tyro.conf.Positional[Path]
-    """Folder of a run, or of several of one agent and environment."""
+    """Folder of a run, or of several of one agent and environment; or one of `winkel list zoo`."""
     seed: int | None = None
     """Which of several runs; the first by default."""
     episodes: int = 1
     """Number of episodes."""
     policy: Literal["greedy", "exploring"] = "greedy"
     """The action of highest value, or as the agent acted when training ended."""
-    out: Path | None = None
-    """FILE.gif, or FILE.mp4 where ffmpeg is installed; play.gif in the run's folder by default."""
+    out: File = None
+    """FILE.gif; play.gif in the run's folder by default, in the current one for the zoo."""
     fps: int = 35
-    """Frames a second; a GIF has at most 50."""
+    """Frames a second, at most 50."""
     every: int = 1
     """Show every so many steps, and the last."""
     world_seed: int = 0
     """Seed of the environment, and of exploration."""
     steps: int = MAX_STEPS
     """Cut an episode after so many steps."""
-    mnist_dir: Path | None = None
-    """Folder with MNIST's IDX files."""
     env: str | None = None
-    """The environment, if its name chooses which code runs: module:function, or gym with settings.
-    It must be the run's own; what a run's folder names is not run otherwise."""
+    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
+    or a library's with settings. It must be the run's own; what a run's folder names is not run
+    otherwise."""
+    code: tuple[str, ...] = ()
+    """Agents and projections of the run, module:Name, that are imported because you name them."""
     timeout: float = TIMEOUT
     """Seconds that a simulator may take to start, for a reset and for a step."""
 
@@ -52,7 +56,13 @@ class Play:
             require_integer(f"--{name}", getattr(self, name), at_least=1)
         if self.out is not None:
             check_film(self.out, self.fps)
-        run = load_one(self.path, self.seed, self.mnist_dir, self.env)
+        run: RunRecord | ZooPolicy
+        if str(self.path).startswith(PREFIX):
+            if self.seed is not None or self.policy == "exploring":
+                raise InputError(f"need a run for --seed and --policy exploring, got {self.path}")
+            run = load_zoo(str(self.path))
+        else:
+            run = load_one(self.path, self.seed, self.env)
         out, config = self.out or run.folder / "play.gif", run.config
         check_film(out, self.fps)
         with (

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
+from winkel.commands.options import EnvName
 from winkel.commands.terminal import progress_bar, say
-from winkel.envs import make, make_batch
+from winkel.envs import make_batch
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
 from winkel.runs.record import RunRecord, save_run
-from winkel.runs.rollout import check_seed, frames, make_policy, rollout
-from winkel.runs.spec import run_folder, versions
+from winkel.runs.rollout import make_policy, rollout
+from winkel.runs.spec import MAX_SEED, run_folder, versions
 from winkel.training.programs import start_jax
 
 
@@ -19,7 +18,7 @@ from winkel.training.programs import start_jax
 class Rollout:
     """Run a fixed policy and print, and if asked keep, every episode."""
 
-    env: tyro.conf.Positional[str]
+    env: EnvName
     """An id (deep_sea/20, deep_sea:size=100) or an experiment (catch: all its settings at once)."""
     policy: str = "random"
     """'random', or 'action:K' for always action K."""
@@ -29,22 +28,13 @@ class Rollout:
     """Seed of the policy and of the environment."""
     out: Path | None = None
     """Folder to keep the runs in, for `winkel score` and `winkel export bsuite`."""
-    show: bool = False
-    """Print one episode as text instead."""
-    mnist_dir: Path | None = None
-    """Folder with MNIST's IDX files; else WINKEL_MNIST, else the cache of `winkel data mnist`."""
 
     def run(self) -> None:
         """Run the policy, print a line for each setting, save the episodes."""
-        check_seed(self.seed)
+        require_integer("seed", self.seed, at_least=0, at_most=MAX_SEED)
         start_jax()
-        if self.show:
-            task = make(self.env, self.mnist_dir)
-            for caption, picture in frames(task, make_policy(self.policy, task.env), self.seed):
-                say(f"{caption}\n{picture}\n")
-            return
         require_integer("--episodes", self.episodes, at_least=1)
-        batch = make_batch(self.env, self.mnist_dir)
+        batch = make_batch(self.env)
         policy, agent = make_policy(self.policy, batch.env), self.policy.replace(":", "-")
         folders: list[Path] = []
         if self.out is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from winkel.commands.options import check_fields, option_names, unknown_option
 from winkel.commands.output import exit_if_failed
 from winkel.commands.terminal import console, progress_bar, say
 from winkel.commands.train import make_table
@@ -41,7 +42,7 @@ class SearchCommand:
     """Runs of each trial in each environment, with seeds that no other command uses."""
     out: Path | None = None
     """Folder of the study; search/AGENT by default."""
-    storage: str | None = None
+    storage: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
     """Optuna's storage, as a URL; an SQLite file in the folder by default."""
     name: str | None = None
     """Name of the study in its storage; AGENT by default."""
@@ -53,8 +54,6 @@ class SearchCommand:
     """Steps between two checks of the lanes."""
     sampler_seed: int = 0
     """Seed of the suggested configurations."""
-    mnist_dir: Path | None = None
-    """Folder of MNIST's IDX files."""
     allow_failures: bool = False
     """Exit with status 0 also if all trials failed."""
     action: "tyro.conf.OmitArgPrefixes[Action]" = None
@@ -66,7 +65,8 @@ class SearchCommand:
         """Search, print a summary and write the page."""
         if self.action is not None:
             if self.fields:
-                raise InputError(f"unknown argument '--{next(iter(self.fields))}'")
+                field = next(iter(self.fields))
+                raise unknown_option(field, option_names(self.action), "see `winkel search --help`")
             self.action.run()
             return
         from winkel.search.population import Population, choose_lanes
@@ -74,13 +74,13 @@ class SearchCommand:
         from winkel.search.study import Summary, open_study
         from winkel.search.trials import REASON
 
+        check_fields(self, self.agent)
         problem = load_problem(
             self.space,
             self.agent,
             self.envs,
             seeds=self.seeds,
             fields=self.fields,
-            mnist_dir=self.mnist_dir,
         )
         problem.check(self.trials)
         lanes, options = choose_lanes(self.lanes), Options(chunk_steps=self.chunk_steps)
@@ -118,7 +118,7 @@ class SearchReport:
 
     study: tyro.conf.Positional[Path]
     """Folder of the study."""
-    storage: str | None = None
+    storage: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
     """Storage of the study, if it is not in the folder."""
     study_name: str | None = None
     """Name of the study, if its storage has several."""
@@ -140,7 +140,7 @@ class SearchApply:
     """Folder of the study."""
     name: str | None = None
     """Name of the preset; AGENT-search by default."""
-    storage: str | None = None
+    storage: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
     """Storage of the study, if it is not in the folder."""
     study_name: str | None = None
     """Name of the study, if its storage has several."""

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -26,10 +26,12 @@ class ShardCommand:
     On SIGTERM, SIGUSR1 or Ctrl-C, write checkpoints and exit with status 75.
     """
 
-    manifest: tyro.conf.Positional[Path]
+    manifest: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MANIFEST")]
     """Manifest that `winkel sweep … --plan-only` has written."""
     number: tyro.conf.Positional[int]
     """Number of the shard, from 0."""
+    code: tuple[str, ...] = ()
+    """Agents and projections of the sweep, module:Name, that are imported because you name them."""
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
 

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import tyro
@@ -13,6 +13,7 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
+from winkel.commands.options import File, check_fields
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, make_table
@@ -22,7 +23,7 @@ from winkel.interrupts import defer_interrupt
 from winkel.runs import sweep as sweeps
 from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
-from winkel.runs.spec import MAX_RUNS, Options, check_field_names
+from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import MAX_LANES
 from winkel.training.programs import make_deterministic, make_mesh, start_jax
 
@@ -47,7 +48,7 @@ CHUNK_ON_ACCELERATOR = 200
 CHUNKS_LOGGED = 5
 """On an accelerator, chunks of a run between two lines of its metrics."""
 
-Choice = tyro.conf.DisallowNone[bool | None]
+Choice = bool | None
 """A pair of flags, --x and --no-x; None if neither is given."""
 
 
@@ -64,7 +65,8 @@ class SweepCommand:
     first_seed: int = 0
     """The lowest seed."""
     experiments: tuple[str, ...] = ()
-    """For bsuite: only these of its 23 experiments."""
+    """For bsuite: only these of its 23 experiments. MNIST is read from the folder in the variable
+    WINKEL_MNIST, else from the cache that `winkel data mnist` fills."""
     sizes: tuple[int, ...] = ()
     """For deep-sea and statistics: sizes of deep sea; 10 by default."""
     episodes: int | None = None
@@ -99,17 +101,15 @@ class SweepCommand:
     """Least time between checkpoints."""
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
-    mnist_dir: Path | None = None
-    """Folder with MNIST's IDX files."""
     devices: int | None = None
     """Number of local devices; all by default, those of a shard with --cluster."""
     plan_only: bool = False
     """Run nothing; write OUT/manifest.json, the shards of which `winkel shard` runs anywhere."""
     cluster: Literal["ray", "slurm"] | None = None
     """Run shards as tasks of Ray, or write a job array for SLURM."""
-    address: str | None = None
-    """HOST:PORT of a Ray cluster, or auto; one on this machine by default."""
-    script: Path | None = None
+    address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
+    """Of a Ray cluster, or auto; one on this machine by default."""
+    script: File = None
     """File for SLURM's job array."""
     shard_runs: int | None = None
     """Most runs of a shard; as many as it has lanes by default. It also limits the lanes."""
@@ -173,7 +173,7 @@ class SweepCommand:
         devices = jax.local_device_count() if self.devices is None else self.devices
         make_mesh(devices)  # raises if there are fewer
         sweep, options = self._choose(jax.default_backend() != "cpu", devices)
-        all_groups = sweeps.group_runs(sweep, options, self.mnist_dir)
+        all_groups = sweeps.group_runs(sweep, options)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
@@ -232,7 +232,6 @@ class SweepCommand:
             lanes=self.lanes,
             shard_runs=self.shard_runs,
             deterministic=self.deterministic,
-            mnist_dir=self.mnist_dir,
             max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
         )
         path, text = self.out / shards.MANIFEST, manifest.to_json()
@@ -241,7 +240,7 @@ class SweepCommand:
             raise InputError(
                 f"{path} is of another sweep; replace it with --resume, or choose another --out"
             )
-        self._remaining(sweeps.group_runs(sweep, options, self.mnist_dir), write=False)
+        self._remaining(sweeps.group_runs(sweep, options), write=False)
         if is_new:
             with hold_runs(self.out, [path, *sweep.folders(self.out)], "winkel sweep"):
                 write_text(path, text)
@@ -294,7 +293,7 @@ class SweepCommand:
         preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
-        check_field_names(self.fields, *agents)
+        check_fields(self, *agents)
         seeds = preset.get("seeds", 1) if self.seeds is None else self.seeds
         require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)
         if self.kind == "bsuite":
@@ -320,12 +319,12 @@ class SweepCommand:
 def _show(
     display: Display, groups: list[sweeps.Group], number: int, statuses: list[Status]
 ) -> None:
-    """Show the share of all runs that is done, and the running runs of one group."""
+    """Show the share of all runs that is done, and the runs of one group."""
     sizes = [len(group.runs) for group in groups]
     share = (sum(sizes[:number]) + sum(status.progress for status in statuses)) / sum(sizes)
-    running = [status for status in statuses if status.state == "running"]
-    title = f"{groups[number].name}: {len(statuses) - len(running)}/{len(statuses)}"
-    display.show(title, share, running or statuses)
+    running_first = sorted(statuses, key=lambda status: status.state != "running")
+    ended = sum(status.state != "running" for status in statuses)
+    display.show(f"{groups[number].name}: {ended}/{len(statuses)}", share, running_first)
 
 
 def _print_costs(outcome: dict[str, Any]) -> None:

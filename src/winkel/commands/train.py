@@ -1,8 +1,10 @@
 """`winkel train`: train an agent and show its progress."""
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,27 +15,31 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from winkel.commands.options import EnvName, check_fields
 from winkel.commands.output import exit_if_failed
 from winkel.commands.terminal import console, say
 from winkel.errors import require_integer
 from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
-from winkel.runs.spec import MAX_RUNS, Options, check_field_names
+from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
 
 MAX_ROWS = 12
 REFRESH = 0.25
 """Seconds between two drawings of the display, during which the accelerator would wait."""
+LINE_SECONDS, LINE_SHARE, MOST_LINE_SECONDS = 10.0, 0.1, 60.0
+"""Without a terminal, lines are so many seconds apart, and after so much progress or time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
     """Train an agent. Any field of the agent is an option: --num-atoms 51 --learning-rate 1e-3."""
 
-    env: tyro.conf.Positional[str]
-    """An id: deep_sea/0, deep_sea:size=30, catch_noise/3; or a simulator: gym:CartPole-v1,
-    dm:bsuite/catch/0, my_module:make, doom:my-way-home/sparse."""
+    env: EnvName
+    """An id: deep_sea/0, deep_sea:size=30, catch_noise/3; an environment in JAX:
+    gymnax:Breakout-MinAtar, navix:Navix-DoorKey-8x8-v0, jax:my_module:MyEnv; or a simulator:
+    gym:CartPole-v1, dm:bsuite/catch/0, my_module:make, doom:my-way-home/sparse."""
     agent: str = "pe_dqn"
     """A name from `winkel list agents`."""
     seeds: int = 1
@@ -80,15 +86,13 @@ class Train:
     """Also log to this project of Weights & Biases."""
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
-    mnist_dir: Path | None = None
-    """Folder with MNIST's IDX files."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Train, show progress, print a summary."""
         require_integer("--seeds", self.seeds, at_least=1, at_most=MAX_RUNS)
-        check_field_names(self.fields, self.agent)
+        check_fields(self, self.agent)
         if self.deterministic:
             make_deterministic()
         with Display(f"{self.agent} in {self.env}") as display:
@@ -107,7 +111,6 @@ class Train:
                 resume=self.resume,
                 lanes=self.lanes,
                 label=self.label,
-                mnist_dir=self.mnist_dir,
                 options=Options(
                     evaluate_every=self.evaluate_every,
                     evaluation_episodes=self.evaluation_episodes,
@@ -135,7 +138,7 @@ class Train:
 
 
 class Display:
-    """A live table of runs under one progress bar for all of them."""
+    """A live table of runs under one progress bar for all of them; without a terminal, lines."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -149,19 +152,25 @@ class Display:
         )
         self._task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
         self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
-        self._start: tuple[float, int] | None = None
-        self._drawn = -REFRESH
+        self._updates: dict[tuple[str, str, int], int] = {}
+        self._new_updates = 0
+        self._start: tuple[float, float] | None = None
+        self._shown = (-math.inf, 0.0)
 
     def __enter__(self) -> "Display":
-        self._live.__enter__()
+        if console.is_terminal:
+            self._live.__enter__()
+        else:
+            self.say(f"{self.title}: compiling")
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._live.__exit__(*exception)
+        if console.is_terminal:
+            self._live.__exit__(*exception)
 
     def say(self, text: str) -> None:
         """Print a line above the display."""
-        self._live.console.print(text, highlight=False, markup=False)
+        say(text)
 
     def update(self, statuses: list[Status]) -> None:
         """Show the status of all runs."""
@@ -171,14 +180,39 @@ class Display:
     def show(self, title: str, share: float, statuses: list[Status]) -> None:
         """Show a title, the share that is done, and some runs."""
         now = time.monotonic()
-        if share < 1.0 and now - self._drawn < REFRESH:
-            return
-        self._drawn = now
-        updates = sum(status.updates for status in statuses)
-        begin, before = self._start = self._start or (now, updates)
-        speed = f"{(updates - before) / (now - begin):,.0f} updates/s" if now - begin > 1 else ""
-        self._bar.update(self._task, completed=share, description=title, speed=speed)
-        self._live.update(Group(self._bar, _status_table(statuses)))
+        speed, left = self._measure(now, share, statuses)
+        since, gained = now - self._shown[0], share - self._shown[1]
+        if console.is_terminal:
+            if share < 1.0 and since < REFRESH:
+                return
+            self._bar.update(self._task, completed=share, description=title, speed=speed)
+            self._live.update(Group(self._bar, _status_table(statuses)))
+        else:
+            if since < LINE_SECONDS or (gained < LINE_SHARE and since < MOST_LINE_SECONDS):
+                return
+            facts = (f"{title}: {share:.0%}", *_sum_up(statuses), speed, left)
+            self.say(", ".join(filter(None, facts)))
+        self._shown = now, share
+
+    def _measure(self, now: float, share: float, statuses: list[Status]) -> tuple[str, str]:
+        """Updates a second and the time left, by what was done since the first call."""
+        for status in statuses:
+            run = status.env, status.agent, status.seed
+            self._new_updates += status.updates - self._updates.get(run, status.updates)
+            self._updates[run] = status.updates
+        begin, before = self._start = self._start or (now, share)
+        if now - begin <= 1 or share <= before:
+            return "", ""
+        left = timedelta(seconds=round((now - begin) * (1 - share) / (share - before)))
+        return f"{self._new_updates / (now - begin):,.0f} updates/s", f"{left} left"
+
+
+def _sum_up(statuses: list[Status]) -> tuple[str, str]:
+    """Episodes of all runs, and the mean of their returns."""
+    returns = [status.recent_return for status in statuses if status.num_episodes]
+    episodes = sum(status.num_episodes for status in statuses)
+    shown = f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else ""
+    return f"{episodes:,} episodes", shown
 
 
 def make_table(

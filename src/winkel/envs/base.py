@@ -14,7 +14,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -37,8 +36,6 @@ MARGIN = 0.5
 """Fraction of the range of returns that is added at either end: [−0.5, 1.5] for deep sea."""
 NOISE_WIDTHS = 3.0
 """Standard deviations of discounted noise that are added at either end."""
-
-_SHADES = " .:-=+*#%@"
 
 
 def outcome(reward: Array, terminated: Bool[Array, ""], **info: Array) -> EnvStep:
@@ -63,8 +60,7 @@ class EnvState(NamedTuple):
 class Environment(eqx.Module):
     """An environment with discrete actions. Subclasses are final.
 
-    They define what is abstract, `draw_start` and `draw` where something is random, and `render`
-    where a picture is better than the observation's numbers.
+    They define what is abstract, and `draw_start` and `draw` where something is random.
     """
 
     @property
@@ -98,15 +94,6 @@ class Environment(eqx.Module):
     @abstractmethod
     def observe(self, state: PyTree, params: Any) -> Array:
         """Return the observation of a state."""
-
-    def render(self, state: PyTree, params: Any) -> str:
-        """Show a state as text: by default its observation, as numbers or as shades of gray."""
-        observation = np.asarray(self.observe(state, params))
-        if observation.size <= 16:
-            return " ".join(f"{value:+.3f}" for value in observation.ravel())
-        unsigned = np.where(observation < 0, observation + 256 / 255, observation)
-        levels = np.clip(unsigned * len(_SHADES), 0, len(_SHADES) - 1).astype(int)
-        return "\n".join("".join(_SHADES[level] for level in row) for row in levels)
 
     def reset(self, key: PRNGKeyArray, params: Any) -> tuple[EnvState, Array]:
         """Begin a run: return the state and the observation of its first episode."""
@@ -181,9 +168,8 @@ class Family:
     """Every setting with its default, whose type is the type of the setting."""
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Smallest and largest value of whole numbers."""
-    make_env: Callable[[Sequence[Setting], Path | None], Environment]
-    """Makes an environment whose shapes hold all given settings; MNIST is read from the folder
-    given."""
+    make_env: Callable[[Sequence[Setting]], Environment]
+    """Makes an environment whose shapes hold all given settings."""
     make_params: Callable[[Any, Setting], Any] = lambda env, setting: None
     """Makes the parameters of a setting for that environment."""
     returns: Callable[[Setting, float], Returns]
@@ -200,11 +186,9 @@ class Family:
     info: Callable[[Episodes], dict[str, np.ndarray]] = lambda episodes: {}
     """DeepMind's `bsuite_info()` after each of several episodes."""
 
-    def build(
-        self, settings: Sequence[Setting], mnist_dir: Path | None = None
-    ) -> tuple[Environment, list[Any]]:
+    def build(self, settings: Sequence[Setting]) -> tuple[Environment, list[Any]]:
         """Make one environment for all given settings, and the parameters of each."""
-        env = self.make_env(settings, mnist_dir)
+        env = self.make_env(settings)
         return env, [self.make_params(env, setting) for setting in settings]
 
     def num_inputs(self, setting: Setting, env: Environment) -> int:

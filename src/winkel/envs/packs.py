@@ -71,27 +71,22 @@ class Packed(Environment):
 
     @property
     def observation(self) -> Dense:
-        """As many numbers as the longest observation."""
         return Dense((max(math.prod(env.observation.shape) for env in self.envs),))
 
     @property
     def num_actions(self) -> int:
-        """The largest number of actions."""
         return max(env.num_actions for env in self.envs)
 
     def draw_start(self, key: PRNGKeyArray, params: PackedParams) -> tuple[PyTree, ...]:
-        """Draw for each environment."""
         return tuple(e.draw_start(key, p) for e, p in zip(self.envs, params.inner, strict=True))
 
     def start(
         self, draws: tuple[PyTree, ...], episode: Int[Array, ""], params: PackedParams
     ) -> tuple[PyTree, ...]:
-        """Start each environment."""
         parts = zip(self.envs, draws, params.inner, strict=True)
         return tuple(env.start(drawn, episode, p) for env, drawn, p in parts)
 
     def draw(self, key: PRNGKeyArray, params: PackedParams) -> tuple[PyTree, ...]:
-        """Draw for each environment."""
         return tuple(e.draw(key, p) for e, p in zip(self.envs, params.inner, strict=True))
 
     def transition(

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -22,6 +21,7 @@ from winkel.envs.bsuite import (
     mountain_car,
     umbrella_chain,
 )
+from winkel.envs.jax_task import is_jax, remake_jax
 from winkel.envs.packs import PACKS, Packed, PackedParams, pack_of
 from winkel.envs.simulator_task import remake_simulator
 from winkel.errors import InputError, suggest
@@ -54,13 +54,19 @@ TAGS = (
 """bsuite's seven capabilities, in the order of its radar chart."""
 
 _ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
+_GYMNASIUM = re.compile(r"[\w./-]+-v\d+")
 _NUMBER = re.compile(r"[-+.0-9eE]+")
-_SIMULATOR = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
+_OUTSIDE = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
+
+
+def is_outside(name: str) -> bool:
+    """Return whether a name is that of other code's environment; 'deep_sea:size=30' is not."""
+    return _OUTSIDE.match(name) is not None
 
 
 def is_simulator(name: str) -> bool:
-    """Return whether a name is that of a simulator; 'deep_sea:size=30' is not."""
-    return _SIMULATOR.match(name) is not None
+    """Return whether a name is that of a simulator."""
+    return is_outside(name) and not is_jax(name)
 
 
 class TaskBatch(NamedTuple):
@@ -72,21 +78,21 @@ class TaskBatch(NamedTuple):
     settings: tuple[Setting, ...]
 
 
-def make(task_id: str, mnist_dir: Path | None = None) -> Task:
+def make(task_id: str) -> Task:
     """Make the environment of an id in the shape of the original."""
     experiment, setting = parse(task_id)
-    env, [params] = FAMILIES[experiment.family].build([setting], mnist_dir)
+    env, [params] = FAMILIES[experiment.family].build([setting])
     return _task(task_id, experiment, setting, env=env, params=params)
 
 
-def make_padded(task_id: str, mnist_dir: Path | None = None, *, packed: bool = False) -> Task:
+def make_padded(task_id: str, *, packed: bool = False) -> Task:
     """Make the environment of a bsuite id, padded to the shape of its experiment or its pack."""
     experiment, setting = parse(task_id)
     if task_id not in experiment.ids:
         raise InputError(f"need one of bsuite's own ids to pad it with others, got {task_id!r}")
     pack = pack_of(experiment.name, setting) if packed else None
     experiments = tuple(PACKS[pack]) if pack else (experiment.name,)
-    env, members = _build(experiments, pack, mnist_dir)
+    env, members = _build(experiments, pack)
     own, by_id = members[experiment.family]
     params, available = by_id[task_id], None
     if isinstance(env, Packed):
@@ -100,16 +106,18 @@ def make_padded(task_id: str, mnist_dir: Path | None = None, *, packed: bool = F
     return _task(task_id, experiment, setting, padded=not packed, pack=pack, **shape)
 
 
-def remake(config: Mapping[str, Any], mnist_dir: Path | None = None) -> Task:
+def remake(config: Mapping[str, Any]) -> Task:
     """Make the task of a run again from the run's config, without starting a simulator."""
     if "host" in config:
         return remake_simulator(config)
+    if "jax" in config:
+        return remake_jax(config)
     if "packed" in config or config.get("padded"):
-        return make_padded(config["env"], mnist_dir, packed="packed" in config)
-    return make(config["env"], mnist_dir)
+        return make_padded(config["env"], packed="packed" in config)
+    return make(config["env"])
 
 
-def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> TaskBatch:
+def make_batch(task_ids: str | Sequence[str]) -> TaskBatch:
     """Make one environment with stacked parameters for several ids or a whole experiment.
 
     All ids must be of one family: catch, catch_noise and catch_scale are; deep_sea and catch are
@@ -125,7 +133,7 @@ def make_batch(task_ids: str | Sequence[str], mnist_dir: Path | None = None) -> 
     if len(families) > 1:
         raise InputError(f"need environments of one family in a batch, got {', '.join(families)}")
     settings = tuple(setting for _, setting in parsed)
-    env, params = FAMILIES[families[0]].build(settings, mnist_dir)
+    env, params = FAMILIES[families[0]].build(settings)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *params)
     return TaskBatch(ids=ids, env=env, params=stacked, settings=settings)
 
@@ -159,9 +167,7 @@ Members = Mapping[str, tuple[Environment, dict[str, Any]]]
 
 
 @lru_cache(maxsize=8)
-def _build(
-    experiments: tuple[str, ...], pack: str | None, mnist_dir: Path | None
-) -> tuple[Environment, Members]:
+def _build(experiments: tuple[str, ...], pack: str | None) -> tuple[Environment, Members]:
     """Build the settings of experiments (those in a pack, if given), and an environment for all.
 
     Families are in the order in which they first occur.
@@ -174,7 +180,7 @@ def _build(
                 by_family.setdefault(EXPERIMENTS[name].family, {})[task_id] = setting
     members = {}
     for family, settings in by_family.items():
-        env, params = FAMILIES[family].build([*settings.values()], mnist_dir)
+        env, params = FAMILIES[family].build([*settings.values()])
         members[family] = env, dict(zip(settings, params, strict=True))
     first, *others = (env for env, _ in members.values())
     equal = all(eqx.tree_equal(env, first) for env in others)  # as in both deep seas
@@ -201,7 +207,10 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     match = _ID.fullmatch(task_id)
     name = match["name"] if match else task_id
     if match is None or name not in EXPERIMENTS:
-        hint = suggest(name, EXPERIMENTS, "see `winkel list envs`")
+        known = [f"gym:{name}"] if _GYMNASIUM.fullmatch(task_id) else EXPERIMENTS
+        hint = suggest(
+            name, known, "see `winkel list envs`", lambda near: near + task_id.removeprefix(name)
+        )
         raise InputError(f"unknown environment {task_id!r}; {hint}")
     experiment = EXPERIMENTS[name]
     family = FAMILIES[experiment.family]

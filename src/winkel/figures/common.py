@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +13,15 @@ import numpy as np
 from winkel.analysis.statistics import Interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.runs.results import Results, RunRecord
+from winkel.runs.results import Results, RunRecord, unequal_seeds, unequal_settings
+
+GOALS = ("goal", "treasure")
+"""Facts of episodes that count goals which were reached."""
 
 _RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
-_IN_ALL_NOTES = ("agents have different seeds", "different settings")
+_IN_ALL_NOTES = ("some agents have fewer", "runs differ")
+BY_ENVIRONMENT = ("z_min", "z_max", "horizon", "until")
+"""Settings of an agent that may differ between environments."""
 
 
 @dataclass
@@ -55,7 +60,7 @@ class Selection:
 
     def all_notes(self) -> np.ndarray:
         """All notes, with what is unequal among the remaining runs."""
-        unequal = _unequal_seeds(self.records) + _unequal_settings(self.records)
+        unequal = unequal_seeds(self.records) + unequal_settings(self.records, BY_ENVIRONMENT)
         return np.array(self.notes + unequal, np.str_)
 
 
@@ -63,15 +68,19 @@ def select(
     results: Results,
     what: str,
     *,
-    experiments: Container[str],
+    experiments: Container[str] | None = None,
     agent: Callable[[str], bool] = lambda _: True,
     having: Sequence[str] = (),
 ) -> Selection:
-    """Select runs of some experiments and agents that have the columns `having`."""
+    """Select runs of some experiments (None: of all) and agents that have the columns `having`."""
+
+    def wanted(experiment: str, name: str) -> bool:
+        return (experiments is None or experiment in experiments) and agent(name)
+
     selection = Selection(
         what,
-        [r for r in results.records if r.experiment in experiments and agent(agent_of(r))],
-        _problems(results, experiments, agent),
+        [r for r in results.records if wanted(r.experiment, agent_of(r))],
+        _problems(results, wanted),
     )
     if not selection.records:
         raise InputError(f"no {what} runs")
@@ -95,9 +104,10 @@ def num_episodes(record: RunRecord) -> int:
     return len(record.episodes["return"])
 
 
-def hard_exploration(experiments: Iterable[str]) -> np.ndarray:
+def hard_exploration(names: Iterable[str]) -> np.ndarray:
     """1 for experiments that bsuite tags as exploration, else 0."""
-    return np.array(["exploration" in EXPERIMENTS[name].tags for name in experiments], int)
+    hard = {name for name, experiment in EXPERIMENTS.items() if "exploration" in experiment.tags}
+    return np.array([name in hard for name in names], int)
 
 
 # Seeds
@@ -189,8 +199,18 @@ def regret_of(record: RunRecord) -> float:
 
 def first_treasure(record: RunRecord) -> float:
     """The first episode with treasure, counted from 1; infinity if there is none."""
-    good = np.flatnonzero(~np.asarray(record.episodes["bad"], bool))
-    return float(good[0] + 1) if len(good) else np.inf
+    return _first(~np.asarray(record.episodes["bad"], bool))
+
+
+def first_goal(record: RunRecord) -> float:
+    """The first episode that reached a goal, as `first_treasure`; NaN if goals are not recorded."""
+    found = [record.episodes[name] for name in GOALS if name in record.episodes]
+    return _first(found[0]) if found else np.nan
+
+
+def _first(reached: np.ndarray) -> float:
+    places = np.flatnonzero(reached)
+    return float(places[0] + 1) if len(places) else np.inf
 
 
 def visited_shares(record: RunRecord) -> np.ndarray:
@@ -212,37 +232,12 @@ def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
 # Notes
 
 
-def _problems(
-    results: Results, experiments: Container[str], agent: Callable[[str], bool]
-) -> list[str]:
-    """Problems of runs of these experiments and agents, and of all runs together."""
+def _problems(results: Results, wanted: Callable[[str, str], bool]) -> list[str]:
+    """Problems of runs whose experiment and agent are wanted, and of all runs together."""
     found = []
     for line in results.problems:
         run = _RUN_PROBLEM.match(line)
-        mine = run is None or (run["experiment"] in experiments and agent(run["agent"]))
+        mine = run is None or wanted(run["experiment"], run["agent"])
         if mine and not any(words in line for words in _IN_ALL_NOTES):
             found.append(line)
     return found
-
-
-def _unequal_seeds(records: Iterable[RunRecord]) -> list[str]:
-    """Agents that lack an environment or seed which others have, in one note."""
-    have: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    for record in records:
-        have[agent_of(record)].add((record.config["env"], record.config["seed"]))
-    most = len(set().union(*have.values()))
-    fewer = [f"{agent} {len(found)}" for agent, found in sorted(have.items()) if len(found) < most]
-    if not fewer:
-        return []
-    return [f"of {most} pairs of setting and seed some agents have fewer: {', '.join(fewer)}"]
-
-
-def _unequal_settings(records: Iterable[RunRecord]) -> list[str]:
-    """Fields that differ between runs of an agent, except a support set by the environment."""
-    values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for record in records:
-        fields = {**record.config.get("config", {}), **record.config.get("hyper", {})}
-        for field in fields.keys() - {"z_min", "z_max"}:
-            values[agent_of(record), field].add(json.dumps(fields[field]))
-    uneven = [f"{agent} in {field}" for (agent, field), v in sorted(values.items()) if len(v) > 1]
-    return [f"runs differ: {', '.join(uneven)}"] if uneven else []

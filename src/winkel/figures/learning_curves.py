@@ -1,15 +1,21 @@
-"""Returns over episodes, a panel for each experiment of bsuite (App. B.4)."""
+"""Returns over time in any environment; bsuite's experiments are a panel each (App. B.4)."""
 
 import math
+import re
+import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from winkel.analysis.statistics import student_interval
+from winkel.analysis.scores import OFFICIAL_IDS
+from winkel.analysis.statistics import Interval, median_iqr, student_interval
 from winkel.envs.registry import EXPERIMENTS
+from winkel.errors import InputError
 from winkel.figures import common, style
 from winkel.figures.common import Selection, agent_of, num_episodes
 from winkel.files import Arrays
@@ -18,72 +24,150 @@ from winkel.runs.results import Results, RunRecord
 Curve = tuple[np.ndarray, np.ndarray]
 """Numbers of episodes or steps, which rise, and returns after them."""
 
-TITLE = "Learning curves (Fig. 10)"
+TITLE = "Learning curves"
 POINTS = 50
 """Points of a curve, at most."""
 LEVEL = 0.9
 """Confidence of the intervals over seeds."""
+CLOCKS = {"steps": "environment steps", "episodes": "episodes"}
+"""Words for the horizontal axis."""
 
 _MOST_COLUMNS = 4
+_LETTERS, _LINE = 20, 0.11  # letters of a title to the inch, and inches from line to line
 _UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
 
 
-def collect(results: Results) -> dict[str, np.ndarray]:
-    """Mean returns in each experiment of bsuite, with 90 % Student t bands.
+@dataclass(frozen=True)
+class CurveOptions:
+    """What curves show."""
 
-    Returns are of greedy evaluations if all runs of an experiment have them, else of training,
-    averaged over fiftieths of the budget. Those of '_scale' experiments are divided by their scale.
+    over: Literal["steps", "episodes"] | None = None
+    """Show learning curves over environment steps or over episodes; by default over what the budget
+    of the runs counts."""
+    returns: Literal["greedy", "training"] | None = None
+    """Returns of greedy evaluations or of training; by default greedy where all runs of an
+    environment have evaluations."""
+    statistic: Literal["mean", "median"] = "mean"
+    """Mean over seeds with a 90 % Student t band, or median with quartiles."""
+    window: float = 0.05
+    """Training returns are averaged over this share of the time."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.window <= 1:
+            raise InputError(f"need --window above 0 and at most 1, got {self.window}")
+
+
+DEFAULTS = CurveOptions()
+
+
+def collect(results: Results, options: CurveOptions = DEFAULTS) -> dict[str, np.ndarray]:
+    """Returns of each environment over time; bsuite's settings are averaged by experiment.
+
+    Those of '_scale' experiments are divided by their scale.
     """
-    selection = common.select(results, "bsuite", experiments=EXPERIMENTS)
-    found = {r.experiment for r in selection.records}
-    experiments = [name for name in EXPERIMENTS if name in found]
+    selection = select_runs(results, "training", options)
+    names = panel_names(selection.records)
     return {
-        "experiments": np.array(experiments),
-        "hard": common.hard_exploration(experiments),
-        **collect_panels(selection, experiments, lambda r: r.experiment, clock="episodes"),
+        "environments": np.array(names),
+        "hard": common.hard_exploration(names),
+        **collect_panels(selection, names, panel_of, options),
     }
 
 
+def select_runs(
+    results: Results, what: str, options: CurveOptions, experiments: Container[str] | None = None
+) -> Selection:
+    """Select runs that have the returns which are to be shown."""
+    selection = common.select(results, what, experiments=experiments)
+    if options.returns == "greedy":
+        selection.keep(_is_evaluated, "with greedy evaluations", "without greedy evaluations")
+    return selection
+
+
+def panel_of(record: RunRecord) -> str:
+    """The experiment of one of bsuite's own settings, else the environment."""
+    env = str(record.config["env"])
+    return OFFICIAL_IDS.get(env, env)
+
+
+def panel_names(records: Iterable[RunRecord]) -> list[str]:
+    """All panels: bsuite's experiments in their order, then other environments by name."""
+    found = set(map(panel_of, records))
+
+    def by_name(name: str) -> list[str | int]:  # size=8 before size=10
+        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+    return [
+        *(name for name in EXPERIMENTS if name in found),
+        *sorted(found - EXPERIMENTS.keys(), key=by_name),
+    ]
+
+
+def scale_of(record: RunRecord) -> float:
+    """What returns are divided by: the scale of bsuite's '_scale' experiments, else 1."""
+    official = record.config["env"] in OFFICIAL_IDS
+    return record.config.get("setting", {}).get("reward_scale", 1.0) if official else 1.0
+
+
 def collect_panels(
-    selection: Selection, names: Sequence[str], name_of: Callable[[RunRecord], str], *, clock: str
+    selection: Selection,
+    names: Sequence[str],
+    name_of: Callable[[RunRecord], str],
+    options: CurveOptions,
 ) -> dict[str, np.ndarray]:
     """Curves of all agents in a panel for each name, [names, agents, points], and notes.
 
-    Curves are padded with NaN to `POINTS`. Only runs of the commonest budget are shown. `clock` is
-    'episodes' or 'env_steps'.
+    Curves are padded with NaN to `POINTS`. Only runs of the commonest budget are shown. Bands are
+    cut at the lowest and the highest return of the runs.
     """
     agents = selection.agents()
     shape = (len(names), len(agents), POINTS)
     x = np.full((len(names), POINTS), np.nan)
     bands = {key: np.full(shape, np.nan) for key in ("estimate", "low", "high")}
     greedy, num_seeds = np.zeros(len(names), int), np.zeros(shape[:2], int)
-    kept: list[RunRecord] = []
+    clocks, kept = [], []
     for panel, name in enumerate(names):
         part = Selection(name, [record for record in selection.records if name_of(record) == name])
-        part.keep_most(_planned, lambda budget: "of {:,} {}".format(*budget))
-        curves, greedy[panel] = _returns(part, clock)
+        _, unit = part.keep_most(_planned, lambda budget: "of {:,} {}".format(*budget))
+        clocks.append(options.over or unit)
+        curves, greedy[panel] = _returns(part, clocks[-1], options.returns)
         ends = [steps[-1] for steps, _ in curves]
         if max(ends) > _UNEQUAL * min(ends):
-            end = f"{min(ends):,.0f} {clock}"
+            end = f"{min(ends):,.0f} {clocks[-1]}"
             part.notes.append(f"curves end after {end}, as the shortest run does")
-        at, values = _interpolate(curves) if greedy[panel] else _bin(curves)
+        at, values = _interpolate(curves) if greedy[panel] else _smooth(curves, options.window)
         x[panel, : len(at)] = at
+        returns = np.concatenate([y for _, y in curves])
         for agent, seeds in _average_settings(part.records, values).items():
             place = panel, agents.index(agent)
             num_seeds[place] = len(seeds)
-            for band, found in zip(bands.values(), student_interval(seeds, LEVEL), strict=True):
-                band[place][: len(at)] = found
+            for band, found in zip(bands.values(), _spread(seeds, options), strict=True):
+                band[place][: len(at)] = np.clip(found, returns.min(), returns.max())
         selection.notes += [f"{name}: {note}" for note in part.notes]
         kept += part.records
     selection.records = kept
     return {
         "agents": np.array(agents),
+        "clocks": np.array(clocks),
         "greedy": greedy,
         "x": x,
         **bands,
         "num_seeds": num_seeds,
+        "statistic": np.array(options.statistic),
+        "window": np.array(options.window),
         "notes": selection.all_notes(),
     }
+
+
+def _spread(seeds: np.ndarray, options: CurveOptions) -> Interval:
+    """Estimate and band over seeds [seeds, points]."""
+    if options.statistic == "mean":
+        return student_interval(seeds, LEVEL)
+    return common.over_seeds(seeds.T, median_iqr)
+
+
+def _is_evaluated(record: RunRecord) -> bool:
+    return len(record.evaluations.get("returns", ())) > 0
 
 
 def _planned(record: RunRecord) -> tuple[int, str]:
@@ -95,28 +179,33 @@ def _planned(record: RunRecord) -> tuple[int, str]:
     return episodes, "episodes"
 
 
-def _returns(part: Selection, clock: str) -> tuple[list[Curve], bool]:
+def _returns(
+    part: Selection, clock: str, wanted: Literal["greedy", "training"] | None
+) -> tuple[list[Curve], bool]:
     """The returns of each run, and whether they are greedy.
 
     All or none are: evaluations of some runs cannot be compared with training returns of others.
     """
-    records = part.records
-    tables = [record.evaluations for record in records]
-    evaluated = [table if len(table.get("returns", ())) else {} for table in tables]
-    without = {agent_of(r) for r, e in zip(records, evaluated, strict=True) if not e}
-    if without and any(evaluated):
-        part.notes.append(f"training returns, for {', '.join(sorted(without))} lacks evaluations")
-    curves = []
-    for record, evaluation in zip(records, evaluated, strict=True):
-        if without:
-            y = np.asarray(record.episodes["return"], float)
-            steps = record.episodes.get("env_steps", np.cumsum(record.episodes["length"]))
-            x = np.asarray(steps if clock == "env_steps" else np.arange(1, len(y) + 1), float)
-        else:
-            y = np.asarray(evaluation["returns"], float).mean(axis=-1)
-            x = np.asarray(evaluation[clock], float)
-        curves.append((x, y / record.config.get("setting", {}).get("reward_scale", 1.0)))
-    return curves, not without
+    without = [record for record in part.records if not _is_evaluated(record)]
+    if wanted is None and 0 < len(without) < len(part.records):
+        lacking = ", ".join(sorted(set(map(agent_of, without))))
+        part.notes.append(f"training returns, for {lacking} lacks evaluations")
+    greedy = wanted != "training" and not without
+    curve = _greedy_curve if greedy else _training_curve
+    return [curve(record, clock) for record in part.records], greedy
+
+
+def _greedy_curve(record: RunRecord, clock: str) -> Curve:
+    table = record.evaluations
+    at = table["env_steps" if clock == "steps" else "episodes"]
+    return np.asarray(at, float), np.mean(table["returns"], axis=-1) / scale_of(record)
+
+
+def _training_curve(record: RunRecord, clock: str) -> Curve:
+    table = record.episodes
+    steps = table.get("env_steps", np.cumsum(table["length"]))
+    at = steps if clock == "steps" else np.arange(1, num_episodes(record) + 1)
+    return np.asarray(at, float), np.asarray(table["return"], float) / scale_of(record)
 
 
 def _average_settings(
@@ -132,23 +221,23 @@ def _average_settings(
     return {agent: np.stack(curves) for agent, curves in seeds.items()}
 
 
-def _bin(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Average over equal parts of the time, up to the last episode of the shortest run.
+def _smooth(curves: Sequence[Curve], window: float) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Average over the episodes that ended in the last share of the time, at equal distances.
 
-    A part in which no episode ended is interpolated.
+    The time ends with the last episode of the shortest run. Where no episode ended, the average is
+    interpolated.
     """
     end = min(x[-1] for x, _ in curves)
-    bins = max(1, min(POINTS, *(int((x <= end).sum()) for x, _ in curves)))
-    edges = np.linspace(0.0, end, bins + 1)
+    num_points = max(1, min(POINTS, *(int((x <= end).sum()) for x, _ in curves)))
+    at = np.linspace(0.0, end, num_points + 1)[1:]
     points = []
     for x, y in curves:
-        inside = x <= max(end, x[0])
-        place = np.clip(np.searchsorted(edges, x[inside], side="left") - 1, 0, bins - 1)
-        count = np.bincount(place, minlength=bins)
-        total = np.bincount(place, weights=y[inside], minlength=bins)
-        have = np.flatnonzero(count)
-        points.append(np.interp(np.arange(bins), have, total[have] / count[have]))
-    return edges[1:], points
+        first, last = (np.searchsorted(x, t.round(6), "right") for t in (at - window * end, at))
+        total = np.append(0.0, np.cumsum(y))
+        have = np.flatnonzero(last > first)
+        mean = (total[last] - total[first])[have] / (last - first)[have]
+        points.append(np.interp(at, at[have], mean))
+    return at, points
 
 
 def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -159,67 +248,97 @@ def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw mean returns and their bands; titles of hard exploration are bold."""
-    names = results["experiments"]
-    figure = draw_panels(results, names, "episodes", bold=names[results["hard"] == 1])
-    write_caption(figure, results, "settings, then over ")
+    """Draw returns and their bands; titles of hard exploration are bold."""
+    names = results["environments"]
+    figure = draw_panels(results, names, bold=names[results["hard"] == 1])
+    averaged = any(name in EXPERIMENTS for name in names)
+    write_caption(figure, results, ", each the mean of all settings" if averaged else "")
     return figure
 
 
 def draw_panels(
-    results: Arrays, names: np.ndarray, clock: str, bold: Container[str] = (), sharey: bool = False
+    results: Arrays, names: np.ndarray, bold: Container[str] = (), sharey: bool = False
 ) -> Figure:
-    """Draw curves of all agents in a panel for each name, over a clock such as 'episodes'.
+    """Draw curves of all agents in a panel for each name.
 
-    Bands may leave a panel: they exceed the means by no more than the range of the means.
+    Bands may leave a panel: they exceed the curves by no more than the range of the curves.
     """
     agents = style.in_order(results["agents"])
     columns = min(_MOST_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     width = style.TEXT_WIDTH if columns > 2 else 1.3 + 1.9 * columns
-    figure = style.new_figure(height=0.45 + (1.7 if rows == 1 else 1.15) * rows, width=width)
+    titles = [_title(name, (width - 0.6) / columns) for name in names.tolist()]
+    lines = [
+        max(t.count("\n") for t in titles[i : i + columns]) for i in range(0, len(titles), columns)
+    ]
+    height = 0.45 + (1.7 if rows == 1 else 1.13) * rows + _LINE * sum(lines)
+    figure = style.new_figure(height=height, width=width)
     panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False).ravel()
-    greedy = results["greedy"]
+    greedy, clocks = results["greedy"], results["clocks"].tolist()
     mixed = len(set(greedy.tolist())) > 1
+    ticks = 3 if columns > 3 else 5
     kind = "return" if mixed else "greedy return" if greedy.all() else "training return"
     for axes in panels[len(names) :]:
         axes.remove()
-    for index, (axes, name) in enumerate(zip(panels, names.tolist(), strict=False)):
+    for index, (axes, name, title) in enumerate(zip(panels, names.tolist(), titles, strict=False)):
         for agent, row in agents.items():
             if results["num_seeds"][index, row]:
                 curve = style.spread_at(results, index, row)
                 style.draw_band(axes, results["x"][index], curve, agent, len(agents))
         axes.set_title(
-            name.replace("_", " ") + ("*" if mixed and not greedy[index] else ""),
+            title + ("*" if mixed and not greedy[index] else ""),
             fontweight="bold" if name in bold else "normal", fontsize=7, pad=3,
+            linespacing=0.95,
         )  # fmt: skip
-        style.count_axis(axes, bins=3)
-        axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))
+        style.count_axis(axes, bins=ticks)
+        axes.set_xlim(right=float(np.nanmax(results["x"][index])))
+        axes.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
         axes.yaxis.get_offset_text().set_fontsize(5.5)
-        mean = results["estimate"] if sharey else results["estimate"][index]
-        low, high = float(np.nanmin(mean)), float(np.nanmax(mean))
+        shown = results["estimate"] if sharey else results["estimate"][index]
+        low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
         room = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-6)
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, low - room), min(top, high + room))
         axes.tick_params(labelsize=6, pad=1.5, length=2)
-        if index + columns >= len(names):
-            axes.set_xlabel(clock, fontsize=7, labelpad=2)
+        if index + columns >= len(names) or len(set(clocks)) > 1:
+            axes.set_xlabel(CLOCKS[clocks[index]], fontsize=7, labelpad=2)
         if index % columns == 0:
             axes.set_ylabel(kind, fontsize=7)
     style.legend_above(figure, agents)
     return figure
 
 
-def write_caption(figure: Figure, results: Arrays, over: str = "") -> None:
-    """Write beneath a figure of curves what they are means `over`, and whether they are greedy."""
-    bands = ", with 90 % Student t bands" if results["num_seeds"].max() > 1 else ""
-    caption = f"Means over {over}{style.seeds_text(results['num_seeds'])}{bands}"
+def _title(name: str, width: float) -> str:
+    """The name of a panel, in at most three lines of so many inches."""
+    if name in EXPERIMENTS:
+        return name.replace("_", " ")
+    parts = re.sub(r"([:/,])", r"\1 ", name)
+    lines = textwrap.wrap(parts, int(_LETTERS * width), max_lines=3, placeholder="…")
+    return "\n".join(line.replace(" ", "") for line in lines)
+
+
+def write_caption(figure: Figure, results: Arrays, each: str = "") -> None:
+    """Write beneath a figure what its curves and bands are, and what `each` seed's curve is."""
+    mean = results["statistic"] == "mean"
+    bands = "90 % Student t bands, cut at the lowest and highest return" if mean else "quartiles"
+    bands = f", with {bands}" if results["num_seeds"].max() > 1 else ""
+    seeds = style.seeds_text(results["num_seeds"])
+    caption = f"{'Means' if mean else 'Medians'} over {seeds}{each}{bands}"
     if 0 < results["greedy"].mean() < 1:
         caption += "; returns of the greedy policy, but in panels with * of training"
     if not results["greedy"].all():
-        points = int(np.isfinite(results["x"]).sum(axis=-1).max())
-        caption += f"; training returns are averaged over 1/{points} of the time"
-    if any(name.endswith("_scale") for name in results.get("experiments", ())):
+        caption += f"; training returns are averaged over windows of {_window(results)}"
+    if any(name.endswith("_scale") for name in results.get("environments", ())):
         caption += "; returns of scale experiments are divided by the scale"
     style.write_below(figure, f"{caption}.", results["notes"])
+
+
+def _window(results: Arrays) -> str:
+    """Such as '400 environment steps' if all panels of training returns have this window."""
+    training = results["greedy"] == 0
+    share, clocks = float(results["window"]), set(results["clocks"][training].tolist())
+    ends = np.nanmax(results["x"][training], axis=-1)
+    if len(clocks) > 1 or np.ptp(ends) > 0.01 * ends.max():
+        return f"{100 * share:g} % of their length"
+    return f"{share * ends.max():,.0f} {CLOCKS[clocks.pop()]}"

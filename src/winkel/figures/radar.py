@@ -6,9 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from winkel.analysis.scores import score_tags
-from winkel.analysis.statistics import student_interval
 from winkel.envs.registry import TAGS
-from winkel.figures import common, style
+from winkel.figures import style
 from winkel.figures.scores import score_seeds, tabulate
 from winkel.files import Arrays
 from winkel.runs.results import Results
@@ -20,14 +19,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     """The mean over seeds of each seed's score by capability, [agents, capabilities]."""
     scored, notes = score_seeds(results)
     by_tag = {key: score_tags(scores) for key, scores in scored.items()}
-    agents, table = tabulate(by_tag, TAGS)
-    return {
-        "agents": np.array(agents),
-        "tags": np.array(TAGS),
-        "seed_scores": table,
-        "estimate": common.over_seeds(table, student_interval).estimate,
-        "notes": notes,
-    }
+    return {"tags": np.array(TAGS), **tabulate(by_tag, TAGS), "notes": notes}
 
 
 def draw(results: Arrays) -> Figure:

@@ -27,20 +27,14 @@ _BARS_OF_A_ROW = 84
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
-    """Mean scores by experiment, with 95 % Student t intervals over seeds, within [0, 1]."""
+    """Mean scores by experiment, with intervals."""
     scored, notes = score_seeds(results)
     present = {name for scores in scored.values() for name in scores}
     experiments = [name for name in EXPERIMENTS if name in present]
-    agents, table = tabulate(scored, experiments)
-    mean, low, high = common.over_seeds(table, partial(student_interval, confidence=0.95))
     return {
-        "agents": np.array(agents),
         "experiments": np.array(experiments),
         "hard": common.hard_exploration(experiments),
-        "seed_scores": table,
-        "estimate": mean,
-        "low": np.clip(low, 0, 1),
-        "high": np.clip(high, 0, 1),
+        **tabulate(scored, experiments),
         "notes": notes,
     }
 
@@ -57,16 +51,26 @@ def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
     return score_runs(selection.records), selection.all_notes()
 
 
-def tabulate(scores: Scores, columns: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return agents, and scores as [agents, columns, seeds], NaN where a seed has none."""
+def tabulate(scores: Scores, columns: Sequence[str]) -> dict[str, np.ndarray]:
+    """Agents, scores [agents, columns, seeds] with NaN where a seed has none, and their means.
+
+    The means [agents, columns] have 95 % Student t intervals over seeds, within [0, 1].
+    """
     agents = list(dict.fromkeys(agent for agent, _ in scores))
     table = common.seed_table(
         scores.items(),
         agents,
         lambda item: item[0][0],
         lambda item: [item[1].get(column, np.nan) for column in columns],
-    )
-    return agents, table.swapaxes(1, 2)
+    ).swapaxes(1, 2)
+    mean, low, high = common.over_seeds(table, partial(student_interval, confidence=0.95))
+    return {
+        "agents": np.array(agents),
+        "seed_scores": table,
+        "estimate": mean,
+        "low": np.clip(low, 0, 1),
+        "high": np.clip(high, 0, 1),
+    }
 
 
 def _note_incomplete(runs: Sequence[RunRecord]) -> list[str]:

@@ -1,10 +1,16 @@
-"""Fig. 5b: returns over steps in VizDoom's maze, a panel for each sparsity."""
+"""Fig. 5b: returns over time in VizDoom's maze, a panel for each sparsity."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from winkel.figures import common
-from winkel.figures.learning_curves import collect_panels, draw_panels, write_caption
+from winkel.figures.learning_curves import (
+    DEFAULTS,
+    CurveOptions,
+    collect_panels,
+    draw_panels,
+    select_runs,
+    write_caption,
+)
 from winkel.files import Arrays
 from winkel.runs.results import Results, RunRecord
 
@@ -15,18 +21,14 @@ EXPERIMENT = "doom"
 _SPARSITY = ("dense", "sparse", "very-sparse")
 
 
-def collect(results: Results) -> dict[str, np.ndarray]:
-    """Mean returns with 90 % Student t bands over environment steps.
-
-    Returns are of greedy evaluations if all runs of a setting have them, else of training, averaged
-    over fiftieths of the time.
-    """
-    selection = common.select(results, "vizdoom", experiments=(EXPERIMENT,))
+def collect(results: Results, options: CurveOptions = DEFAULTS) -> dict[str, np.ndarray]:
+    """Returns over time in each setting, as learning curves show them."""
+    selection = select_runs(results, "vizdoom", options, (EXPERIMENT,))
     names = {setting_of(r) for r in selection.records}
     settings = [name for name in _SPARSITY if name in names] + sorted(names - set(_SPARSITY))
     return {
         "settings": np.array(settings),
-        **collect_panels(selection, settings, setting_of, clock="env_steps"),
+        **collect_panels(selection, settings, setting_of, options),
     }
 
 
@@ -36,7 +38,7 @@ def setting_of(record: RunRecord) -> str:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw mean returns and their 90 % Student t bands, all on one scale."""
-    figure = draw_panels(results, results["settings"], "environment steps", sharey=True)
+    """Draw returns and their bands, all on one scale."""
+    figure = draw_panels(results, results["settings"], sharey=True)
     write_caption(figure, results)
     return figure

@@ -36,13 +36,9 @@ def adam_step(
 ) -> State:
     """The state after one step of Adam. Biases are small and left to XLA.
 
-    Args:
-        state: before the step.
-        obs: rows of the first layer's table [B], or dense observations [B, I].
-        activations: the result of `mlp.hidden` for `obs`, with `active`.
-        gradient: of the loss in the outputs.
-        scales: the result of `step_scales`.
-        epsilon: Adam's.
+    `obs` are rows of the first layer's table [B], or dense observations [B, I], and `activations`
+    the result of `mlp.hidden` for them, with `active`. `gradient` is that of the loss in the
+    outputs, `scales` the result of `step_scales`.
     """
     values, active = activations
     assert active is not None

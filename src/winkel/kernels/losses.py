@@ -143,13 +143,9 @@ def loss_and_gradient(
     Return the gradient of each example's loss in the outputs, each example's loss, the sum of both
     models', and the mass of its target beyond the support.
 
-    Args:
-        outputs: of the online networks for the observations.
-        successor: outputs of the target networks for the next observations.
-        actions: at the observations, and at the next observations.
-        affine: reward, discount, and the factor of each example's gradient.
-        layout: which member is which, and their sizes.
-        scales: ends of the categories, factor of the priors.
+    `outputs` are of the online networks for the observations, `successor` of the target networks
+    for the next observations, `actions` at both. `affine` are reward, discount, and the factor of
+    each example's gradient; `scales` the ends of the categories, and the factor of the priors.
     """
     _, batch, width = outputs.products.shape
     number = pl.BlockSpec((None,), lambda example: (example,))

@@ -11,16 +11,17 @@ near the leading ones. Gradients flow through W, also where it is in σ, never t
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt8
 
 from winkel.errors import InputError
 from winkel.networks import pooling
 from winkel.networks.convolution import Conv, add_bias
+from winkel.networks.windows import Windows
 from winkel.types import Image
 
 CHANNELS = (16, 32, 32)
@@ -149,6 +150,10 @@ def _unit(vector: Float[Array, " N"]) -> Float[Array, " N"]:
     return vector / jnp.maximum(jnp.linalg.norm(vector), LEAST_NORM)
 
 
+Torso = Impala | Windows
+"""What turns a batch of observations into features."""
+
+
 class Body(eqx.Module):
     """A torso whose features many heads share, with the state of its spectral normalisation.
 
@@ -156,7 +161,7 @@ class Body(eqx.Module):
     spectra as they are.
     """
 
-    torso: Impala
+    torso: Torso
     spectra: tuple[Spectrum, ...]
     """For each block, of the stacked convolutions in its units; () without normalisation."""
     dtype: str = eqx.field(static=True)
@@ -184,19 +189,19 @@ class Body(eqx.Module):
         spectra = tuple(map(jax.vmap(Spectrum.init), keys, weights))
         return cls(torso=torso, spectra=spectra, dtype=dtype)
 
-    def __call__(self, frames: UInt8[Array, "B stack H W *C"]) -> Float[Array, "B F"]:
+    def __call__(self, observations: Shaped[Array, "B *S"]) -> Float[Array, "B F"]:
         """Features of a batch."""
-        torso = self.torso
+        torso: Any = self.torso
         if self.spectra:
             normalise = jax.vmap(Spectrum.normalise)
             weights = list(map(normalise, self.spectra, torso.residual_weights))
             torso = eqx.tree_at(lambda torso: torso.residual_weights, torso, weights)
-        return torso(frames, self.dtype)
+        return torso(observations, self.dtype)
 
     def power_iteration(self) -> "Body":
         """The body after one step of power iteration for each spectrum."""
         if not self.spectra:
             return self
-        step = jax.vmap(Spectrum.power_iteration)
-        spectra = tuple(map(step, self.spectra, self.torso.residual_weights))
+        step, torso = jax.vmap(Spectrum.power_iteration), cast(Impala, self.torso)
+        spectra = tuple(map(step, self.spectra, torso.residual_weights))
         return replace(self, spectra=spectra)

@@ -41,9 +41,9 @@ class Linear(eqx.Module):
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
 
-    def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        """One example."""
-        return x @ self.weight + self.bias
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, " outputs"]:
+        """One example, of any shape."""
+        return jnp.ravel(x) @ self.weight + self.bias
 
 
 class Lookup(eqx.Module):
@@ -131,8 +131,7 @@ class MLP(eqx.Module):
 
     def __call__(self, obs: Array) -> Float[Array, "A K"]:
         """Outputs for one observation, of any shape if dense."""
-        first = self.layers[0]
-        return self._rest(first(obs) if isinstance(first, Lookup) else first(jnp.ravel(obs)))
+        return self._rest(self.layers[0](obs))
 
     def tabulate(self) -> "MLP":
         """The same function of indices as a single table, for a network that stays fixed: a prior.

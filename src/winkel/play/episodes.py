@@ -15,10 +15,11 @@ from jaxtyping import Array, PRNGKeyArray
 
 from winkel.envs.base import Task
 from winkel.errors import LARGEST_SEED, InputError, require_integer
+from winkel.play.zoo import ZooPolicy
 from winkel.runs.record import Arrays, RunRecord, encode_observation
 from winkel.runs.results import load
 from winkel.simulators.pool import TIMEOUT, Pool
-from winkel.types import Clock, EnvStep, Image, Observation, OneHot
+from winkel.types import Clock, EnvStep, Image, Observation, OneHot, Planes
 
 MAX_STEPS = 10_000
 """Steps after which an episode is cut, by default: a greedy policy may stand still forever."""
@@ -55,7 +56,8 @@ def open_environment(
     if task.compiled:
         yield _open_compiled(task, seed)
     else:
-        with dataclasses.replace(task, workers=1, timeout=timeout).pool([seed], notice) as pool:
+        limited = dataclasses.replace(task.with_one_worker(), timeout=timeout)
+        with limited.pool([seed], notice) as pool:
             yield _open_simulator(pool, task.env.observation)
 
 
@@ -99,11 +101,9 @@ def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:
     return PlayedEnvironment(lambda: begin(pool.reset()[0]), step)
 
 
-def load_one(
-    path: Path, seed: int | None = None, mnist_dir: Path | None = None, env: str | None = None
-) -> RunRecord:
+def load_one(path: Path, seed: int | None = None, env: str | None = None) -> RunRecord:
     """Load the run of a seed (the first by default) under a folder; its state is on the device."""
-    run = load(path, mnist_dir, env).of(seed)
+    run = load(path, env).of(seed)
     learner, clock = jax.device_put((run.learner, run.clock))
     return dataclasses.replace(run, learner=learner, clock=clock)
 
@@ -122,7 +122,7 @@ def observe_after(run: RunRecord, env: PlayedEnvironment, steps: int) -> np.ndar
 
 
 def play(
-    run: RunRecord,
+    run: RunRecord | ZooPolicy,
     env: PlayedEnvironment,
     *,
     episodes: int = 1,
@@ -135,7 +135,7 @@ def play(
     """Play episodes and return arrays over moments: each observation acted on, and each last one.
 
     Args:
-        run: a run that is loaded with its agent.
+        run: a run that is loaded with its agent, or a policy of the zoo.
         env: an environment of its task.
         episodes: number of episodes.
         clock: explore as the agent does at this time of training; act greedily without one.
@@ -150,7 +150,9 @@ def play(
         `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
         their names, if the task has names.
     """
-    explore = None if clock is None else _explorer(run, clock, seed)
+    explore = None
+    if clock is not None and isinstance(run, RunRecord):
+        explore = _explorer(run, clock, seed)
     task = run.task
     moments: list[dict[str, Any]] = []
     shown: dict[int, np.ndarray] = {}
@@ -236,6 +238,8 @@ def to_arrays(
     if isinstance(observation, OneHot):
         ones = np.arange(observation.size) == stacked[:, None]
         stacked = ones.reshape(-1, *observation.shape).astype(np.uint8)
+    elif isinstance(observation, Planes):
+        stacked = _merge_channels(stacked.astype(float), observation.values)
     else:
         if task.pack is not None:
             stacked = stacked.reshape(len(stacked), -1)[:, : task.inputs]
@@ -245,6 +249,14 @@ def to_arrays(
     low, high = float(grids.min()), float(grids.max())
     dark = (grids - low) / (high - low or 1.0)
     return {"pictures": np.round(255 * (1.0 - dark)).astype(np.uint8), "cells": np.asarray(True)}
+
+
+def _merge_channels(planes: np.ndarray, values: tuple[int, ...] | None) -> np.ndarray:
+    """One number for each cell: symbols as digits, else the highest channel that is not 0."""
+    if values is None:
+        return (planes * np.arange(1, planes.shape[-1] + 1)).max(axis=-1)
+    weights = np.cumprod([1, *values[:0:-1]])[::-1]
+    return planes @ weights
 
 
 def _to_grids(stacked: np.ndarray, side: int | None) -> np.ndarray:

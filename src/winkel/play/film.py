@@ -1,17 +1,11 @@
 """Films of a trained agent: what it observes, value and bonus of each action, both over time."""
 
-import logging
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.animation import FFMpegWriter
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -19,14 +13,14 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from PIL import Image
 
-from winkel.errors import InputError
+from winkel.errors import InputError, require_integer
 from winkel.figures import style
 from winkel.files import ensure_folder, write_atomically
 from winkel.interrupts import stop_at_interrupt
 from winkel.play.episodes import CUT, ENDED
 from winkel.runs.record import Arrays
 
-MAX_GIF_FPS = 50
+MAX_FPS = 50
 """Viewers take shorter times between the frames of a GIF for mistakes."""
 HOLD = 1.0
 """Seconds that the last frame of an episode is shown."""
@@ -46,31 +40,12 @@ Track = Callable[[Iterable[int]], Iterable[int]]
 
 def check_film(path: Path, fps: int) -> None:
     """Raise unless a film of this name can be made here, before the work and not after."""
-    suffix = path.suffix.lower()
-    if suffix not in (".gif", ".mp4"):
-        raise InputError(f"need a file that ends in .gif or .mp4, got {path}")
+    if path.suffix.lower() != ".gif":
+        raise InputError(f"need a file that ends in .gif, got {path}")
     if path.is_dir():
         raise InputError(f"need a file to write to, got the folder {path}")
-    if fps < 1:
-        raise InputError(f"need fps >= 1, got {fps}")
-    if suffix == ".gif" and fps > MAX_GIF_FPS:
-        raise InputError(f"need fps <= {MAX_GIF_FPS} for a GIF, got {fps}")
-    if suffix == ".mp4":
-        find_ffmpeg()
+    require_integer("--fps", fps, at_least=1, at_most=MAX_FPS)
     ensure_folder(path.parent)
-
-
-def find_ffmpeg() -> str:
-    """Return the program: on the path, or the one that comes with imageio-ffmpeg."""
-    if found := shutil.which("ffmpeg"):
-        return found
-    try:
-        import imageio_ffmpeg
-    except ImportError as error:
-        raise InputError(
-            "need ffmpeg for an .mp4, found none: write a .gif, or pip install imageio-ffmpeg"
-        ) from error
-    return imageio_ffmpeg.get_ffmpeg_exe()
 
 
 def write_film(
@@ -80,36 +55,12 @@ def write_film(
     film, shown = Film(played, title), played["shown"]
     times = np.where(played["action"][shown] < 0, max(1, round(HOLD * fps)), 1)
     indices = stop_at_interrupt(track(range(len(shown))))
-    if path.suffix.lower() == ".mp4":
-        _write_mp4(path, film, indices, times, fps)
-        return
     # Durations are whole hundredths of a second; rounding their sums keeps the film's length.
     ends = np.round(100 * np.cumsum(times) / fps)
     durations = (10 * np.diff(ends, prepend=0)).astype(int).tolist()
     images = (Image.fromarray(film.draw(index)) for index in indices)
     options = {"save_all": True, "append_images": images, "duration": durations, "loop": 0}
     write_atomically(path, partial(next(images).save, format="GIF", **options))
-
-
-def _write_mp4(
-    path: Path, film: "Film", indices: Iterable[int], times: np.ndarray, fps: int
-) -> None:
-    logging.getLogger("matplotlib.animation").setLevel(logging.ERROR)  # its warnings are raised too
-    unfinished = path.with_name(f".{path.name}")
-    try:
-        with mpl.rc_context({"animation.ffmpeg_path": find_ffmpeg()}):
-            writer = FFMpegWriter(fps=fps)
-            with writer.saving(film.figure, str(unfinished), DPI):
-                for index in indices:
-                    film.show(index)
-                    for _ in range(times[index]):
-                        writer.grab_frame()
-        os.replace(unfinished, path)
-    except (OSError, subprocess.CalledProcessError) as error:
-        reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
-        raise InputError(f"ffmpeg cannot write {path}: {reason}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 class Film:
@@ -132,12 +83,6 @@ class Film:
 
     def draw(self, index: int) -> np.ndarray:
         """Return the frame of one of the `shown` moments, uint8 [height, width, 3]."""
-        self.show(index)
-        self._canvas.draw()
-        return np.array(self._canvas.buffer_rgba())[..., :3]
-
-    def show(self, index: int) -> None:
-        """Set everything to one of the `shown` moments."""
         played, moment = self._played, self._played["shown"][index]
         number, total = played["episode"][moment], played["episode"][-1]
         episode = f"episode {number} of {total}, " if total > 1 else ""
@@ -165,6 +110,8 @@ class Film:
             line.set_data(played["step"][past], values[past])
             point.set_data(played["step"][past[-1:]], values[past[-1:]])
             now.set_text(_short(values[moment]))
+        self._canvas.draw()
+        return np.array(self._canvas.buffer_rgba())[..., :3]
 
     def _write(self, x: float, y: float, text: str = "", size: float = 8.6, **how: Any) -> Text:
         """Write at a pixel, counted from the upper left corner."""

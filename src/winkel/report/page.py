@@ -16,6 +16,7 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES, style
 from winkel.files import ensure_folder, write_text
@@ -37,34 +38,32 @@ THEMED = {
 }
 """Colours of figures, with the name of the page's CSS variable and the colour in the dark theme."""
 
-_SVG = Markup(
-    '<svg viewBox="{box}" role="img" aria-label="{title}" style="--natural:{width:.0f}px">'
-    "<title>{title}</title>{content}</svg>"
-)
 
+def write_report(runs: Path, out: Path) -> tuple[Path, list[tables.Table], Counter[str]]:
+    """Read runs and write the page; return its path, the table of returns and the verdicts.
 
-def write_report(runs: Path, out: Path) -> tuple[Path, Counter[str]]:
-    """Read runs, assess the claims and write the page; return its path and count the verdicts.
-
-    The same runs give the same page.
+    The same runs give the same page. No claim is assessed if none has anything to compare.
     """
     results = read_results(runs)
     ensure_folder(out)
     assessments = [(claim, *claims.assess(claim, results)) for claim in claims.load_claims()]
+    if not any(measured.comparisons for _, measured, _, _ in assessments):
+        assessments = []
     counts = Counter(str(verdict) for _, _, verdict, _ in assessments)
     figures, absent = _draw_figures(results)
     by_agent = itertools.groupby(results.records, lambda r: (r.config["env"], r.config["agent"]))
+    returns = tables.return_rows(results)
     try:
-        scores, no_scores = tables.score_tables(results), ""
-    except InputError as error:
-        scores, no_scores = None, str(error)
+        scores = tables.score_tables(results)
+    except InputError:  # without runs of bsuite
+        scores = None
     text = render(
         "report.html",
         results=results,
+        returns=returns,
         assessments=assessments,
         counts=counts,
         scores=scores,
-        no_scores=no_scores,
         deep_sea=tables.deep_sea_rows(results),
         figures=figures,
         absent=absent,
@@ -76,12 +75,12 @@ def write_report(runs: Path, out: Path) -> tuple[Path, Counter[str]]:
         link=partial(tables.link, out=out),
     )
     write_text(out / PAGE, text)
-    return out / PAGE, counts
+    return out / PAGE, returns, counts
 
 
-def _draw_figures(results: Results) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Draw all figures that the runs allow; return the others with what they lack, by title."""
-    shown, absent = [], {}
+def _draw_figures(results: Results) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Draw all figures that the runs allow, by name; the others with what they lack, by title."""
+    shown, absent = {}, {}
     for name in COLLECTED:
         figure = FIGURES[name]
         try:
@@ -92,7 +91,7 @@ def _draw_figures(results: Results) -> tuple[list[dict[str, Any]], dict[str, str
         notes = arrays["notes"].tolist()
         arrays["notes"] = arrays["notes"][:0]  # the page lists them
         svg = svg_of(partial(figure.draw, arrays), name, figure.TITLE)
-        shown.append({"name": name, "title": figure.TITLE, "svg": svg, "notes": notes})
+        shown[name] = {"title": figure.TITLE, "svg": svg, "notes": notes}
     return shown, absent
 
 
@@ -108,30 +107,19 @@ def themed(colour: str) -> str:
 def svg_of(draw: Callable[[], Figure], name: str, title: str) -> Markup:
     """Draw a figure in the style of the paper, as an <svg> element for a template.
 
-    Letters are paths, because the width of a reader's fonts is unknown.
+    Letters are paths, because the width of a reader's fonts is unknown. Ids begin with the name, so
+    that figures share none.
     """
     file = io.StringIO()
     with style.paper_style(), mpl.rc_context({"svg.fonttype": "path"}):
-        draw().savefig(file, format="svg", metadata={"Date": None})
-    return inline(file.getvalue(), name, title)
-
-
-def inline(svg: str, name: str, title: str) -> Markup:
-    """Turn an SVG file into an element: no prologue, ids prefixed by the name, themed colours."""
-    opening, content = svg[svg.index("<svg") :].split(">", 1)
-    content = re.sub(r"<(metadata|style)[^>]*>.*?</\1>", "", content, flags=re.DOTALL)
-    content = re.sub(r'\bid="', f'id="{name}-', content)
-    content = re.sub(r"url\(#", f"url(#{name}-", content)
-    content = re.sub(r'xlink:href="#', f'href="#{name}-', content)
-    content = content.replace("xlink:href=", "href=")
+        figure = draw()
+        figure.savefig(file, format="svg", metadata={"Title": title, "Date": None})
+    _, _, content = file.getvalue().partition("<svg ")
+    content = re.sub(r"<(metadata|style).*?</\1>", "", content, flags=re.DOTALL)
+    content = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", content)
     content = re.sub(r"(?<=: )#[0-9a-f]{6}", lambda found: themed(found[0]), content)
-    size = {key: value for key, value in re.findall(r'(width|viewBox)="([^"]+)"', opening)}
-    return _SVG.format(
-        box=size["viewBox"],
-        title=title,
-        width=float(size["width"].removesuffix("pt")) * 4 / 3,
-        content=Markup(content.rstrip().removesuffix("</svg>")),
-    )
+    width = 96 * figure.get_figwidth()
+    return Markup(f'<svg role="img" style="--natural:{width:.0f}px" {content}')
 
 
 # Templates
@@ -159,6 +147,17 @@ def number(value: int | float, digits: int = 2) -> str:
     return f"{value:,.{digits}f}".replace("-", "−")
 
 
+def plus_minus(found: Interval) -> str:
+    """Write the mean of seeds and half of its Student t interval, '148 ± 66', in three digits."""
+    digits = 0
+    if largest := max(abs(found.estimate), found.high - found.estimate):
+        digits = min(4, max(0, 2 - math.floor(math.log10(largest))))
+    mean = number(found.estimate, digits)
+    if math.isnan(found.high):
+        return mean
+    return f"{mean} ± {number(found.high - found.estimate, digits)}"
+
+
 def plural(count: int, what: str) -> str:
     """Write '1 run' or '2,000 runs'."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
@@ -183,6 +182,7 @@ _ENVIRONMENT.globals |= {
     "THEMED": THEMED,
     "agent_style": style.agent_style,
     "claims": claims,
+    "plus_minus": plus_minus,
     "nan": math.nan,
     "plural": plural,
 }

@@ -1,4 +1,4 @@
-"""What the tables of the report hold: scores, aggregates, deep sea, settings and records.
+"""What the tables of the report hold: returns, scores, aggregates, deep sea, settings and records.
 
 Functions return plain values; `templates/report.html` lays them out.
 """
@@ -7,8 +7,7 @@ import dataclasses
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +27,8 @@ from winkel.analysis.statistics import (
     wilson_interval,
 )
 from winkel.figures import radar, scores
-from winkel.figures.common import agent_of, first_treasure, num_episodes, over_seeds, size_of
+from winkel.figures.common import agent_of, first_goal, first_treasure, num_episodes, size_of
+from winkel.figures.learning_curves import panel_names, panel_of, scale_of
 from winkel.figures.style import agent_style, in_order
 from winkel.runs.results import Arrays, Results, RunRecord
 from winkel.runs.spec import fingerprint
@@ -40,21 +40,69 @@ MOST_LINKED = 3000
 Table = dict[str, Any]
 
 
+def return_rows(results: Results) -> list[Table]:
+    """What was measured, by environment and agent: runs, final and greedy returns, first goal.
+
+    Means have 95 % Student t intervals over seeds. bsuite's settings are averaged for each seed
+    first, as in learning curves.
+    """
+    groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
+    for r in results.records:
+        if num_episodes(r):
+            groups[panel_of(r), agent_of(r)].append(r)
+    names, agents = panel_names(results.records), list(in_order(results.agents()))
+    rows = []
+    for name, agent in sorted(groups, key=lambda key: (names.index(key[0]), agents.index(key[1]))):
+        runs = groups[name, agent]
+        num_settings = len({r.config["env"] for r in runs})
+        first = np.array([first_goal(r) for r in runs])
+        evaluated = [r for r in runs if len(r.evaluations.get("returns", ()))]
+        rows.append(
+            {
+                "env": name,
+                "settings": num_settings,
+                "agent": agent,
+                "seeds": len({r.config["seed"] for r in runs}),
+                "episodes": [num_episodes(r) for r in runs],
+                "steps": [int(r.episodes["length"].sum()) for r in runs],
+                "final": _over_seeds(runs, _final_return),
+                "last": _over_seeds(evaluated, lambda r: r.evaluations["returns"][-1].mean()),
+                "best": _over_seeds(evaluated, lambda r: r.evaluations["returns"].mean(-1).max()),
+                "first": None if num_settings > 1 or np.isnan(first).any() else median_iqr(first),
+            }
+        )
+    return rows
+
+
+def _final_return(record: RunRecord) -> float:
+    """Mean training return of the last tenth of the episodes, as searches score it."""
+    returns = record.episodes["return"]
+    return returns[-max(len(returns) // 10, 1) :].mean()
+
+
+def _over_seeds(runs: list[RunRecord], value: Callable[[RunRecord], float]) -> Interval | None:
+    """Mean over seeds of a value of runs, which is averaged over the settings of a seed first."""
+    by_seed: dict[int, list[float]] = defaultdict(list)
+    for r in runs:
+        by_seed[r.config["seed"]].append(float(value(r)) / scale_of(r))
+    if not by_seed:
+        return None
+    seeds = np.array([np.mean(settings) for settings in by_seed.values()])
+    return Interval(*map(float, student_interval(seeds, confidence=0.95)))
+
+
 def score_tables(results: Results) -> Table:
     """Official scores by capability and by experiment, and aggregates over experiments."""
     tags, experiments = radar.collect(results), scores.collect(results)
-    mean, low, high = over_seeds(tags["seed_scores"], partial(student_interval, confidence=0.95))
-    by_tag = Interval(mean, np.clip(low, 0, 1), np.clip(high, 0, 1))
-    by_experiment = Interval(*(experiments[name] for name in Interval._fields))
     return {
         "notes": experiments["notes"].tolist(),
-        "capabilities": _score_table(tags, tags["tags"], by_tag),
-        "experiments": _score_table(experiments, experiments["experiments"], by_experiment),
+        "capabilities": _score_table(tags, tags["tags"]),
+        "experiments": _score_table(experiments, experiments["experiments"]),
         "aggregates": _aggregates(experiments),
     }
 
 
-def _score_table(arrays: Arrays, names: np.ndarray, found: Interval) -> Table:
+def _score_table(arrays: Arrays, names: np.ndarray) -> Table:
     """A row for each name with a score: an interval for each agent, and the numbers of seeds."""
     agents = in_order(arrays["agents"])
     seeds = (~np.isnan(arrays["seed_scores"])).sum(axis=-1)  # [agents, names]
@@ -62,7 +110,10 @@ def _score_table(arrays: Arrays, names: np.ndarray, found: Interval) -> Table:
     for column, name in enumerate(names.tolist()):
         have = [n for n in seeds[:, column].tolist() if n > 0]
         if have:
-            cells = [Interval(*(float(p[row, column]) for p in found)) for row in agents.values()]
+            cells = [
+                Interval(*(float(arrays[part][row, column]) for part in Interval._fields))
+                for row in agents.values()
+            ]
             rows.append({"name": name.replace("_", " "), "cells": cells, "seeds": have})
     return {"agents": list(agents), "rows": rows}
 
@@ -156,8 +207,8 @@ def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
     """
     known: dict[str, Any] = {}
     if kind := AGENTS.get(agent):
-        known = {f.name: f.default for f in dataclasses.fields(kind.config)}
-        known |= kind.hyper._field_defaults
+        known = {f.name: f.default for f in dataclasses.fields(kind.config_type)}
+        known |= kind.hyper_type._field_defaults
     values: dict[str, set[str]] = defaultdict(set)
     for r in runs:
         for field, value in {**r.config.get("config", {}), **r.config.get("hyper", {})}.items():

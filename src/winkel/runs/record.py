@@ -6,56 +6,62 @@ is complete), `episodes.npz`, `evaluations.npz`, `snapshots.npz`, `metrics.jsonl
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from winkel.agents.base import Agent
 from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.files import load_arrays, read_json, save_arrays, write_text
 from winkel.runs.checkpoint import load_checkpoint
+from winkel.runs.policy_file import save_policy
+from winkel.runs.rollout import greedy_episodes
 from winkel.runs.spec import RunSpec, experiment_of, run_fingerprint
 from winkel.runs.validation import check_config, check_meta, check_table
-from winkel.types import AnyArray, Clock, Estimates, Image, Observation, OneHot
+from winkel.types import AnyArray, Clock, Estimates, Observation, OneHot
 
 Arrays = dict[str, np.ndarray]
-Policy = Callable[[Any], int]
-"""An action from an observation."""
+Policy = Callable[[Any], Any]
+"""An action from an observation, an array of actions from a batch of observations."""
+RECENT = 100
+"""The last episodes of each run, whose mean return `repr` shows."""
+SHOWN = 10
+"""Seeds that `repr` shows."""
 
 CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoint"
 
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """The results of one run.
-
-    Attributes:
-        config: the JSON of its `RunSpec`, and the outcome: `status` is 'finished' or 'failed'.
-        episodes: a row for every episode: return, length, env_steps at its end, facts.
-        path: the folder that keeps it; None if it is in memory only.
-        finished: whether it has ended; if not, it is as its newest checkpoint has it.
-        tables: evaluations and snapshots that are in memory; others are read from the folder.
-        spec: what was run; None unless the run was trained or loaded with its agent.
-        learner: what the agent has learned.
-        clock: how far training is.
-    """
+    """The results of one run."""
 
     config: dict[str, Any]
+    """The JSON of its `RunSpec`, and the outcome: `status` is 'finished' or 'failed'."""
     episodes: Arrays
+    """A row for every episode: return, length, env_steps at its end, facts."""
     path: Path | None = None
+    """The folder that keeps it; None if it is in memory only."""
     finished: bool = True
+    """Whether it has ended; if not, it is as its newest checkpoint has it."""
     tables: Mapping[str, Arrays] = field(default_factory=dict)
+    """Evaluations and snapshots that are in memory; others are read from the folder."""
     spec: RunSpec | None = None
+    """What was run; None unless the run was trained or loaded with its agent."""
     learner: Any = None
     clock: Clock | None = None
+    """How far training is."""
+
+    def __repr__(self) -> str:
+        return _describe("RunRecord", f"seed {self.config['seed']}", (self,))
 
     @property
     def folder(self) -> Path:
@@ -91,8 +97,42 @@ class RunRecord:
         return self.spec.agent
 
     def policy(self) -> Policy:
-        """The greedy policy: a function from an observation to an action."""
-        return lambda obs: int(np.argmax(self.estimates(obs).value))
+        """The greedy policy: an action from an observation, or an array of them from a batch."""
+
+        def act(obs: Any) -> Any:
+            actions = self.values(obs).argmax(axis=-1)
+            return int(actions) if actions.ndim == 0 else actions
+
+        return act
+
+    def values(self, obs: Any) -> np.ndarray:
+        """Values `[A]` of all actions for an observation, or `[N, A]` for a batch of them."""
+        array: Any = np.asarray(obs)
+        if not self._is_batch(array):
+            return np.asarray(self.estimates(array).value)
+        if not len(array):
+            return np.zeros((0, self.task.available or self.agent.spec.num_actions), np.float32)
+        assert self.spec is not None
+        batch = jnp.asarray(np.stack([self._encode(one) for one in array]))
+        values = _values(self.agent, self.learner, batch, self.spec.hyper)
+        return np.asarray(values)[:, : self.task.available]
+
+    def evaluate(
+        self,
+        episodes: SupportsIndex = 100,
+        seed: SupportsIndex = 0,
+        notice: Callable[[str], None] = lambda _: None,
+    ) -> np.ndarray:
+        """Returns of so many greedy episodes, in new environments that the seed decides."""
+        assert self.spec is not None
+        return greedy_episodes(self.spec, self.learner, episodes, seed, notice)
+
+    def export_policy(self, path: str | Path, returns: np.ndarray | None = None) -> None:
+        """Save the greedy policy as an .npz file that `winkel.numpy_policy` acts with.
+
+        `returns` of greedy episodes, as `evaluate` gives them, are described in the file.
+        """
+        save_policy(Path(path), self, returns)
 
     def estimates(self, obs: Any) -> Estimates:
         """The agent's estimates for an observation as the environment gives it.
@@ -101,13 +141,11 @@ class RunRecord:
         run may be the setting's own, or padded as the agent saw it.
         """
         assert self.spec is not None
-        spec, num_actions, array = self.agent.spec, self.task.available, np.asarray(obs)
-        if self.task.pack and array.size == self.task.inputs and not spec.one_hot:
-            array = np.pad(array.ravel(), (0, spec.inputs - array.size))
+        num_actions = self.task.available
         found = _estimates(
             self.agent,
             self.learner,
-            jnp.asarray(encode_observation(spec.observation, array)),
+            jnp.asarray(self._encode(obs)),
             self.spec.hyper,
             None if num_actions is None else jnp.asarray(num_actions),
         )
@@ -120,6 +158,22 @@ class RunRecord:
             disagreement=found.disagreement[:num_actions],
             bonus=found.bonus[:num_actions],
         )
+
+    def _is_batch(self, array: np.ndarray) -> bool:
+        """Whether an array has one axis more than an observation, or than an index."""
+        spec = self.agent.spec
+        if spec.one_hot and array.ndim < 2:
+            return array.ndim == 1 and array.dtype.kind in "iu"
+        if self.task.pack and not spec.one_hot:  # each may be the setting's own, of any shape
+            sizes = self.task.inputs, spec.inputs
+            return array.size not in sizes and array[:1].size in sizes
+        return array.ndim == len(spec.observation.shape) + 1
+
+    def _encode(self, obs: Any) -> AnyArray:
+        spec, array = self.agent.spec, np.asarray(obs)
+        if self.task.pack and array.size == self.task.inputs and not spec.one_hot:
+            array = np.pad(array.ravel(), (0, spec.inputs - array.size))
+        return encode_observation(spec.observation, array)
 
     def _table(self, name: str) -> Arrays:
         if name in self.tables or self.path is None:
@@ -140,6 +194,11 @@ class Training:
 
     runs: tuple[RunRecord, ...]
 
+    def __repr__(self) -> str:
+        seeds = ", ".join(str(run.config["seed"]) for run in self.runs[:SHOWN])
+        more = ", …" if len(self.runs) > SHOWN else ""
+        return _describe("Training", f"seeds {seeds}{more}", self.runs)
+
     @property
     def episodes(self) -> Arrays:
         """All episodes of all seeds as one table: seed, episode, and the columns of each run."""
@@ -157,6 +216,10 @@ class Training:
     def estimates(self, obs: Any, seed: int | None = None) -> Estimates:
         """The estimates of the agent of a seed, the first by default, for an observation."""
         return self.of(seed).estimates(obs)
+
+    def evaluate(self, episodes: SupportsIndex = 100, seed: SupportsIndex = 0) -> np.ndarray:
+        """Returns `[runs, episodes]` of greedy episodes of every run."""
+        return np.stack([run.evaluate(episodes, seed) for run in self.runs])
 
     def of(self, seed: int | None = None) -> RunRecord:
         """The run of a seed, the first by default."""
@@ -181,6 +244,18 @@ class Training:
         return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
+def _describe(kind: str, seeds: str, runs: Sequence[RunRecord]) -> str:
+    """Describe runs in one line."""
+    config, returns = runs[0].config, [run.episodes["return"] for run in runs]
+    recent = np.concatenate([some[-RECENT:] for some in returns])
+    mean = f", mean return {recent.mean():.4g} of the last {RECENT}" if len(recent) else ""
+    folders = [str(run.path) for run in runs if run.path is not None]
+    return (
+        f"<{kind}: {config['agent']} in {config['env']}, {seeds}, {sum(map(len, returns))} "
+        f"episodes{mean}, {os.path.commonpath(folders) if folders else 'in memory'}>"
+    )
+
+
 def encode_observation(observation: Observation, obs: Any) -> AnyArray:
     """Convert an observation to what the agent's network takes; raise if it cannot be one."""
     array = np.asarray(obs)
@@ -191,12 +266,13 @@ def encode_observation(observation: Observation, obs: Any) -> AnyArray:
             )
         if array.dtype.kind not in "fiub":
             raise InputError(f"need an observation of numbers, got {array.dtype}")
-        image = isinstance(observation, Image)
         with np.errstate(over="ignore", invalid="ignore"):
-            converted = array.astype(np.uint8 if image else np.float32)
-        wrong = converted != array if image else ~np.isfinite(converted)
+            converted = array.astype(observation.dtype)
+        real = observation.dtype == "float32"
+        wrong = ~np.isfinite(converted) if real else converted != array
         if wrong.any():
-            wanted = "whole numbers from 0 to 255" if image else "finite numbers"
+            whole = "0 and 1" if observation.dtype == "bool" else "whole numbers from 0 to 255"
+            wanted = "finite numbers" if real else whole
             raise InputError(f"need {wanted} in an observation, got {array[wrong][0]}")
         return converted
     if array.ndim == 0 and np.issubdtype(array.dtype, np.integer):
@@ -219,6 +295,12 @@ def _estimates(
     spec = agent.spec._replace(available=available)
     agent = dataclasses.replace(agent, spec=spec)
     return agent.estimates(learner, obs, hyper)
+
+
+@partial(jax.jit, static_argnames="agent")
+def _values(agent: Agent, learner: Any, batch: Array, hyper: Any) -> Float[Array, "N A"]:
+    """Values of a batch, computed in parts of bounded size."""
+    return jax.lax.map(lambda x: agent.estimates(learner, x, hyper).value, batch, batch_size=256)
 
 
 def find_runs(root: Path) -> list[Path]:

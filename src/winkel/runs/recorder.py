@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import math
 import os
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from winkel.errors import InputError
+from winkel.errors import InputError, import_extra
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import has_checkpoint, save_checkpoint
 from winkel.runs.record import (
@@ -33,40 +32,36 @@ from winkel.training.lanes import Report
 from winkel.training.steps import UNLIMITED
 from winkel.types import OneHot
 
-Row = Mapping[str, float | int]
+MetricsRow = Mapping[str, float | int]
 RECENT = 50
 """Episodes in the mean return of a `Status`."""
 
 
 class Status(NamedTuple):
-    """State of one run, for a display.
-
-    Attributes:
-        agent: its label.
-        progress: share of the run that is done.
-        recent_return: mean over the last episodes, NaN before the first.
-        visited: share of the state-action pairs that were visited, None if they are not counted.
-        goal_episode: first episode that reached the goal of deep sea, None before it.
-        state: 'running', 'finished' or 'failed'.
-    """
+    """State of one run, for a display."""
 
     env: str
     agent: str
     seed: int
     progress: float = 0.0
+    """Share of the run that is done."""
     env_steps: int = 0
     num_episodes: int = 0
     updates: int = 0
     recent_return: float = float("nan")
+    """Mean over the last episodes, NaN before the first."""
     visited: float | None = None
+    """Share of the state-action pairs that were visited, None if they are not counted."""
     goal_episode: int | None = None
+    """First episode that reached the goal of deep sea, None before it."""
     state: str = "running"
+    """'running', 'finished' or 'failed'."""
 
 
 class Mirror(NamedTuple):
     """Another place that rows are sent to: `write` gets the number of steps and the row."""
 
-    write: Callable[[int, Row], None]
+    write: Callable[[int, MetricsRow], None]
     close: Callable[[], None]
 
 
@@ -112,7 +107,7 @@ class MetricsLog:
                 "stopped, its last checkpoint is where the folder is now"
             )
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         """Append all of a row or nothing; NaN and infinities, which JSON lacks, become null."""
         finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
         line = json.dumps(finite, allow_nan=False).encode() + b"\n"
@@ -136,21 +131,18 @@ class MetricsLog:
 
 @dataclass
 class Recorder:
-    """Records of one run: on disk if it has a folder, else in memory.
-
-    Attributes:
-        num_lanes: lanes of the session that makes the run; rounding depends on it.
-        updates_before: updates that a resumed run had made before.
-        tables: `episodes`, `evaluations` and `snapshots`, each column a list of parts.
-    """
+    """Records of one run: on disk if it has a folder, else in memory."""
 
     spec: RunSpec
     folder: Path | None = None
     num_lanes: int = 1
+    """Lanes of the session that makes the run; rounding depends on it."""
     mirrors: tuple[Mirror, ...] = ()
     status: Status = field(init=False)
     updates_before: int = field(init=False, default=0)
+    """Updates that a resumed run had made before."""
     tables: dict[str, dict[str, list[np.ndarray]]] = field(init=False)
+    """`episodes`, `evaluations` and `snapshots`, each column a list of parts."""
     _recent: deque[float] = field(init=False)
     _log: MetricsLog | None = field(init=False, default=None)
 
@@ -166,7 +158,7 @@ class Recorder:
             self._update_status(report.episodes, report.num_episodes)
         state = "failed" if report.failure else "finished" if report.finished else "running"
         self.status = self.status._replace(
-            progress=report.progress,
+            progress=report.share_done,
             env_steps=report.env_steps,
             num_episodes=report.num_episodes,
             updates=report.updates,
@@ -212,7 +204,7 @@ class Recorder:
         countable = isinstance(self.spec.agent.spec.observation, OneHot)
         if not countable or report.failure or made >= wanted:
             return False
-        return report.progress >= (made / (wanted - 1) if wanted > 1 else 1.0) - 1e-6
+        return report.share_done >= (made / (wanted - 1) if wanted > 1 else 1.0) - 1e-6
 
     def checkpoint(self, state: Arrays, outcome: dict[str, Any] | None = None) -> None:
         """Save the state, all records so far, and the outcome if the run has ended."""
@@ -296,31 +288,32 @@ class Recorder:
         )
 
 
-def is_ended(spec: RunSpec, folder: Path, write: bool = True) -> bool:
-    """Whether a folder holds this run, ended; raises if it holds another run.
-
-    Unless `write` is false, this writes the records of a run that was killed between its last
-    checkpoint and its records.
-    """
+def is_ended(spec: RunSpec, folder: Path) -> bool:
+    """Whether a folder holds this run, ended; raises if it holds another run."""
     if not (folder / CONFIG).is_file():
-        if not write or not has_checkpoint(folder / CHECKPOINTS):
-            return False
-        for only in ("episodes/", ""):  # all bytes are read only if this part says that it ended
-            _, meta, _ = load_run_checkpoint(folder, only)
-            if meta.get("outcome") is None:
-                return False
-        recorder = Recorder(spec, folder)
-        recorder.resume()
-        recorder.finish(meta["outcome"])
+        return False
     check_same_run(spec.config, load_run(folder).config, str(folder / CONFIG))
     return True
 
 
+def write_missing_records(spec: RunSpec, folder: Path) -> None:
+    """Write the records of a run that was killed between its last checkpoint and its records."""
+    if (folder / CONFIG).is_file() or not has_checkpoint(folder / CHECKPOINTS):
+        return
+    for only in ("episodes/", ""):  # all bytes are read only if this part says that it ended
+        _, meta, _ = load_run_checkpoint(folder, only)
+        if meta.get("outcome") is None:
+            return
+    recorder = Recorder(spec, folder)
+    recorder.resume()
+    recorder.finish(meta["outcome"])
+
+
 def tensorboard(folder: Path) -> Mirror:
     """Write rows as TensorBoard's scalars."""
-    writer = _package("tensorboardX", "tensorboard").SummaryWriter(str(folder))
+    writer = import_extra("tensorboardX", "tensorboard").SummaryWriter(str(folder))
 
-    def write(step: int, row: Row) -> None:
+    def write(step: int, row: MetricsRow) -> None:
         for name, value in row.items():
             if name != "env_steps":
                 writer.add_scalar(name, value, step)
@@ -330,17 +323,10 @@ def tensorboard(folder: Path) -> Mirror:
 
 def wandb(project: str, name: str, config: Mapping[str, Any]) -> Mirror:
     """Send rows to a new run on Weights & Biases."""
-    package = _package("wandb", "wandb")
+    package = import_extra("wandb", "wandb")
     try:
         run = package.init(project=project, name=name, config=dict(config))
     except package.Error as error:
         reason = " ".join(str(error).split())
         raise InputError(f"cannot start a run on Weights & Biases: {reason}") from error
     return Mirror(lambda step, row: run.log(dict(row), step=step), run.finish)
-
-
-def _package(name: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise InputError(f"{name} is missing: pip install winkel[{extra}]") from error

@@ -1,15 +1,17 @@
 """Runs on disk: `winkel.load` with their agents; `read_results` for figures and reports."""
 
 import dataclasses
+import itertools
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from winkel.envs.simulator_task import confirm
+from winkel.envs.outside import confirm
 from winkel.errors import InputError, require_type
+from winkel.extensions import permit
 from winkel.runs.record import (
     CHECKPOINTS,
     CONFIG,
@@ -26,18 +28,25 @@ from winkel.runs.train import add_learner
 __all__ = ["Arrays", "Results", "RunRecord", "load", "read_results"]
 
 
-def load(path: str | Path, mnist_dir: Path | None = None, env: str | None = None) -> Training:
+def load(
+    path: str | Path,
+    env: Any = None,
+    code: str | type | Sequence[str | type] = (),
+) -> Training:
     """Load runs from disk: the folder of one run, or one with runs of one agent and environment.
 
-    A run that has not ended is loaded as its newest checkpoint has it. Code that a folder names,
-    such as the environment 'my_module:make', is run only if `env` names it, too.
+    A run that has not ended is loaded as its newest checkpoint has it. Code that a folder names
+    is run only if the user names it, too: an environment such as 'my_module:make', or the function
+    that was given to `winkel.train`, as `env`; agents and projections such as
+    'my_module:Boltzmann', or their classes, as `code`.
     """
     require_type("path", path, str | os.PathLike, "a folder")
+    permit(*([code] if isinstance(code, str | type) else code))
     path = Path(path)
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
-        return Training(runs=(_load_trained(path, mnist_dir, env),))
+        return Training(runs=(_load_trained(path, env),))
     folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()] or find_runs(path)
-    loaded = (_load_trained(folder, mnist_dir, env) for folder in folders)
+    loaded = (_load_trained(folder, env) for folder in folders)
     runs = sorted(loaded, key=lambda run: run.config["seed"])
     kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
     if len(kinds) > 1:
@@ -48,11 +57,11 @@ def load(path: str | Path, mnist_dir: Path | None = None, env: str | None = None
     return Training(runs=tuple(runs))
 
 
-def _load_trained(folder: Path, mnist_dir: Path | None, env: str | None) -> RunRecord:
+def _load_trained(folder: Path, env: Any) -> RunRecord:
     """Load one run with what its agent has learned."""
     record = load_run(folder, unfinished=True)
     try:
-        spec = RunSpec.from_config(record.config, mnist_dir)
+        spec = RunSpec.from_config(record.config)
     except (KeyError, TypeError) as error:
         raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
     if env is not None:
@@ -61,17 +70,14 @@ def _load_trained(folder: Path, mnist_dir: Path | None, env: str | None) -> RunR
 
 
 class Results(NamedTuple):
-    """Runs, and one line for everything that a reader of their averages should know.
-
-    Attributes:
-        records: runs by environment, agent and seed.
-        problems: unfinished, failed and damaged runs, mixed versions, unequal seeds.
-        sweeps: the calls of `winkel sweep` that made them: what was run, on what, how long.
-    """
+    """Runs, and one line for everything that a reader of their averages should know."""
 
     records: tuple[RunRecord, ...]
+    """Runs by environment, agent and seed."""
     problems: tuple[str, ...]
+    """Unfinished, failed and damaged runs, mixed versions, unequal seeds."""
     sweeps: tuple[dict[str, Any], ...] = ()
+    """The calls of `winkel sweep` that made them: what was run, on what, how long."""
 
     def of(self, **wanted: Any) -> list[RunRecord]:
         """Records with these entries in their config."""
@@ -116,7 +122,10 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
     versions = sorted({str(r.config.get("versions", {}).get("winkel")) for r in records})
     if len(versions) > 1:
         problems.append(f"runs of different versions of winkel: {', '.join(versions)}")
-    problems += [*_unequal(records), *_mixed(records)]
+    for env, group in itertools.groupby(records, lambda record: record.config["env"]):
+        found = list(group)
+        notes = unequal_seeds(found) + unequal_settings(found)
+        problems += [f"{env}: {note}" for note in notes]
     return Results(tuple(records), tuple(problems), tuple(sweeps))
 
 
@@ -152,28 +161,26 @@ def _read_run(root: Path, folder: Path, unfinished: bool) -> tuple[RunRecord | N
     return record, f"unfinished, its first {len(record.episodes['return']):,} episodes"
 
 
-def _unequal(records: Iterable[RunRecord]) -> list[str]:
-    """Environments in which agents have different seeds."""
-    seeds: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+def unequal_seeds(records: Iterable[RunRecord]) -> list[str]:
+    """Agents that lack an environment or seed which others have, in one line."""
+    have: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for record in records:
-        seeds[record.config["env"]][record.config["agent"]].add(record.config["seed"])
-    problems = []
-    for env, by_agent in seeds.items():
-        if len({frozenset(found) for found in by_agent.values()}) > 1:
-            counts = ", ".join(f"{agent} {len(found)}" for agent, found in by_agent.items())
-            problems.append(f"{env}: agents have different seeds ({counts})")
-    return problems
+        have[record.config["agent"]].add((record.config["env"], record.config["seed"]))
+    most = len(set().union(*have.values()))
+    fewer = [f"{agent} {len(found)}" for agent, found in sorted(have.items()) if len(found) < most]
+    if not fewer:
+        return []
+    return [f"of {most} pairs of setting and seed some agents have fewer: {', '.join(fewer)}"]
 
 
-def _mixed(records: Iterable[RunRecord]) -> list[str]:
-    """Agents whose runs in an environment have different settings."""
-    settings: dict[tuple[str, str], set[str]] = defaultdict(set)
+def unequal_settings(records: Iterable[RunRecord], ignored: Sequence[str] = ()) -> list[str]:
+    """Fields and horizons that differ between runs of an agent, in one line."""
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
     for record in records:
-        chosen = {key: record.config.get(key) for key in ("config", "hyper", "horizon", "until")}
-        key = record.config["env"], record.config["agent"]
-        settings[key].add(json.dumps(chosen, sort_keys=True))
-    return [
-        f"{env}: runs of {agent} have {len(found)} different settings"
-        for (env, agent), found in settings.items()
-        if len(found) > 1
-    ]
+        config = record.config
+        fields = {**config.get("config", {}), **config.get("hyper", {})}
+        fields |= {name: config.get(name) for name in ("horizon", "until")}
+        for field in fields.keys() - set(ignored):
+            values[config["agent"], field].add(json.dumps(fields[field], sort_keys=True))
+    uneven = [f"{agent} in {field}" for (agent, field), v in sorted(values.items()) if len(v) > 1]
+    return [f"runs differ: {', '.join(uneven)}"] if uneven else []

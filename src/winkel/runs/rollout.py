@@ -1,26 +1,31 @@
 """Run a fixed policy in environments and record every episode."""
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Task, check_action
+from winkel.envs.base import Environment, check_action
 from winkel.envs.registry import TaskBatch
+from winkel.envs.simulator_task import SimulatorTask
 from winkel.errors import InputError, require_integer
-from winkel.runs.spec import MAX_SEED
+from winkel.runs.spec import MAX_SEED, RunSpec
 from winkel.training.memory import require_memory
+from winkel.training.simulated import MOST_EVALUATED, greedy_returns, make_seeds
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]
 """An action from a key and an observation."""
 
 CHUNK = 1_000
 """Steps of a compiled program."""
+KEY_GREEDY = 2
+"""Number of this use of a seed, which makes other environments than training and evaluations."""
 ROW_BYTES = 32
 """Of the record of an episode: return, length and some facts."""
 
@@ -52,7 +57,7 @@ def rollout(
     gets the number of episodes that the slowest setting has ended.
     """
     require_integer("episodes", num_episodes, at_least=1)
-    check_seed(seed)
+    require_integer("seed", seed, at_least=0, at_most=MAX_SEED)
     count = num_episodes * len(batch.ids)
     require_memory(ROW_BYTES * count, f"the records of {count:,} episodes")
     keys = jax.random.split(jax.random.key(seed), len(batch.ids))
@@ -78,10 +83,32 @@ def rollout(
     ]
 
 
-def check_seed(seed: int) -> None:
-    """Raise unless a seed is one of runs; JAX would take larger ones for smaller ones, or fail."""
-    if not 0 <= seed <= MAX_SEED:
-        raise InputError(f"need a seed from 0 to {MAX_SEED}, got {seed}")
+def greedy_episodes(
+    spec: RunSpec,
+    learner: Any,
+    episodes: SupportsIndex,
+    seed: SupportsIndex,
+    notice: Callable[[str], None] = lambda _: None,
+) -> np.ndarray:
+    """Undiscounted returns of greedy episodes in new environments, which the seed decides."""
+    num_episodes = require_integer("episodes", episodes, at_least=1)
+    seed = require_integer("seed", seed, at_least=0, at_most=MAX_SEED)
+    task, agent = spec.task, spec.agent
+    if isinstance(task, SimulatorTask):
+        count = min(num_episodes, task.num_envs, MOST_EVALUATED)
+        with task.pool(make_seeds(seed, count, (KEY_GREEDY,)), notice) as pool:
+            return greedy_returns(agent, learner, spec.hyper, pool, num_episodes)
+    available = None if task.available is None else jnp.asarray(task.available)
+    agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
+    learned = jax.device_put(learner)
+
+    def policy(key: PRNGKeyArray, obs: Array) -> Int[Array, ""]:
+        value = agent.estimates(learned, obs, spec.hyper).value
+        return jnp.argmax(agent.spec.mask_unavailable(value))
+
+    params = jax.tree.map(lambda x: np.asarray(x)[None], task.params)
+    batch = TaskBatch((task.id,), task.env, params, (task.setting,))
+    return rollout(batch, policy, num_episodes, seed)[0]["return"]
 
 
 def _begin(env: Environment, params: Any, key: PRNGKeyArray) -> Any:
@@ -108,27 +135,3 @@ def _advance(policy: Policy, env: Environment, params: Any, lane: Any) -> tuple[
         return (state, result.obs, fresh, key), (result.boundary, totals)
 
     return jax.lax.scan(step, lane, length=CHUNK)
-
-
-def frames(task: Task, policy: Policy, seed: int) -> Iterator[tuple[str, str]]:
-    """Yield the captions and pictures of one episode: its start, then every step."""
-    check_seed(seed)
-    env, params = task.env, task.params
-    key, key_start = jax.random.split(jax.random.key(seed))
-    inner = env.start(env.draw_start(key_start, params), jnp.zeros((), jnp.int32), params)
-    yield "start", env.render(inner, params)
-
-    @jax.jit
-    def step_once(
-        env: Environment, inner: Any, params: Any, key_policy: PRNGKeyArray, key_draw: PRNGKeyArray
-    ) -> tuple[Array, Any, Any]:
-        action = policy(key_policy, env.observe(inner, params))
-        return action, *env.transition(inner, action, env.draw(key_draw, params), params)
-
-    ended, step, total = False, 0, 0.0
-    while not ended:
-        key, key_policy, key_draw = jax.random.split(key, 3)
-        action, inner, result = step_once(env, inner, params, key_policy, key_draw)
-        ended, step, total = bool(result.boundary), step + 1, total + float(result.reward)
-        caption = f"step {step}  action {int(action)}  reward {float(result.reward):+.3f}"
-        yield f"{caption}  return {total:+.3f}", env.render(inner, params)

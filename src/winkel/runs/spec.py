@@ -20,8 +20,8 @@ from typing import Any, Literal, SupportsIndex
 import jax
 import numpy as np
 
-from winkel.agents import AGENTS, VARIANTS
-from winkel.agents.base import Agent, Kind, Spec, check_names, check_number
+from winkel.agents import find_agent
+from winkel.agents.base import Agent, Spec, check_names, check_number
 from winkel.envs.base import Task
 from winkel.envs.registry import remake
 from winkel.errors import LARGEST_SEED, InputError, require_integer, suggest
@@ -87,25 +87,20 @@ DEFAULTS = Options()
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunSpec:
-    """One run: everything that decides what it computes.
-
-    Attributes:
-        algorithm: name of the agent or variant.
-        hyper: its hyperparameters, plain numbers.
-        horizon: when the run ends; schedules use it.
-        until: number of episodes to stop after, before the horizon; None to stop at the horizon.
-        label: the agent's name in folders and figures.
-        options: how to record it.
-    """
+    """One run: everything that decides what it computes. Its `hyper` are plain numbers."""
 
     task: Task
     algorithm: str
+    """Name of the agent or variant."""
     agent: Agent
     hyper: Any
     seed: int
     horizon: Horizon
+    """When the run ends; schedules use it."""
     until: int | None
+    """Number of episodes to stop after, before the horizon; None to stop at the horizon."""
     label: str
+    """The agent's name in folders and figures."""
     options: Options
 
     @property
@@ -157,10 +152,10 @@ class RunSpec:
         }
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], mnist_dir: Path | None = None) -> "RunSpec":
+    def from_config(cls, config: Mapping[str, Any]) -> "RunSpec":
         """The run that a config describes; raises `KeyError` if an entry is missing."""
         return make_spec(
-            remake(config, mnist_dir),
+            remake(config),
             config["algorithm"],
             config["config"] | config["hyper"],
             seed=config["seed"],
@@ -236,23 +231,22 @@ def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, 
 
     Where it is not given, the categorical support is the environment's range of returns.
     """
-    kind, preset = _find(name)
+    kind, variant = find_agent(name)
     check_field_names(fields, name)
-    fields = {**preset, **fields}
-    hints = typing.get_type_hints(kind.config)
-    static = {f.name for f in dataclasses.fields(kind.config)}
-    config = kind.config(**{f: _convert(f, v, hints[f]) for f, v in fields.items() if f in static})
-    hyper = kind.hyper(
-        **{f: check_number(kind, f, v) for f, v in fields.items() if f not in static}
-    )
-    agent = kind.make(config, Spec(task.env.observation, task.env.num_actions))
+    fields = {**variant, **fields}
+    hints = typing.get_type_hints(kind.config_type)
+    static = {f: v for f, v in fields.items() if f in hints}
+    config = kind.config_type(**{f: _convert(f, v, hints[f]) for f, v in static.items()})
+    traced = {f: check_number(kind, f, v) for f, v in fields.items() if f not in hints}
+    hyper = kind.hyper_type(**traced)
+    agent = kind(config, Spec(task.env.observation, task.env.num_actions))
     return agent, _fill_support(hyper, task)
 
 
 def field_names(agent: str) -> list[str]:
     """Names of all fields of an agent's `Config` and `Hyper`."""
-    kind, _ = _find(agent)
-    return [f.name for f in dataclasses.fields(kind.config)] + list(kind.hyper._fields)
+    kind, _ = find_agent(agent)
+    return [f.name for f in dataclasses.fields(kind.config_type)] + list(kind.hyper_type._fields)
 
 
 def check_field_names(fields: Iterable[str], *agents: str) -> None:
@@ -262,14 +256,6 @@ def check_field_names(fields: Iterable[str], *agents: str) -> None:
         if field not in known:
             hint = suggest(field, known, f"known are {', '.join(known)}")
             raise InputError(f"{' or '.join(agents)} has no field {field!r}; {hint}")
-
-
-def _find(name: str) -> tuple[Kind, Mapping[str, Any]]:
-    base, preset = VARIANTS.get(name, (name, {}))
-    if base not in AGENTS:
-        hint = suggest(name, [*AGENTS, *VARIANTS], "see `winkel list agents`")
-        raise InputError(f"unknown agent {name!r}; {hint}")
-    return AGENTS[base], preset
 
 
 def _convert(field: str, value: Any, hint: Any) -> Any:
@@ -307,7 +293,7 @@ def _fill_support(hyper: Any, task: Task) -> Any:
 
 def check_seeds(seeds: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:
     """Seeds 0, 1, … of a number, or those given; raises unless they are different and in range."""
-    if not isinstance(seeds, Iterable):
+    if not isinstance(seeds, Iterable) or getattr(seeds, "ndim", 1) == 0:
         return list(range(require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)))
     some = itertools.islice(seeds, MAX_RUNS + 1)
     chosen = [require_integer("each seed", seed, 0, at_most=LARGEST_SEED) for seed in some]

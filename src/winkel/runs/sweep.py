@@ -20,7 +20,7 @@ from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.interrupts import defer_interrupt
 from winkel.runs.record import RunRecord, load_run
-from winkel.runs.recorder import Status, is_ended
+from winkel.runs.recorder import Status, is_ended, write_missing_records
 from winkel.runs.spec import (
     MAX_RUNS,
     Options,
@@ -32,7 +32,7 @@ from winkel.runs.spec import (
     run_folder,
 )
 from winkel.runs.train import MAX_LANES, Session
-from winkel.runs.worlds import check_run_memory, make_lanes, state_shapes
+from winkel.runs.worlds import check_run, make_lanes, state_shapes
 from winkel.training.lanes import Lanes, round_up
 from winkel.training.memory import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
@@ -52,25 +52,22 @@ Item = tuple[str, str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What to run: every agent or variant in every environment with every seed.
-
-    Attributes:
-        episodes: horizon of each run; None for bsuite's own.
-        until: stop each run after so many episodes; schedules still use the full horizon.
-        padded: pad the settings of an experiment to one shape, so that they share a program.
-        packed: pad the settings of several experiments to one shape (`PACKS`).
-        fields: settings of the agents that differ from their defaults; an agent without such a
-            field ignores it.
-    """
+    """What to run: every agent or variant in every environment with every seed."""
 
     envs: tuple[str, ...]
     agents: tuple[str, ...]
     seeds: tuple[int, ...]
     episodes: int | None = None
+    """Horizon of each run; None for bsuite's own."""
     until: int | None = None
+    """Stop each run after so many episodes; schedules still use the full horizon."""
     padded: bool = False
+    """Pad the settings of an experiment to one shape, so that they share a program."""
     packed: bool = False
+    """Pad the settings of several experiments to one shape (`PACKS`)."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the agents that differ from their defaults; an agent without such a field
+    ignores it."""
 
     def __post_init__(self) -> None:
         for what, names in (("environments", self.envs), ("agents", self.agents)):
@@ -124,18 +121,13 @@ def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
     return tuple(f"deep_sea:size={require_integer('size', size, at_least=2)}" for size in sizes)
 
 
-def group_runs(
-    sweep: Sweep,
-    options: Options,
-    mnist_dir: Path | None,
-    items: Sequence[Item] | None = None,
-) -> list[Group]:
+def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = None) -> list[Group]:
     """Group some or all runs of a sweep by the program that they share."""
     groups: dict[Any, Group] = {}
     tasks: dict[str, Task] = {}
     for env, agent, seed in sweep.items() if items is None else items:
         if env not in tasks:
-            tasks[env] = _make_task(sweep, env, mnist_dir)
+            tasks[env] = _make_task(sweep, env)
         own = {name: sweep.fields[name] for name in field_names(agent) if name in sweep.fields}
         spec = make_spec(
             tasks[env], agent, own,
@@ -161,7 +153,9 @@ def remaining_groups(
             folder = run.folder(out)
             if folder.exists() and not resume:
                 raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
-            if is_ended(run, folder, write):
+            if write:
+                write_missing_records(run, folder)
+            if is_ended(run, folder):
                 ended[load_run(folder).config.get("status", "finished")] += 1
             else:
                 left.append(run)
@@ -273,7 +267,7 @@ def choose_lanes(group: Group, wanted: int | None) -> int:
     if wanted is None:
         fit = lanes_that_fit(lane_bytes(run.agent, state_shapes(run), run.task.params))
         lanes = lanes if fit is None else min(lanes, fit * devices)
-    check_run_memory(run, lanes)
+    check_run(run, lanes)
     return lanes
 
 
@@ -311,9 +305,9 @@ def _shape(spec: RunSpec) -> tuple[Any, ...]:
     return spec.algorithm, spec.agent, structure, shapes
 
 
-def _make_task(sweep: Sweep, env: str, mnist_dir: Path | None) -> Task:
+def _make_task(sweep: Sweep, env: str) -> Task:
     experiment, _ = parse(env)
     if sweep.packed and env in experiment.ids:
-        return make_padded(env, mnist_dir, packed=True)
+        return make_padded(env, packed=True)
     padded = sweep.padded and experiment.name in PADDED
-    return (make_padded if padded else make)(env, mnist_dir)
+    return (make_padded if padded else make)(env)

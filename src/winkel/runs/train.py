@@ -13,9 +13,12 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from winkel.envs.base import Task
+from winkel.envs.jax_task import is_functional, is_jax, make_jax_task
+from winkel.envs.outside import OutsideTask
 from winkel.envs.registry import is_simulator, make
-from winkel.envs.simulator_task import SimulatorTask, make_simulator_task
+from winkel.envs.simulator_task import make_simulator_task
 from winkel.errors import InputError, require_integer, require_type
+from winkel.extensions import permit
 from winkel.interrupts import defer_interrupt
 from winkel.runs.checkpoint import has_checkpoint, pack, unpack
 from winkel.runs.locks import hold_runs
@@ -28,9 +31,10 @@ from winkel.runs.record import (
     load_run_checkpoint,
     read_checkpoint,
 )
-from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended
+from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended, write_missing_records
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
-from winkel.runs.worlds import Watch, check_run_memory, make_lanes, state_shapes
+from winkel.runs.worlds import Watch, check_run, learner_shapes, make_lanes, state_shapes
+from winkel.simulators.factories import Factory, identify
 from winkel.simulators.visits import watch_visits
 from winkel.training.lanes import Lanes, Report
 from winkel.training.programs import Programs
@@ -44,19 +48,15 @@ MAX_SAVING = 0.05
 
 @dataclass(kw_only=True)
 class Session:
-    """Runs that share one compiled program.
-
-    Attributes:
-        out: folder for all runs; None to keep them in memory.
-        num_lanes: runs side by side; the others wait.
-        ended: gets the record of every run that has ended, with its learner.
-        progress, notice, mirrors: as in `train`.
-    """
+    """Runs that share one compiled program; `progress`, `notice` and `mirrors` as in `train`."""
 
     specs: Sequence[RunSpec]
     out: Path | None
+    """Folder for all runs; None to keep them in memory."""
     num_lanes: int
+    """Runs side by side; the others wait."""
     ended: Callable[[RunRecord], None]
+    """Gets the record of every run that has ended, with its learner."""
     progress: Callable[[list[Status]], None] = lambda _: None
     notice: Callable[[str], None] = lambda _: None
     mirrors: MirrorMaker | None = None
@@ -116,7 +116,7 @@ class Session:
         plan, clock = spec.plan()._replace(saved=state), state.clock
         recorder.updates_before = int(clock.updates)
         recorder.status = recorder.status._replace(
-            progress=plan.progress(clock.episodes, clock.env_steps),
+            progress=plan.share_done(clock.episodes, clock.env_steps),
             env_steps=int(clock.env_steps),
             num_episodes=int(clock.episodes),
             updates=recorder.updates_before,
@@ -194,8 +194,8 @@ class Session:
 
 
 def train(
-    env: str,
-    agent: str = "pe_dqn",
+    env: Any,
+    agent: str | type = "pe_dqn",
     *,
     seeds: SupportsIndex | Iterable[SupportsIndex] = 1,
     episodes: int | None = None,
@@ -210,7 +210,6 @@ def train(
     preset: str | None = None,
     options: Options = DEFAULTS,
     label: str | None = None,
-    mnist_dir: Path | None = None,
     mirrors: MirrorMaker | None = None,
     progress: Callable[[list[Status]], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
@@ -222,8 +221,13 @@ def train(
 
     Args:
         env: an id such as 'deep_sea/0' or 'deep_sea:size=30', or the name of a simulator such as
-            'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`).
-        agent: a name from `winkel list agents`.
+            'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`); or an environment
+            that `gymnasium.make(id)` made, or a function that makes one of any library, which runs
+            in this process if it cannot be pickled. Or an environment in JAX
+            (`winkel.envs.functional`), or its name, such as 'gymnax:Breakout-MinAtar' or
+            'jax:my_module:MyEnv' (`winkel.envs.jax_task`).
+        agent: a name from `winkel list agents`, module:Class, or a subclass of
+            `winkel.agents.Agent`.
         seeds: how many (0, 1, …), or which.
         episodes: the horizon; bsuite's own if neither this nor `steps` is given.
         steps: the horizon in steps.
@@ -240,23 +244,26 @@ def train(
         preset: settings by name (`winkel.runs.presets`).
         options: evaluation, snapshots, checkpoints.
         label: the agent's name in `out`; `agent` by default.
-        mnist_dir: folder with MNIST's files.
         mirrors: makes copies of the metrics' log (TensorBoard, W&B) for a run's config and folder.
         progress: gets the status of every run after each chunk of steps.
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    require_type("env", env, str, "a name such as 'deep_sea/0'")
-    require_type("agent", agent, str, "a name such as 'pe_dqn'")
+    env = env if is_functional(env) else identify(env)
+    name = env if isinstance(env, str) else ""
+    require_type("agent", agent, str | type, "a name such as 'pe_dqn', or a class")
     require_type("preset", preset, str | None, "a name or None")
     require_type("label", label, str | None, "a name or None")
     require_type("out", out, str | os.PathLike | None, "a folder or None")
     require_type("options", options, Options, "winkel.runs.spec.Options")
     require_type("progress", progress, Callable, "a function")
     require_type("notice", notice, Callable, "a function")
-    if preset is not None or env.startswith("doom:"):
-        fields = preset_fields(env, agent, preset) | fields
-    task = make_task(env, mnist_dir, notice, num_envs=num_envs, workers=workers, timeout=timeout)
+    (agent,) = permit(agent)
+    if isinstance(fields.get("projections"), list | tuple):
+        fields["projections"] = permit(*fields["projections"])
+    if preset is not None or name.startswith("doom:"):
+        fields = preset_fields(name, agent, preset) | fields
+    task = make_task(env, notice, num_envs=num_envs, workers=workers, timeout=timeout)
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
@@ -266,7 +273,7 @@ def train(
     ]  # fmt: skip
     hyper = specs[0].hyper
     given = {"z_min", "z_max"} <= fields.keys()
-    if isinstance(task, SimulatorTask) and "z_min" in hyper._fields and not given:
+    if isinstance(task, OutsideTask) and "z_min" in hyper._fields and not given:
         notice(
             f"returns are taken to lie in [{hyper.z_min:.4g}, {hyper.z_max:.4g}], "
             f"{task.range_origin}; --z-min and --z-max set it"
@@ -275,7 +282,7 @@ def train(
         require_integer("lanes", lanes, at_least=1)
     root = None if out is None else Path(out)
     num_lanes = min(lanes or MAX_LANES, len(specs))
-    check_run_memory(specs[0], num_lanes)
+    check_run(specs[0], num_lanes)
     with _hold(specs, root):
         done = _load_ended(specs, root, resume)
 
@@ -331,25 +338,29 @@ def _watch(
 
 
 def make_task(
-    env: str,
-    mnist_dir: Path | None = None,
+    env: Any,
     notice: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> Task:
-    """Make the environment of an id, or the simulator of a name with options that are not None."""
+    """Make the task of an id, of a name, or of an environment in JAX.
+
+    Options that are not None are those of a simulator.
+    """
     options = {name: value for name, value in options.items() if value is not None}
-    if is_simulator(env):
+    if isinstance(env, Factory) or (isinstance(env, str) and is_simulator(env)):
         return make_simulator_task(env, notice=notice, **options)
     for name in options:
         raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
-    return make(env, mnist_dir)
+    if is_functional(env) or is_jax(env):
+        return make_jax_task(env, notice)
+    return make(env)
 
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
     """Add what the agent has learned, from the newest checkpoint, to a record on disk."""
     arrays, _ = read_checkpoint(record.folder, "state")
-    state = unpack(arrays, state_shapes(spec))
-    return dataclasses.replace(record, spec=spec, learner=state.learner, clock=state.clock)
+    kept = {name: x for name, x in arrays.items() if name.startswith(("learner", "clock"))}
+    return dataclasses.replace(record, spec=spec, **unpack(kept, learner_shapes(spec)))
 
 
 def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dict[int, RunRecord]:
@@ -363,6 +374,7 @@ def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dic
         folder = spec.folder(out)
         if not resume and folder.exists():
             raise InputError(f"{folder} exists; resume it, or choose another folder or label")
+        write_missing_records(spec, folder)
         if is_ended(spec, folder):
             done[spec.seed] = add_learner(load_run(folder), spec)
     return done

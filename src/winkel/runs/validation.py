@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from winkel.envs.registry import is_simulator, parse
+from winkel.envs.registry import is_outside, parse
 from winkel.errors import InputError
 from winkel.runs.spec import check_folder_name, run_fingerprint
 
@@ -17,7 +17,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("env", "agent", "fingerprint", "algorithm"), (str,)),
     **dict.fromkeys(("status", "reason", "hardware"), (str,)),
     **dict.fromkeys(("config", "hyper", "horizon", "options", "setting"), (dict,)),
-    **dict.fromkeys(("versions", "host", "packed", "rows"), (dict,)),
+    **dict.fromkeys(("versions", "host", "jax", "packed", "rows"), (dict,)),
     "seed": (int,),
     "until": (int, NoneType),
     "padded": (bool,),
@@ -60,7 +60,7 @@ def check_config(config: Any, where: Path) -> None:
             f"the config of {where} was changed: it has the fingerprint {config['fingerprint']}, "
             f"its settings have {found}"
         )
-    if not is_simulator(config["env"]):
+    if not is_outside(config["env"]):
         _, setting = parse(config["env"])
         if config.get("setting", setting) != setting:
             raise InputError(

@@ -36,23 +36,18 @@ SHOW_SECONDS = 0.25
 
 @dataclass
 class TrialInProgress:
-    """A trial that trains in one environment after the other.
-
-    Attributes:
-        trial: Optuna's.
-        lanes: those of its current environment.
-        reports: of its runs there, by their numbers in the lanes.
-        environment: number of the current environment.
-        milestone: milestones passed in it.
-        updates_before: updates in earlier environments.
-    """
+    """A trial that trains in one environment after the other."""
 
     trial: Trial
     lanes: Lanes = field(init=False)
     reports: dict[int, list[Report]] = field(init=False)
+    """Of its runs in the current environment, by their numbers in the lanes."""
     environment: int = 0
+    """Number of the current environment."""
     milestone: int = 0
+    """Milestones passed in the current environment."""
     updates_before: int = 0
+    """Updates in earlier environments."""
 
     @property
     def last_reports(self) -> list[Report]:
@@ -95,34 +90,29 @@ class TrialInProgress:
 
 @dataclass
 class Population:
-    """The part of one process in a search.
-
-    Attributes:
-        study: what to search for, and where trials are stored.
-        wanted: number of trials, those of other processes included.
-        lanes: runs side by side.
-        options: steps between two checks of the lanes.
-        seed: of the suggestions.
-        progress: called now and then with a line on the trials and the best one so far, and the
-            share of the work that is done. Trials of other processes, and queued ones, are
-            'elsewhere'.
-        notice: called with messages for the user.
-        in_progress: trials in progress here, by number.
-        programs: lanes by environment, agent with its static settings, and for simulators, whose
-            runs begin together, trial number.
-        updates: made here in trials that have ended.
-    """
+    """The part of one process in a search."""
 
     study: Study
+    """What to search for, and where trials are stored."""
     wanted: int
+    """Number of trials, those of other processes included."""
     lanes: int
+    """Runs side by side."""
     options: Options
+    """Steps between two checks of the lanes."""
     seed: int = 0
+    """Seed of the suggestions."""
     progress: Callable[[str, float], None] = lambda *_: None
+    """Called now and then with a line on the trials and the best one so far, and the share of
+    the work that is done. Trials of other processes, and queued ones, are 'elsewhere'."""
     notice: Callable[[str], None] = lambda _: None
     in_progress: dict[int, TrialInProgress] = field(init=False, default_factory=dict)
+    """Trials in progress here, by number."""
     programs: dict[tuple[int, Agent, int | None], Lanes] = field(init=False, default_factory=dict)
+    """Lanes by environment, agent with its static settings, and for simulators, whose runs begin
+    together, trial number."""
     updates: int = field(init=False, default=0)
+    """Updates made here in trials that have ended."""
 
     def __post_init__(self) -> None:
         self.problem = self.study.problem
@@ -165,7 +155,7 @@ class Population:
         ended = sum(state.is_finished() for state in states)
         done, here = float(ended), self.in_progress.values()
         for trial in here:
-            share = sum(report.progress for report in trial.last_reports) / len(trial.reports)
+            share = sum(report.share_done for report in trial.last_reports) / len(trial.reports)
             done += (trial.environment + share) / num_environments
         counts = {
             "complete": states.count(TrialState.COMPLETE),

@@ -7,7 +7,7 @@ import tomllib
 import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -22,16 +22,16 @@ from optuna.distributions import (
     json_to_distribution,
 )
 
-from winkel.agents import AGENTS, VARIANTS
+from winkel.agents import VARIANTS, find_agent
 from winkel.envs.base import Task
-from winkel.envs.registry import is_simulator
+from winkel.envs.registry import is_outside
 from winkel.errors import InputError, require_integer
+from winkel.extensions import load_target, wrap_error
 from winkel.runs.presets import preset_fields
 from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec
 from winkel.runs.train import make_task
-from winkel.runs.worlds import check_run_memory
-from winkel.simulators.base import wrap_error
-from winkel.simulators.names import chooses_code, load_function
+from winkel.runs.worlds import check_run
+from winkel.simulators.names import chooses_code
 from winkel.types import OneHot
 from winkel.version import __version__
 
@@ -41,10 +41,6 @@ both tuned on and reported."""
 MILESTONES = 5
 """Points at which a trial is scored in each environment: after T/5, 2T/5, … T."""
 PAPER_SPACES = ("bsuite", "vizdoom")
-DESCRIBED = (
-    "agent", "parameters", "environments", "prune", "preset", "seeds", "fields", "version"
-)  # fmt: skip
-"""Attributes of `Problem` that make two searches the same."""
 _ENVIRONMENT = re.compile(r"([^@]+)@([0-9]+)(steps)?(?:@([^@]+))?")
 
 Parameter = CategoricalDistribution | IntDistribution | FloatDistribution
@@ -71,29 +67,23 @@ class SearchEnvironment(NamedTuple):
 
 @dataclass(kw_only=True)
 class Problem:
-    """All that makes two searches the same; `check` raises if it cannot be searched.
-
-    Attributes:
-        agent: a name from `winkel list agents`.
-        parameters: what to search over, by the agent's field; without `fields`.
-        environments: in the order in which a trial trains in them.
-        prune: whether to stop trials below the median.
-        preset: name of settings that are not searched over.
-        seeds: runs of each trial in each environment; a trial's score is their mean.
-        fields: fixed fields of the agent.
-        version: of winkel.
-        mnist_dir: folder of MNIST's files on this machine.
-    """
+    """All that makes two searches the same; `check` raises if it cannot be searched."""
 
     agent: str
+    """A name from `winkel list agents`."""
     parameters: Mapping[str, Parameter]
+    """What to search over, by the agent's field; without `fields`."""
     environments: Sequence[SearchEnvironment]
+    """In the order in which a trial trains in them."""
     prune: bool = True
+    """Whether to stop trials below the median."""
     preset: str | None = None
+    """Name of settings that are not searched over."""
     seeds: int = 1
+    """Runs of each trial in each environment; a trial's score is their mean."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fixed fields of the agent."""
     version: str = __version__
-    mnist_dir: Path | None = None
 
     def __post_init__(self) -> None:
         self.parameters = {n: p for n, p in self.parameters.items() if n not in self.fields}
@@ -107,7 +97,7 @@ class Problem:
     @cached_property
     def tasks(self) -> list[Task]:
         """The environments, made at their first use."""
-        return [make_task(e.id, self.mnist_dir) for e in self.environments]
+        return [make_task(e.id) for e in self.environments]
 
     def check(self, trials: int) -> None:
         """Raise if an environment, a score, a value or the number of trials is impossible."""
@@ -127,7 +117,7 @@ class Problem:
                 part.choices if isinstance(part, CategoricalDistribution) else (part.low, part.high)
             )
             for value in values:
-                check_run_memory(self.runs(0, {name: value})[0], num_lanes=1)
+                check_run(self.runs(0, {name: value})[0], num_lanes=1)
 
     def runs(self, environment: int, params: Mapping[str, Any]) -> list[RunSpec]:
         """Return the runs of a configuration in one of the environments, one for each seed."""
@@ -147,13 +137,13 @@ class Problem:
 
     def describe(self) -> dict[str, Any]:
         """Return as JSON all that makes two searches the same."""
-        described = {name: getattr(self, name) for name in DESCRIBED}
+        described = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return json.loads(json.dumps(described, default=distribution_to_json))
 
     @classmethod
     def from_description(cls, described: Any) -> "Problem":
         """Invert `describe`; ignore other entries. Environments and scores are not looked up."""
-        entries = {name: described[name] for name in DESCRIBED}
+        entries = {entry.name: described[entry.name] for entry in fields(cls)}
         parts = {name: json_to_distribution(text) for name, text in entries["parameters"].items()}
         environments = [SearchEnvironment(*entry) for entry in entries["environments"]]
         check_field_names([*parts, *entries["fields"]], entries["agent"])
@@ -214,7 +204,7 @@ def find_score(name: str) -> Callable[[Episodes], float]:
         return SCORES[name]
     if ":" not in name:
         raise InputError(f"need a score from {', '.join(SCORES)}, or module:function, got {name!r}")
-    return load_function(name)
+    return load_target(name)
 
 
 def score_episodes(name: str, episodes: Episodes) -> float:
@@ -299,7 +289,7 @@ def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
         raise InputError(f"need a list, or low and high, for {what}, got {entry!r}")
     number = int | float
     _check_table(entry, {"low": number, "high": number, "log": bool, "step": number}, what)
-    kind = typing.get_type_hints(AGENTS[_base(agent)].config).get(field, float)
+    kind = typing.get_type_hints(find_agent(agent)[0].config_type).get(field, float)
     if kind not in (int, float):
         raise InputError(f"need a list of values for {what}, which is no number, got {entry}")
     numbers = {key: value for key, value in entry.items() if key != "log"}
@@ -321,7 +311,7 @@ def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
 def _parse_entry(entry: Any, source: str) -> SearchEnvironment:
     """Parse an environment of a file, which may not decide which code is imported or called."""
     found = _parse_environment(entry, source)
-    if (is_simulator(found.id) and chooses_code(found.id)) or ":" in found.score:
+    if (is_outside(found.id) and chooses_code(found.id)) or ":" in found.score:
         raise InputError(
             f"{source} names code, which runs only if you name it: "
             f"--envs {found.id}@EPISODES@{found.score}"

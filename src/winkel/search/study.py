@@ -157,18 +157,11 @@ class Study:
 class Summary:
     """A study at the time of reading.
 
-    Attributes:
-        study: the study.
-        complete: trials that trained in all environments, the best first.
-        raw: their scores at T by environment.
-        calibrated: the same, calibrated.
-        totals: their final scores.
-        pruned: trials stopped below the median.
-        failed: trials that failed for a reason of their own.
-        num_trials: number of all these, and of unfinished ones.
-        unfinished: number of trials that are running or queued.
-        requeued: number of trials whose process ended, and which were queued again.
-        updates: updates of all trials, pruned ones included.
+    `complete` are trials that trained in all environments, the best first; `raw`, `calibrated` and
+    `totals` are their scores at T by environment, the same calibrated, and their final scores.
+    `pruned` trials were stopped below the median, `failed` ones failed for a reason of their own,
+    `unfinished` ones are running or queued; `num_trials` counts all these. The process of
+    `requeued` trials ended, and they were queued again. `updates` are those of all trials.
     """
 
     def __init__(self, study: Study) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from winkel.errors import InputError
+from winkel.errors import InputError, import_extra
 from winkel.simulators.base import Layout, Simulator, Step
 
 DEFAULT_STACK = 4
@@ -30,7 +30,7 @@ class GymSimulator:
     probes: tuple[str, ...] = ()
 
     def __init__(self, env: Any, stack: int = DEFAULT_STACK):
-        spaces, actions = import_gymnasium().spaces, env.action_space
+        spaces, actions = import_extra("gymnasium", "gym").spaces, env.action_space
         if not isinstance(actions, spaces.Discrete):
             raise InputError(f"need discrete actions, gymnasium.spaces.Discrete, got {actions}")
         self._env = env
@@ -121,15 +121,6 @@ def as_simulator(env: Any, name: str, remake: Callable[..., Any] | None, stack: 
         f"need a gymnasium.Env, a dm_env.Environment or a winkel.simulators.Simulator, "
         f"{name} returned {type(env).__name__}"
     )
-
-
-def import_gymnasium() -> Any:
-    """Import Gymnasium, which is an extra."""
-    try:
-        import gymnasium
-    except ImportError:
-        raise InputError("gymnasium is not installed: pip install 'winkel[gym]'") from None
-    return gymnasium
 
 
 def _read_space(space: Any, spaces: Any, stack: int) -> _Reader:

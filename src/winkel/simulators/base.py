@@ -1,7 +1,5 @@
 """What a simulator is: one environment that is stepped from outside, in plain NumPy."""
 
-import os
-import traceback
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -11,54 +9,43 @@ from winkel.errors import InputError, require_integer
 
 
 class Layout(NamedTuple):
-    """Form of observations.
-
-    Attributes:
-        shape: of one observation, or of one frame if the agent sees a stack of frames.
-        dtype: 'float32' for numbers, 'uint8' for pictures.
-        stack: number of frames that the agent sees; a simulator emits one at a time.
-    """
+    """Form of observations."""
 
     shape: tuple[int, ...]
+    """Shape of one observation, or of one frame if the agent sees a stack of frames."""
     dtype: str
+    """'float32' for numbers, 'uint8' for pictures."""
     stack: int = 1
+    """Number of frames that the agent sees; a simulator emits one at a time."""
 
 
 class Step(NamedTuple):
-    """Result of one step.
-
-    Attributes:
-        obs: the observation that the transition ends in, never that of a reset.
-        reward: of the transition.
-        discount: 0 only on termination, else 1, unless the environment has its own discount.
-        boundary: whether the episode ended, by termination or truncation.
-        facts: numbers that add up over an episode, in the order of the simulator's `facts`.
-        probes: numbers after this step, in the order of the simulator's `probes`.
-    """
+    """Result of one step."""
 
     obs: np.ndarray
+    """The observation that the transition ends in, never that of a reset."""
     reward: float
     discount: float
+    """0 only on termination, else 1, unless the environment has its own discount."""
     boundary: bool
+    """Whether the episode ended, by termination or truncation."""
     facts: tuple[float, ...] = ()
+    """Numbers that add up over an episode, in the order of the simulator's `facts`."""
     probes: tuple[float, ...] = ()
+    """Numbers after this step, in the order of the simulator's `probes`."""
 
 
 @runtime_checkable
 class Simulator(Protocol):
-    """One environment with discrete actions.
-
-    Attributes:
-        layout: form of observations.
-        num_actions: A; actions are 0 … A − 1.
-        facts: names of numbers that add up over an episode (goals, mistakes).
-        probes: names of numbers that are reported at every step (a position).
-    """
+    """One environment with discrete actions."""
 
     layout: Layout
     num_actions: int
+    """Actions are 0 … num_actions − 1."""
     facts: tuple[str, ...]
+    """Names of numbers that add up over an episode (goals, mistakes)."""
     probes: tuple[str, ...]
+    """Names of numbers that are reported at every step (a position)."""
 
     def reset(self, seed: int | None) -> np.ndarray:
         """Begin an episode and return its first observation; only the first call has a seed."""
@@ -84,7 +71,7 @@ class SimulatorHung(SimulatorDied):
     """A worker did not answer in time and was killed."""
 
 
-class Spec(NamedTuple):
+class SimulatorSpec(NamedTuple):
     """The attributes of a `Simulator`, which all of its copies have in common."""
 
     layout: Layout
@@ -93,7 +80,7 @@ class Spec(NamedTuple):
     probes: tuple[str, ...]
 
     @classmethod
-    def of(cls, simulator: Simulator) -> "Spec":
+    def of(cls, simulator: Simulator) -> "SimulatorSpec":
         """Read and check what a simulator says about itself."""
         shape, dtype, stack = simulator.layout
         layout = Layout(tuple(int(n) for n in shape), str(dtype), stack)
@@ -106,15 +93,3 @@ class Spec(NamedTuple):
         require_integer("stack", stack, at_least=1)
         num_actions = require_integer("num_actions", simulator.num_actions, at_least=1)
         return cls(layout, num_actions, tuple(simulator.facts), tuple(simulator.probes))
-
-
-def wrap_error(error: Exception, where: str) -> InputError:
-    """Describe an exception of other code in one line; the traceback becomes a note."""
-    if isinstance(error, InputError):
-        return InputError(f"{where}: {error}")
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
-    text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
-    wrapped = InputError(f"{where} raised {text} ({place})")
-    wrapped.add_note("".join(traceback.format_exception(error)))
-    return wrapped

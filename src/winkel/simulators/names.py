@@ -16,27 +16,28 @@ pictures, is not passed on. Modules in the current folder are found, too.
 """
 
 import ast
-import importlib
 import inspect
-import os
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from winkel.errors import InputError, require_integer, suggest
+from winkel.errors import InputError, import_extra, require_integer, suggest
+from winkel.extensions import is_target, load_target, search_current_folder, wrap_error
 from winkel.simulators.adapters import (
     DEFAULT_STACK,
     DmSimulator,
     GymSimulator,
     as_simulator,
-    import_gymnasium,
 )
-from winkel.simulators.base import Maker, Simulator, wrap_error
+from winkel.simulators.base import Maker, Simulator
+
+JAX_LIBRARIES = ("gymnax", "craftax", "navix", "pgx", "xminigrid")
+"""Libraries of environments in JAX; their names are read by `winkel.envs.jax_task`."""
+FACTORY = "factory:"
+"""Begins the names of environments that a function made which has no name of its own."""
 
 _SETTINGS = re.compile(r"[:?](?=[^:?=]*=)")  # the first one before a key and =
-_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
 _QUOTED_OR_ONE = re.compile(f"{_QUOTED}|.", re.DOTALL)
 _PLAIN = re.compile(r"[\w./:+-]+")
@@ -47,13 +48,13 @@ def parse(text: str) -> tuple[str, Maker]:
 
     The maker is picklable. A user's module is imported when the maker is called.
     """
-    name, settings = _split(text)
-    values = [f"{key}={_write_value(settings[key])}" for key in sorted(settings)]
-    canonical = ":".join([name, *filter(None, [",".join(values)])])
+    canonical, name, settings = split(text)
     if name.startswith("doom:"):
         from winkel.simulators.vizdoom import make_doom_maker
 
         return canonical, make_doom_maker(name, settings)
+    if name.startswith(FACTORY):
+        return name, partial(ask_for_factory, name)
     stack = require_integer("stack", settings.pop("stack", DEFAULT_STACK), at_least=1)
     library, _, rest = name.partition(":")
     if library == "gym" and rest:
@@ -63,7 +64,7 @@ def parse(text: str) -> tuple[str, Maker]:
             raise InputError(f"need no settings with bsuite's own ids, got {text!r}")
         return canonical, partial(make_bsuite, rest.removeprefix("bsuite/"))
     target = rest if library == "dm" else name
-    if not _TARGET.fullmatch(target):
+    if not is_target(target):
         raise InputError(
             "need a simulator of the form gym:id, dm:bsuite/id, dm:module:function or "
             f"module:function, each with settings :key=value,… or without, got {text!r}"
@@ -76,18 +77,27 @@ def chooses_code(text: str) -> bool:
 
     The user may say so; the folder of a run, which may be a stranger's, may not.
     """
-    name, settings = _split(text)
+    _, name, settings = split(text)
     library, _, rest = name.partition(":")
     if library == "doom" or (library == "dm" and rest.startswith("bsuite/")):
         return False
-    return library != "gym" or ":" in rest or bool(settings.keys() - {"stack"})
+    known = library in ("gym", *JAX_LIBRARIES)
+    return not known or ":" in rest or bool(settings.keys() - {"stack"})
+
+
+def ask_for_factory(name: str) -> Simulator:
+    """Raise: the function that made an environment is in the program that trained in it."""
+    raise InputError(
+        f"{name} is a function of the Python program that trained in it; pass that function: "
+        "winkel.train(function, …) or winkel.load(folder, env=function)"
+    )
 
 
 def make_gymnasium(env_id: str, settings: dict[str, Any], stack: int) -> GymSimulator:
     """Make a registered environment: 'CartPole-v1', or 'my_module:MyEnv-v0' to import first."""
-    gymnasium = import_gymnasium()
+    gymnasium = import_extra("gymnasium", "gym")
     if ":" in env_id:
-        _search_current_folder()
+        search_current_folder()
     try:
         env = gymnasium.make(env_id, disable_env_checker=True, **settings)
     except gymnasium.error.UnregisteredEnv:
@@ -115,7 +125,13 @@ def make_bsuite(env_id: str) -> DmSimulator:
 
 def call_function(target: str, settings: dict[str, Any], stack: int) -> Simulator:
     """Call 'module:function', which returns an environment of any library or a `Simulator`."""
-    function = load_function(target)
+    return call_loaded(load_target(target), target, settings, stack)
+
+
+def call_loaded(
+    function: Callable[..., Any], target: str, settings: dict[str, Any], stack: int
+) -> Simulator:
+    """Call a function that returns an environment; errors call it `target`."""
     make = partial(function, **settings)
     try:
         env = make()
@@ -127,35 +143,6 @@ def call_function(target: str, settings: dict[str, Any], stack: int) -> Simulato
     return as_simulator(env, target, make if can_seed else None, stack)
 
 
-def load_function(target: str) -> Callable[..., Any]:
-    """Import the function that 'module:function' names."""
-    module_name, _, name = target.partition(":")
-    _search_current_folder()
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise wrap_error(error, f"importing {module_name}") from error
-        raise InputError(
-            f"no module {module_name!r} for {target!r}, neither here nor installed"
-        ) from None
-    except Exception as error:
-        raise wrap_error(error, f"importing {module_name}") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        known = [n for n in dir(module) if callable(getattr(module, n))]
-        hint = suggest(name, known, "need one that returns an environment")
-        raise InputError(f"module {module_name!r} has no function {name!r}; {hint}")
-    return function
-
-
-def _search_current_folder() -> None:
-    """Let modules in the current folder be imported, as `python -m` does."""
-    here = os.getcwd()
-    if "" not in sys.path and here not in sys.path:
-        sys.path.insert(0, here)
-
-
 def _takes_seed(function: Callable[..., Any]) -> bool:
     try:
         return "seed" in inspect.signature(function).parameters
@@ -163,10 +150,17 @@ def _takes_seed(function: Callable[..., Any]) -> bool:
         return False
 
 
-def _split(text: str) -> tuple[str, dict[str, Any]]:
-    """Split a name from its settings."""
+def split(text: str) -> tuple[str, str, dict[str, Any]]:
+    """Split a name from its settings; first comes the whole, the same for all spellings."""
     name, *written = _SETTINGS.split(text, maxsplit=1)
-    return name, _read_settings("".join(written), text)
+    settings = _read_settings("".join(written), text)
+    return join(name, settings), name, settings
+
+
+def join(name: str, settings: dict[str, Any]) -> str:
+    """Write a name with its settings, in order."""
+    values = [f"{key}={_write_value(settings[key])}" for key in sorted(settings)]
+    return ":".join([name, *filter(None, [",".join(values)])])
 
 
 def _read_settings(text: str, whole: str) -> dict[str, Any]:

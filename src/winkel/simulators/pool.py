@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Maker, SimulatorDied, SimulatorHung, Spec
-from winkel.simulators.worker import map_rows
+from winkel.simulators.base import Maker, SimulatorDied, SimulatorHung, SimulatorSpec
+from winkel.simulators.worker_main import map_rows
 from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
 
 TIMEOUT = 120.0
@@ -27,23 +27,20 @@ _STEP = "in a step or the reset after it"
 
 
 class StepBatch(NamedTuple):
-    """Result of one step of every environment (see `Step`), in arrays that the caller may keep.
-
-    Attributes:
-        next_obs: observations that the transitions end in, before any reset.
-        obs: observations to act on next: the same, or the first ones of new episodes.
-        lost: whether the worker was lost. Then `obs` begins a new episode, and the rest is no
-            transition: reward 0, discount 1, a boundary.
-    """
+    """Result of one step of every environment (see `Step`), in arrays that the caller may keep."""
 
     next_obs: Shaped[np.ndarray, "E *shape"]
+    """Observations that the transitions end in, before any reset."""
     obs: Shaped[np.ndarray, "E *shape"]
+    """Observations to act on next: the same, or the first ones of new episodes."""
     reward: Float[np.ndarray, "E"]
     discount: Float[np.ndarray, "E"]
     boundary: Bool[np.ndarray, "E"]
     facts: dict[str, Float[np.ndarray, "E"]]
     probes: Float[np.ndarray, "E P"]
     lost: Bool[np.ndarray, "E"]
+    """Whether the worker was lost. Then `obs` begins a new episode, and the rest is no
+    transition: reward 0, discount 1, a boundary."""
 
 
 class Pool(AbstractContextManager["Pool"]):
@@ -103,7 +100,7 @@ class Pool(AbstractContextManager["Pool"]):
             for i, ends in enumerate(pairwise(bounds)):
                 own = range(*ends)
                 self._workers.append(Worker(i, own, maker, len(self), passed, search_here))
-            specs: list[Spec] = []
+            specs: list[SimulatorSpec] = []
             for worker in self._workers:
                 specs += worker.receive(timeout, _MAKING)
             kinds = [f"{s.num_actions} actions with {s.layout}" for s in dict.fromkeys(specs)]

@@ -24,13 +24,13 @@ from typing import Any
 import winkel
 from winkel.errors import InputError
 from winkel.simulators.base import Maker, SimulatorDied, SimulatorHung
-from winkel.simulators.worker import Copies
+from winkel.simulators.worker_main import Copies
 
 CLOSE_TIMEOUT = 3.0
 """Seconds that all workers together may take to close their simulators."""
 
 _CHECK_EVERY = 0.2  # seconds between checks whether the process that should answer has ended
-_MAIN = "import sys; from winkel.simulators.worker import main; main(*sys.argv[1:])"
+_MAIN = "import sys; from winkel.simulators.worker_main import main; main(*sys.argv[1:])"
 _PROGRAM = (sys.executable, "-P", "-c", _MAIN)
 _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
 _STANDARD = os.path.dirname(os.__file__)
@@ -73,7 +73,7 @@ class Worker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start a process in a folder and a process group of its own; it answers with `Spec`s.
+        """Start a process in a folder and a process group of its own; it answers with its specs.
 
         It reports where it crashed, and what its simulators raise when they are closed, in a file
         without a name. If it cannot be started, nothing is left of it.

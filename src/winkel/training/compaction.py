@@ -186,6 +186,6 @@ def steps_left(lanes: Lanes, row: Row, runs: list[int]) -> float:
     left = [0.0]
     for run in runs:
         plan, lane = lanes.plans[run], row.running[run]
-        done = plan.progress(row.clock.episodes[lane], row.clock.env_steps[lane])
+        done = plan.share_done(row.clock.episodes[lane], row.clock.env_steps[lane])
         left.append(np.inf if plan.most_steps is None else plan.most_steps * (1.0 - done))
     return max(left)

@@ -15,8 +15,8 @@ from winkel.agents.base import Agent
 from winkel.training import steps
 from winkel.training.programs import (
     Arrays,
+    ChunkResults,
     Programs,
-    Results,
     Row,
     World,
     gather_lanes,
@@ -73,7 +73,7 @@ class CompiledWorld(World):
         """Make a chunk of steps; nothing is waited for."""
         return self._call(advance, row.agent, *row.state, num_steps=num_steps, learning=True)
 
-    def read(self, runs: RunState, trace: Trace) -> Results:
+    def read(self, runs: RunState, trace: Trace) -> ChunkResults:
         """Fetch clocks and trace, and collect the episodes that ended."""
         (ended, sums, metrics), clock = self.programs.fetch((trace, runs.clock))
         lanes, at = np.nonzero(ended)
@@ -206,6 +206,24 @@ def _step(
         visited=visited,
     )
     return run, (result.boundary, tally | {"visited": visited}, metrics)
+
+
+def whole_run(agent: Agent, env: Any, job: Job, num_steps: int) -> tuple[RunState, Trace]:
+    """Make a run of one lane from its first step; metrics are those after burn-in.
+
+    A program over lanes gets job and environment as arguments, and every leaf of the job for each
+    lane. Here they may be constants, which XLA would fold to other roundings. The barrier hides
+    that they are, and the choice by a number of the key gives each leaf the mapped axis of the key.
+    """
+    lane = jax.random.bits(job.key) > 0
+    job = jax.tree.map(lambda x: jnp.where(lane, x, x), job)
+    env, job = jax.lax.optimization_barrier((jax.tree.map(jnp.asarray, env), job))
+    burn_in = agent.config.burn_in
+    run = _begin(agent, env, job)
+    run, (*before, _) = _advance(agent, env, job, run, burn_in, learning=False)
+    run, (*after, metrics) = _advance(agent, env, job, run, num_steps - burn_in, learning=True)
+    ended, sums = jax.tree.map(lambda *parts: jnp.concatenate(parts), before, after)
+    return run, (ended, sums, metrics)
 
 
 def _evaluate(

@@ -23,8 +23,8 @@ from winkel.errors import InputError
 from winkel.training.memory import SIZES, check_memory, lane_bytes, show_bytes
 from winkel.training.programs import (
     Arrays,
+    ChunkResults,
     Programs,
-    Results,
     Row,
     World,
     make_mesh,
@@ -41,27 +41,24 @@ COUNTED = ("return", "length", "env_steps", "visited")
 
 
 class Report(NamedTuple):
-    """Results of a chunk of steps for one run.
-
-    Attributes:
-        run: number of the run: the index of its plan.
-        episodes: the episodes that ended, up to the end of the run: return, length, facts, and the
-            step at which they ended.
-        metrics: means over the updates of the chunk that count, empty without any.
-        env_steps: made so far; `num_episodes` and `updates` likewise. What a run has made in the
-            chunk after its end does not count.
-        failure: why the run had to stop, None if it did not.
-    """
+    """Results of a chunk of steps for one run."""
 
     run: int
+    """Number of the run: the index of its plan."""
     episodes: Arrays
+    """The episodes that ended, up to the end of the run: return, length, facts, and the step at
+    which they ended."""
     metrics: dict[str, float]
+    """Means over the updates of the chunk that count, empty without any."""
     env_steps: int
+    """Steps so far; `num_episodes` and `updates` are so far, too. What a run has made in the chunk
+    after its end does not count."""
     num_episodes: int
     updates: int
-    progress: float
+    share_done: float
     finished: bool
     failure: str | None
+    """Why the run had to stop, None if it did not."""
 
 
 @dataclass
@@ -73,27 +70,24 @@ class Lanes:
 
     Chunks start at step `burn_in` of each run. So everything that happens between chunks
     (evaluation, the end of a run) falls on the same steps of a run, whatever its neighbours do.
-
-    Attributes:
-        plans: the runs; they begin in this order, and are identified by their index in it.
-        num_lanes: how many there are now, in all rows. Simulators need one for each run.
-        chunk_steps: steps between two reports.
-        rearrange: makes new rows of the runs under way when no run waits (`compaction`); None to
-            keep one row.
-        notice: called with a sentence when memory did not suffice.
-        devices: number of local devices that lanes are spread over; lanes are rounded up to a
-            multiple.
     """
 
     agent: Agent
     world: World
     plans: Sequence[Plan]
+    """The runs; they begin in this order, and are identified by their index in it."""
     num_lanes: int
+    """How many there are now, in all rows. Simulators need one for each run."""
     chunk_steps: int = 100
+    """Steps between two reports."""
     rearrange: Callable[["Lanes"], list[Row]] | None = None
+    """Makes new rows of the runs under way when no run waits (`compaction`); None to keep one
+    row."""
     notice: Callable[[str], None] = lambda _: None
+    """Called with a sentence when memory did not suffice."""
     programs: Programs = field(default_factory=Programs)
     devices: int = 1
+    """Number of local devices that lanes are spread over; lanes are rounded up to a multiple."""
     rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -234,7 +228,7 @@ class Lanes:
         return shard_lanes(make_jobs(plans, self.agent.spec, masked), self.mesh)
 
     def _report(
-        self, row: Row, burn_in: Arrays | None, states: RunState, results: Results
+        self, row: Row, burn_in: Arrays | None, states: RunState, results: ChunkResults
     ) -> list[Report]:
         """Take over the states after a chunk, and report it together with the burn-in before it.
 
@@ -244,7 +238,7 @@ class Lanes:
         clock, episodes, metrics = results
         running, before = row.running, row.clock
         counts = list(zip(before.episodes, before.env_steps, strict=True))
-        ended = {n for run, n in running.items() if self.plans[run].progress(*counts[n]) == 1.0}
+        ended = {n for run, n in running.items() if self.plans[run].share_done(*counts[n]) == 1.0}
         failures = find_failures(metrics, before.updates, {*running.values()} - ended)
         if self.world.refills and (ended or failures):
             which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
@@ -310,7 +304,7 @@ def make_report(
     # There is one update for each step, or for several steps in simulators.
     updates, steps = clock.updates - before.updates, clock.env_steps - before.env_steps
     counted = updates - (clock.env_steps - end) * updates // max(steps, 1)
-    done = plan.progress(clock.episodes, clock.env_steps)
+    done = plan.share_done(clock.episodes, clock.env_steps)
     finite = np.isfinite(table["return"])
     if failure is None and not finite.all():
         failure = f"the return of an episode was {table['return'][~finite][0]}"
@@ -325,7 +319,7 @@ def make_report(
         env_steps=end,
         num_episodes=num_episodes,
         updates=before.updates + max(counted, 0),
-        progress=done,
+        share_done=done,
         finished=failure is None and done == 1.0,
         failure=failure,
     )

@@ -45,7 +45,7 @@ DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 """XLA's flag for the same bits each time on a GPU."""
 
 Arrays = dict[str, np.ndarray]
-Results = tuple[Clock, Arrays, Arrays]
+ChunkResults = tuple[Clock, Arrays, Arrays]
 """Of a chunk, on the host: the clocks of all lanes; a table of the episodes that ended, with their
 `lane`; the metrics of the updates `[lanes, updates]`, empty without learning."""
 
@@ -63,17 +63,14 @@ jax.monitoring.register_event_duration_secs_listener(_count_compilation)
 
 @dataclass
 class Programs:
-    """Calls programs, and counts compilations and time.
-
-    Attributes:
-        count: programs compiled so far, in the background too.
-        compiling: seconds of the calls that compiled one.
-        running: seconds of all other calls, waiting for their results included.
-    """
+    """Calls programs, and counts compilations and time."""
 
     count: int = 0
+    """Programs compiled so far, in the background too."""
     compiling: float = 0.0
+    """Seconds of the calls that compiled one."""
     running: float = 0.0
+    """Seconds of all other calls, waiting for their results included."""
     _threads: ThreadPoolExecutor = field(
         default_factory=partial(ThreadPoolExecutor, BACKGROUND_THREADS, "compiling"), repr=False
     )
@@ -114,21 +111,18 @@ class Programs:
 
 @dataclass
 class Row:
-    """Lanes that one call of one program advances.
-
-    Attributes:
-        agent: the algorithm, or the same with a frozen bonus.
-        run_of: number of the run of each lane, None where it is idle.
-        jobs: of all lanes; idle lanes repeat the job of another.
-        lanes: the states of all lanes, None before the first run has begun.
-        clock: the clocks of all lanes, on the host.
-    """
+    """Lanes that one call of one program advances."""
 
     agent: Agent
+    """The algorithm, or the same with a frozen bonus."""
     run_of: list[int | None]
+    """Number of the run of each lane, None where it is idle."""
     jobs: Any = None
+    """Jobs of all lanes; idle lanes repeat the job of another."""
     lanes: Any = None
+    """The states of all lanes, None before the first run has begun."""
     clock: Any = None
+    """The clocks of all lanes, on the host."""
 
     @property
     def num_lanes(self) -> int:
@@ -148,13 +142,10 @@ class Row:
 
 @runtime_checkable
 class World(Protocol):
-    """What steps the environments of a row of lanes.
-
-    Attributes:
-        refills: whether a free lane can take another run, and whether lanes can move between rows.
-    """
+    """What steps the environments of a row of lanes."""
 
     refills: bool
+    """Whether a free lane can take another run, and whether lanes can move between rows."""
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
         """Use these programs and devices from now on."""
@@ -170,7 +161,7 @@ class World(Protocol):
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Any]:
         """Make a chunk of steps. Returns new states, and results for `read`."""
 
-    def read(self, runs: RunState, results: Any) -> Results:
+    def read(self, runs: RunState, results: Any) -> ChunkResults:
         """Wait for what `advance` returned, and fetch it."""
 
     def evaluate(

@@ -26,8 +26,8 @@ from winkel.simulators import Pool, StepBatch
 from winkel.training import steps
 from winkel.training.programs import (
     Arrays,
+    ChunkResults,
     Programs,
-    Results,
     Row,
     World,
     cuda_graphs,
@@ -184,7 +184,7 @@ class SimulatorWorld(World):
                 break
         return runs, range(before, self._updates)
 
-    def read(self, runs: RunState, updates: range) -> Results:
+    def read(self, runs: RunState, updates: range) -> ChunkResults:
         """Fetch clocks and the metrics of the updates with these numbers."""
         clock, metrics = self.programs.fetch((runs.clock, self._metrics))
         numbers = np.array(updates, int)

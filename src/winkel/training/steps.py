@@ -88,7 +88,7 @@ class Plan(NamedTuple):
         """When the run stops: `stop`, else the horizon."""
         return self.stop or self.horizon
 
-    def progress(self, episodes: Any, env_steps: Any) -> float:
+    def share_done(self, episodes: Any, env_steps: Any) -> float:
         """Share of the run up to its end that is done, after so many episodes and steps.
 
         1 if and only if the end is reached. Unlike `Clock.progress` it is not rounded by a program.
@@ -115,10 +115,6 @@ class Job(NamedTuple):
 def make_jobs(plans: Sequence[Plan], spec: Spec, masked: bool) -> Job:
     """One job for each plan; `masked` if some runs of the program lack actions of others."""
 
-    def make_key(seed: Any, copy: Any) -> PRNGKeyArray:
-        key = jax.random.key(seed)
-        return jax.lax.select(copy == 0, key, jax.random.fold_in(key, COPY_OFFSET + copy))
-
     def stack(trees: list[Any]) -> Any:
         # On the host first: one transfer for each leaf.
         return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
@@ -131,13 +127,18 @@ def make_jobs(plans: Sequence[Plan], spec: Spec, masked: bool) -> Job:
             episodes=jnp.array([plan.horizon.episodes for plan in plans], jnp.int32),
             steps=jnp.array([plan.horizon.steps for plan in plans], jnp.int32),
         ),
-        key=jax.vmap(make_key)(
+        key=jax.vmap(lambda seed, copy: copy_key(jax.random.key(seed), copy))(
             np.array([plan.seed for plan in plans], np.uint32),
             np.array([plan.copy for plan in plans], np.uint32),
         ),
         fan_in=jnp.array([plan.fan_in or spec.inputs for plan in plans], float),
         available=jnp.asarray(available) if masked else None,
     )
+
+
+def copy_key(key: PRNGKeyArray, copy: Any) -> PRNGKeyArray:
+    """The key of a run in a copy of a setting, from the key of its seed."""
+    return jax.lax.select(copy == 0, key, jax.random.fold_in(key, COPY_OFFSET + copy))
 
 
 def start_clock() -> Clock:

@@ -36,7 +36,6 @@ class Bandit(Environment):
         return state, outcome(paid, jnp.ones((), bool), missed_tenths=NUM_ARMS - 1 - rank)
 
     def observe(self, state: Bool[Array, ""], params: Ranks) -> Float[Array, "1 1"]:
-        """Return 1."""
         return jnp.ones((1, 1))
 
 
@@ -53,7 +52,7 @@ FAMILY = perturbed(
         experiments=(Experiment("bandit", "bandit", 10_000, ("basic",), _ARMS),),
         defaults={"mapping_seed": 0},
         ranges={"mapping_seed": (0, LARGEST_SEED)},
-        make_env=lambda *_: Bandit(),
+        make_env=lambda _: Bandit(),
         make_params=lambda _, setting: bandit_ranks(setting["mapping_seed"]),
         returns=reward_once(0.0, 1.0),
         longest_episode=lambda _: 1,

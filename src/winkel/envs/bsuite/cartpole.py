@@ -40,11 +40,6 @@ Beyond the limit of x, the balancing task ends, and the swing-up pays nothing.
 """
 
 
-def draw_pose(key: PRNGKeyArray) -> Float[Array, "4"]:
-    """Draw x, x_dot, theta and theta_dot uniformly within ±0.05."""
-    return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
-
-
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
     """Make one Euler step; positions advance by the old velocities."""
     force = (action - 1) * FORCE
@@ -90,13 +85,11 @@ class Cartpole(Environment):
     """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: Limits) -> Float[Array, "4"]:
-        """Draw a pose near upright."""
-        return draw_pose(key)
+        return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
 
     def start(
         self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Limits
     ) -> CartpoleState:
-        """Start in the pose that was drawn."""
         return CartpoleState._make([*draws, jnp.zeros((), jnp.int32)])
 
     def transition(
@@ -109,7 +102,6 @@ class Cartpole(Environment):
         return state, outcome(balanced, ended, balanced=balanced)
 
     def observe(self, state: CartpoleState, params: Limits) -> Float[Array, "1 6"]:
-        """Return the six features."""
         return pose_features(state, params[1])[None]
 
 
@@ -126,12 +118,11 @@ class CartpoleSwingup(Environment):
 
     def draw_start(self, key: PRNGKeyArray, params: Limits) -> Float[Array, "4"]:
         """Draw a pose near upright, which `start` turns upside down."""
-        return draw_pose(key)
+        return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
 
     def start(
         self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Limits
     ) -> CartpoleState:
-        """Let the pole hang."""
         return CartpoleState._make([*(draws + jnp.asarray(HANGING)), jnp.zeros((), jnp.int32)])
 
     def transition(
@@ -150,7 +141,6 @@ class CartpoleSwingup(Environment):
         return state, outcome(reward, ended, upright=upright, moves=moves)
 
     def observe(self, state: CartpoleState, params: Limits) -> Float[Array, "1 8"]:
-        """Return the eight features."""
         pose = pose_features(state, jnp.asarray(SWINGUP_X_THRESHOLD, np.float32))
         central = jnp.abs(state.x) < params[1]
         slow = jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD
@@ -182,7 +172,7 @@ FAMILY = perturbed(
         name="cartpole",
         experiments=(Experiment("cartpole", "cartpole", 1_000, _TAGS, [{}] * 20),),
         defaults={"height_threshold": 0.8, "x_threshold": 3.0},
-        make_env=lambda *_: Cartpole(),
+        make_env=lambda _: Cartpole(),
         make_params=lambda _, setting: _limits(setting, "x_threshold"),
         returns=reward_each_step(0.0, 1.0),
         longest_episode=lambda _: NUM_STEPS,
@@ -201,7 +191,7 @@ SWINGUP = Family(
         Experiment(_SWINGUP, _SWINGUP, 1_000, ("exploration", "generalization"), _SWINGUP_SETTINGS),
     ),
     defaults={"height_threshold": 0.5, "x_reward_threshold": 1.0},
-    make_env=lambda *_: CartpoleSwingup(),
+    make_env=lambda _: CartpoleSwingup(),
     make_params=lambda _, setting: _limits(setting, "x_reward_threshold"),
     returns=reward_each_step(-0.1, 1.0),
     longest_episode=lambda _: NUM_STEPS,

@@ -37,7 +37,6 @@ class Catch(Environment):
         return jnp.floor(jax.random.uniform(key) * COLUMNS).astype(jnp.int32)
 
     def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: None) -> CatchState:
-        """Put the ball on the first row, the paddle in the middle."""
         return CatchState(
             ball_x=draws.astype(jnp.int32),
             ball_y=jnp.zeros((), jnp.int32),
@@ -47,7 +46,6 @@ class Catch(Environment):
     def transition(
         self, state: CatchState, action: Int[Array, ""], draws: None, params: None
     ) -> tuple[CatchState, EnvStep]:
-        """Move the paddle and let the ball fall."""
         state = CatchState(
             ball_x=state.ball_x,
             ball_y=state.ball_y + 1,
@@ -59,19 +57,10 @@ class Catch(Environment):
         return state, outcome(reward, ended, wrong=ended & ~caught)
 
     def observe(self, state: CatchState, params: None) -> Float[Array, "R C"]:
-        """Return the board."""
         cell = jnp.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS)
         ball = cell == state.ball_y * COLUMNS + state.ball_x
         paddle = cell == (ROWS - 1) * COLUMNS + state.paddle_x
         return (ball | paddle).astype(jnp.float32)
-
-    def render(self, state: CatchState, params: None) -> str:
-        """Show the board: o is the ball, = the paddle, @ the ball on the paddle."""
-        board = [["·"] * COLUMNS for _ in range(ROWS)]
-        board[ROWS - 1][int(state.paddle_x)] = "="
-        caught = int(state.ball_y) == ROWS - 1 and int(state.ball_x) == int(state.paddle_x)
-        board[int(state.ball_y)][int(state.ball_x)] = "@" if caught else "o"
-        return "\n".join("".join(row) for row in board)
 
 
 _TAGS = ("basic", "credit_assignment")
@@ -80,7 +69,7 @@ FAMILY = perturbed(
         name="catch",
         experiments=(Experiment("catch", "catch", 10_000, _TAGS, [{}] * 20),),
         defaults={},
-        make_env=lambda *_: Catch(),
+        make_env=lambda _: Catch(),
         returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
         longest_episode=lambda _: ROWS - 1,
         facts=("wrong",),

@@ -47,43 +47,32 @@ class PerturbedReward(Environment):
 
     @property
     def observation(self) -> Observation:
-        """Observation of the wrapped environment."""
         return self.env.observation
 
     @property
     def num_actions(self) -> int:
-        """Number of actions of the wrapped environment."""
         return self.env.num_actions
 
     def draw_start(self, key: PRNGKeyArray, params: PerturbedParams) -> PyTree:
-        """Draw for the wrapped environment."""
         return self.env.draw_start(key, params.inner)
 
     def start(self, draws: PyTree, episode: Int[Array, ""], params: PerturbedParams) -> PyTree:
-        """Start the wrapped environment."""
         return self.env.start(draws, episode, params.inner)
 
     def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> Draws:
-        """Draw for the wrapped environment, and the noise."""
         key_inner, key_noise = (jax.random.fold_in(key, use) for use in range(2))
         return self.env.draw(key_inner, params.inner), jax.random.normal(key_noise)
 
     def transition(
         self, state: PyTree, action: Int[Array, ""], draws: Draws, params: PerturbedParams
     ) -> tuple[PyTree, EnvStep]:
-        """Make a transition and perturb its reward."""
         inner, noise = draws
         state, result = self.env.transition(state, action, inner, params.inner)
         reward = result.reward * params.reward_scale + noise * params.noise_scale
         return state, result._replace(reward=jnp.asarray(reward, jnp.float32))
 
     def observe(self, state: PyTree, params: PerturbedParams) -> Array:
-        """Observe the wrapped environment."""
         return self.env.observe(state, params.inner)
-
-    def render(self, state: PyTree, params: PerturbedParams) -> str:
-        """Show the wrapped environment."""
-        return self.env.render(state, params.inner)
 
 
 def perturbed(family: Family, *tags: str) -> Family:
@@ -110,7 +99,7 @@ def perturbed(family: Family, *tags: str) -> Family:
         family,
         experiments=(plain, experiment("noise", NOISE_SCALES), experiment("scale", REWARD_SCALES)),
         defaults={**family.defaults, "reward_scale": 1.0, "noise_scale": 0.0},
-        make_env=lambda *arguments: PerturbedReward(env=family.make_env(*arguments)),
+        make_env=lambda settings: PerturbedReward(env=family.make_env(settings)),
         make_params=make_params,
     )
 
@@ -151,13 +140,6 @@ def best(returns: np.ndarray) -> np.ndarray:
 def regret_of_wrong(episodes: Episodes) -> dict[str, np.ndarray]:
     """Return bsuite's regret where episodes pay 1, or −1 if they are 'wrong'."""
     return {"total_regret": 2.0 * count(episodes["wrong"])}
-
-
-def draw_track(step: int, length: int, text: str) -> str:
-    """Show a position on a chain as a line of at most 40 characters, with a text beside it."""
-    width = min(length, 40)
-    at = min(round(step / length * width), width)
-    return "[" + "=" * at + ">" + "·" * (width - at) + f"]  {text}"
 
 
 def countdown_table(length: int, max_length: int) -> Float[np.ndarray, "T"]:

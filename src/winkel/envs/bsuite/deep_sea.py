@@ -63,7 +63,6 @@ class DeepSea(Environment):
         return OneHot((self.max_size, self.max_size), triangle=True)
 
     def start(self, draws: None, episode: Int[Array, ""], params: DeepSeaParams) -> DeepSeaState:
-        """Start in the upper left corner."""
         zero = jnp.zeros((), jnp.int32)
         return DeepSeaState(row=zero, column=zero, bad=jnp.zeros((), bool))
 
@@ -105,15 +104,6 @@ class DeepSea(Environment):
         cell = state.row * self.max_size + state.column
         return jnp.where(state.row < params.size, cell, self.observation.size).astype(jnp.int32)
 
-    def render(self, state: DeepSeaState, params: DeepSeaParams) -> str:
-        """Show the grid: o is the agent, $ the treasure."""
-        size = int(params.size)
-        grid = [["·" if column <= row else " " for column in range(size)] for row in range(size)]
-        grid[-1][-1] = "$"
-        if int(state.row) < size:
-            grid[int(state.row)][int(state.column)] = "o"
-        return "\n".join("".join(row) for row in grid)
-
 
 def deep_sea_params(
     max_size: int, size: int, mapping_seed: int, move_cost: float, stochastic: bool
@@ -145,7 +135,7 @@ def _family(name: str, *tags: str, stochastic: bool) -> Family:
         experiments=(Experiment(name, name, 10_000, tags, settings),),
         defaults={"size": 10, "mapping_seed": 42, "move_cost": 0.01},
         ranges={"size": (2, MAX_SIZE), "mapping_seed": (0, LARGEST_SEED)},
-        make_env=lambda settings, _: DeepSea(max_size=max(s["size"] for s in settings)),
+        make_env=lambda settings: DeepSea(max_size=max(s["size"] for s in settings)),
         make_params=lambda env, setting: deep_sea_params(
             max_size=env.max_size, stochastic=stochastic, **setting
         ),

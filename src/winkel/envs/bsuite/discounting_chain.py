@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from winkel.envs.base import Environment, Experiment, Family, outcome
-from winkel.envs.bsuite.common import draw_track, reward_once
+from winkel.envs.bsuite.common import reward_once
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, Dense, EnvStep
 
@@ -33,7 +33,6 @@ class DiscountingChain(Environment):
     """One per delay."""
 
     def start(self, draws: None, episode: Int[Array, ""], params: Int[AnyArray, ""]) -> ChainState:
-        """Start undecided."""
         return ChainState(context=jnp.full((), UNDECIDED, jnp.int32), step=jnp.zeros((), jnp.int32))
 
     def transition(
@@ -47,14 +46,7 @@ class DiscountingChain(Environment):
         return ChainState(context=context, step=step), outcome(reward, step == NUM_STEPS)
 
     def observe(self, state: ChainState, params: Int[AnyArray, ""]) -> Float[Array, "1 2"]:
-        """Return choice and time."""
         return jnp.stack([state.context.astype(jnp.float32), jnp.asarray(TIME)[state.step]])[None]
-
-    def render(self, state: ChainState, params: Int[AnyArray, ""]) -> str:
-        """Show the place on the chain, and when the choice pays."""
-        choice = int(state.context)
-        text = f"pays at {REWARD_STEPS[choice]}" if choice >= 0 else "undecided"
-        return draw_track(int(state.step), NUM_STEPS, text)
 
 
 _NAME = "discounting_chain"
@@ -64,7 +56,7 @@ FAMILY = Family(
     experiments=(Experiment(_NAME, _NAME, 1_000, ("credit_assignment",), _SETTINGS),),
     defaults={"mapping_seed": 0},
     ranges={"mapping_seed": (0, LARGEST_SEED)},
-    make_env=lambda *_: DiscountingChain(),
+    make_env=lambda _: DiscountingChain(),
     make_params=lambda _, s: np.asarray(s["mapping_seed"] % len(REWARD_STEPS), np.int32),
     returns=reward_once(0.0, 1.1),
     longest_episode=lambda _: NUM_STEPS,

@@ -20,7 +20,6 @@ from winkel.envs.bsuite.common import (
     MAX_WIDTH,
     count,
     countdown_table,
-    draw_track,
     reward_once,
 )
 from winkel.types import AnyArray, Dense, EnvStep
@@ -65,7 +64,6 @@ class MemoryChain(Environment):
         return Dense((1, self.max_bits + 2))
 
     def start(self, draws: None, episode: Int[Array, ""], params: MemoryParams) -> MemoryState:
-        """Look up the episode's bits and question."""
         row = episode % len(params.queries)
         return MemoryState(
             step=jnp.zeros((), jnp.int32),
@@ -93,12 +91,6 @@ class MemoryChain(Environment):
         bits = jnp.where(shown, 2 * state.context - 1, 0)
         features = jnp.concatenate([query[None], bits]).astype(jnp.float32)
         return jnp.concatenate([jnp.asarray(params.time)[step][None], features])[None]
-
-    def render(self, state: MemoryState, params: MemoryParams) -> str:
-        """Show the place on the chain, the bits and the question."""
-        bits = "".join(str(int(bit)) for bit in state.context[: int(params.num_bits)])
-        text = f"which was bit {int(state.query)} of {bits}?"
-        return draw_track(int(state.step), int(params.length) + 1, text)
 
 
 def memory_params(max_length: int, max_bits: int, length: int, num_bits: int) -> MemoryParams:
@@ -133,7 +125,7 @@ def _family(name: str, memory_length: int, key: str, values: Iterable[int]) -> F
         experiments=(Experiment(name, name, NUM_EPISODES, ("memory",), settings),),
         defaults={"memory_length": memory_length, "num_bits": 1},
         ranges={"memory_length": (1, MAX_LENGTH), "num_bits": (1, MAX_WIDTH)},
-        make_env=lambda settings, _: MemoryChain(
+        make_env=lambda settings: MemoryChain(
             max_length=max(setting["memory_length"] for setting in settings),
             max_bits=max(setting["num_bits"] for setting in settings),
         ),

@@ -1,7 +1,6 @@
 """Classify a digit of MNIST's training set: one image, one action, ±1."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -42,11 +41,9 @@ class Mnist(Environment):
     """The digits."""
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Int[Array, ""]:
-        """Draw an image with replacement."""
         return jax.random.randint(key, (), 0, len(self.labels))
 
     def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: None) -> DigitState:
-        """Show the image."""
         return DigitState(image=draws.astype(jnp.int32), answered=jnp.zeros((), bool))
 
     def transition(
@@ -69,8 +66,8 @@ def signed(images: AnyArray) -> Int8[np.ndarray, "N 28 28"]:
     return np.asarray(images, np.uint8).view(np.int8)
 
 
-def _make_env(settings: Sequence[Setting], mnist_dir: Path | None) -> Mnist:
-    images, labels = load_mnist(mnist_dir)
+def _make_env(settings: Sequence[Setting]) -> Mnist:
+    images, labels = load_mnist()
     return Mnist(images=signed(images), labels=labels.astype(np.int32))
 
 

@@ -34,20 +34,19 @@ Digits = tuple[UInt8[np.ndarray, "N 28 28"], UInt8[np.ndarray, " N"]]
 """Images and labels. The arrays are read-only, because all callers share them."""
 
 
-def mnist_directory(directory: Path | None = None) -> Path:
-    """Return the folder given, else the one in WINKEL_MNIST, else the cache folder.
+def mnist_directory() -> Path:
+    """Return the folder in WINKEL_MNIST, else the cache folder.
 
     No other folder is tried: a mistyped folder is an error.
     """
-    if directory is None:
-        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        directory = Path(os.environ.get("WINKEL_MNIST") or Path(cache, "winkel", "mnist"))
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    directory = Path(os.environ.get("WINKEL_MNIST") or Path(cache, "winkel", "mnist"))
     return directory.expanduser().absolute()
 
 
-def load_mnist(directory: Path | None = None) -> Digits:
-    """Load the training set from `mnist_directory(directory)`, once per process and folder."""
-    return _load(mnist_directory(directory))
+def load_mnist() -> Digits:
+    """Load the training set from `mnist_directory()`, once per process and folder."""
+    return _load(mnist_directory())
 
 
 @lru_cache(maxsize=2)
@@ -83,7 +82,7 @@ def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
             raise InputError(f"cannot read {path}: {error}") from error
     raise InputError(
         f"no {name} (plain or .gz) in {directory}; `winkel data mnist` fetches MNIST, "
-        "--mnist-dir or WINKEL_MNIST names another folder"
+        "the variable WINKEL_MNIST names another folder"
     )
 
 

@@ -34,13 +34,11 @@ class MountainCar(Environment):
     """Left, coast, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Float[Array, ""]:
-        """Draw a position in the valley."""
         return jax.random.uniform(key, minval=-0.6, maxval=-0.4)
 
     def start(
         self, draws: Float[Array, ""], episode: Int[Array, ""], params: None
     ) -> MountainCarState:
-        """Start with velocity 0."""
         return MountainCarState(
             position=draws, velocity=jnp.zeros(()), step=jnp.zeros((), jnp.int32)
         )
@@ -58,7 +56,6 @@ class MountainCar(Environment):
         return state, outcome(jnp.full((), -1.0), ended)
 
     def observe(self, state: MountainCarState, params: None) -> Float[Array, "1 3"]:
-        """Return the three features."""
         return jnp.stack([state.position, state.velocity, jnp.asarray(TIME)[state.step]])[None]
 
 
@@ -68,7 +65,7 @@ FAMILY = perturbed(
         name="mountain_car",
         experiments=(Experiment("mountain_car", "mountain_car", 1_000, _TAGS, [{}] * 20),),
         defaults={},
-        make_env=lambda *_: MountainCar(),
+        make_env=lambda _: MountainCar(),
         returns=reward_each_step(-1.0, 0.0),
         longest_episode=lambda _: NUM_STEPS,
         info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},

@@ -22,7 +22,6 @@ from winkel.envs.bsuite.common import (
     MAX_WIDTH,
     countdown_table,
     discounted_sum,
-    draw_track,
     regret_of_wrong,
 )
 from winkel.errors import LARGEST, InputError
@@ -110,7 +109,6 @@ class UmbrellaChain(Environment):
         return following, outcome(reward, ended, wrong=ended & ~right)
 
     def observe(self, state: UmbrellaState, params: UmbrellaParams) -> Float[Array, "1 O"]:
-        """Return need, possession, time left and distractors."""
         used = jnp.arange(self.max_distractors) < params.num_distractors
         head = jnp.stack(
             [
@@ -121,12 +119,6 @@ class UmbrellaChain(Environment):
         )
         tail = jnp.where(used, state.distractors, 0).astype(jnp.float32)
         return jnp.concatenate([head, tail])[None]
-
-    def render(self, state: UmbrellaState, params: UmbrellaParams) -> str:
-        """Show the place on the chain, the weather and the umbrella."""
-        weather = "rain" if int(state.need) else "sun"
-        carried = "umbrella" if int(state.has) else "no umbrella"
-        return draw_track(int(state.step), int(params.length), f"{weather}, {carried}")
 
     def _draw_coins(self, key: PRNGKeyArray, count: int) -> Coins:
         if self.stream is not None:
@@ -177,7 +169,7 @@ def _family(
         experiments=(Experiment(name, name, NUM_EPISODES, tags, settings),),
         defaults={"chain_length": chain_length, "n_distractor": n_distractor},
         ranges={"chain_length": (1, MAX_LENGTH), "n_distractor": (0, MAX_WIDTH)},
-        make_env=lambda settings, _: _make_env(settings, replay=replay),
+        make_env=lambda settings: _make_env(settings, replay=replay),
         make_params=lambda env, setting: UmbrellaParams(
             length=np.asarray(setting["chain_length"], np.int32),
             num_distractors=np.asarray(setting["n_distractor"], np.int32),

@@ -24,6 +24,9 @@
   };
   for (const table of document.querySelectorAll("table")) {
     const headers = [...table.tHead.rows[0].cells];
+    for (const row of table.tBodies[0].rows) {
+      [...row.cells].forEach((cell, column) => { cell.dataset.label = headers[column].textContent; });
+    }
     headers.forEach((header, column) => header.addEventListener("click", () => {
       const sign = header.getAttribute("aria-sort") === "ascending" ? -1 : 1;
       headers.forEach((other) => other.removeAttribute("aria-sort"));

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.simulators.base import Layout, Maker, Simulator, SimulatorDied, Spec, wrap_error
+from winkel.extensions import wrap_error
+from winkel.simulators.base import Layout, Maker, Simulator, SimulatorDied, SimulatorSpec
 
 _GUARD = 'read _; sleep 0.5; rm -rf -- "$1"; kill -KILL 0'
 _LARGEST = float(np.finfo(np.float32).max)
@@ -71,7 +72,7 @@ def _load(maker: bytes) -> Maker:
         raise wrap_error(error, "loading the maker of the environment in a worker") from error
 
 
-def map_rows(memory: int, spec: Spec, num: int) -> np.ndarray:
+def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:
     """Map a file to an array with a row for each of `num` environments of a pool.
 
     The action goes in, everything else comes out. The array outlives the descriptor of the file.
@@ -107,7 +108,7 @@ class Copies:
         try:
             for _ in numbers:
                 self._simulators.append(maker())
-            self.specs = [Spec.of(simulator) for simulator in self._simulators]
+            self.specs = [SimulatorSpec.of(simulator) for simulator in self._simulators]
         except Exception as error:
             self.close()
             if isinstance(error, InputError):

@@ -1,0 +1,61 @@
+"""A projection of one's own: a histogram of the target after Gaussian noise (HL-Gauss).
+
+    winkel train deep_sea:size=8 --projections quantile,examples.own_projection:Histogram
+
+docs/extending.md explains it line by line.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import xlogy
+from jax.scipy.stats import norm
+
+import winkel
+from winkel.types import Atoms
+
+
+class Histogram(eqx.Module):
+    """Probabilities of K bins; an atom of the target is spread over several bins (Imani 2018)."""
+
+    num_atoms: int = eqx.field(static=True)
+    z_min: float | jax.Array
+    z_max: float | jax.Array
+
+    @classmethod
+    def spanning(cls, num_atoms, z_min, z_max):
+        """K bins whose centres go from z_min to z_max."""
+        return cls(num_atoms, z_min, z_max)
+
+    def decode(self, theta):
+        """The distribution that K outputs of a network stand for."""
+        centres = jnp.linspace(self.z_min, self.z_max, self.num_atoms)
+        return Atoms(locations=centres, probs=jax.nn.softmax(theta))
+
+    def project(self, target):
+        """Give each atom a normal distribution, and sum its mass in each bin."""
+        centres = jnp.linspace(self.z_min, self.z_max, self.num_atoms)
+        width = centres[1] - centres[0]
+        edges = jnp.concatenate([centres - width / 2, centres[-1:] + width / 2])
+        z = jnp.clip(target.locations, self.z_min, self.z_max)
+        mass = jnp.diff(norm.cdf((edges[:, None] - z[None]) / (0.75 * width)), axis=0)
+        return Atoms(
+            locations=centres, probs=(mass / mass.sum(axis=0, keepdims=True)) @ target.probs
+        )
+
+    def loss(self, theta, target):
+        """Kullback-Leibler divergence from the projected target; that carries no gradient."""
+        probs = jax.lax.stop_gradient(self.project(target).probs)
+        return jnp.sum(xlogy(probs, probs) - probs * jax.nn.log_softmax(theta))
+
+
+def main(argv=("200",)):
+    """Train PE-DQN with it in a small deep sea, and print how often it found the treasure."""
+    episodes, members = int(argv[0]), ("quantile", Histogram)
+    settings = {"hidden": (64,), "beta": 1.0, "beta_final": 1.0, "learning_rate": 2e-3}
+    run = winkel.train("deep_sea:size=5", projections=members, episodes=episodes, **settings)
+    print(f"found the treasure in {run.episodes['treasure'].sum():.0f} of {episodes} episodes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What the options of all commands have in common: names of values, lists, unknown options.
+
+Help names a value by its type (`--episodes N`, `--out FOLDER`). A list is written with spaces or
+with commas: `--sizes 6 8` or `--sizes 6,8`.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from winkel.errors import InputError, suggest
+from winkel.runs.spec import field_names
+
+EnvName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
+File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+
+NAMES: dict[Any, str] = {int: "N", float: "NUMBER", str: "NAME", Path: "FOLDER"}
+"""How help calls a value, by its type."""
+REGISTRY = ConstructorRegistry()
+"""How tyro reads values."""
+
+
+@REGISTRY.primitive_rule
+def _read_one(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    if info.type not in NAMES:
+        return None
+    kind: Any = info.type
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=NAMES[kind],
+        instance_from_str=lambda words: kind(words[0]),
+        is_instance=lambda value: isinstance(value, kind),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+@REGISTRY.primitive_rule
+def _read_list(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    if info.type_origin is not tuple:
+        return None
+    kind, _ = get_args(info.type)
+    one = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kind, set()))
+    assert isinstance(one, PrimitiveConstructorSpec)
+
+    def read(words: list[str]) -> tuple[Any, ...]:
+        parts = list(split_words(words))
+        for part in parts:
+            if one.choices is not None and part not in one.choices:
+                raise ValueError(f"need {', '.join(one.choices)}, got {part!r}")
+        return tuple(one.instance_from_str([part]) for part in parts)
+
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=f"{one.metavar} …",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda values: [str(value) for value in values],
+    )
+
+
+def split_words(words: Iterable[str]) -> Iterator[str]:
+    """Split words at commas; those of an environment's settings, key=value,…, stay."""
+    for word in words:
+        if "," in word and "=" not in word:
+            yield from filter(None, map(str.strip, word.split(",")))
+        else:
+            yield word
+
+
+def option_names(command: Any) -> list[str]:
+    """Return the names of a command's options."""
+    names = []
+    for field in dataclasses.fields(command):
+        value = getattr(command, field.name)
+        names += option_names(value) if dataclasses.is_dataclass(value) else [field.name]
+    return names
+
+
+def check_fields(command: Any, *agents: str) -> None:
+    """Raise unless each option that a command does not have is a field of one of the agents."""
+    known = dict.fromkeys(name for agent in agents for name in field_names(agent))
+    for field in command.fields:
+        if field not in known:
+            hint = f"see `winkel list agents {agents[0]}`"
+            raise unknown_option(field, [*option_names(command), *known], hint)
+
+
+def unknown_option(name: str, known: Iterable[str], otherwise: str) -> InputError:
+    """Describe an option that neither a command nor an agent has."""
+    hint = suggest(name, known, otherwise, write_option)
+    return InputError(f"unknown option {write_option(name)}; {hint}")
+
+
+def write_option(name: str) -> str:
+    """Write a name as an option."""
+    return f"--{name.replace('_', '-')}"
