@@ -131,7 +131,7 @@ def test_where_a_run_has_been_is_drawn(tmp_path, capsys):
         (["--world-seed", 2**32], f"got {2**32}"),
         (["--out", "film.avi"], "ends in .gif, got film.avi"),
         (["--out", "film"], "ends in .gif, got film"),
-        (["--epsilon", 1], "unknown argument '--epsilon'"),
+        (["--epsilon", 1], "unknown option --epsilon; did you mean --episodes"),
     ],
 )
 def test_what_cannot_be_played_is_one_line(runs, tmp_path, capsys, monkeypatch, options, shown):

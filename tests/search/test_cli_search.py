@@ -121,7 +121,7 @@ def test_a_search_goes_on_for_more_trials(study, capsys):
     message = refused([*command, "--resume", "--trials", "13"], capsys)
     assert "need trials <= 12, the configurations of the space" in message
     message = refused([*command, "--resume", "--agent", "pe_dqn"], capsys)
-    assert "pe_dqn has no field 'num_members'" in message
+    assert "unknown option --num-members; did you mean --num-atoms?" in message
     message = refused(
         ["search", *SEA, *TINY, "--out", str(study), "--name", "bdqn", "--resume"], capsys
     )
@@ -139,7 +139,7 @@ def test_a_search_goes_on_for_more_trials(study, capsys):
         (["--envs", "deep_sea:size=6"], "need ID@EPISODES"),
         (["--envs", "deepsea:size=6@10"], "did you mean deep_sea"),
         (["--storage", "somewhere"], "need a storage such as sqlite:///"),
-        (["--learning-rat", "1"], "pe_dqn has no field 'learning_rat'"),
+        (["--learning-rat", "1"], "unknown option --learning-rat; did you mean --learning-rate"),
         (["--out", "pyproject.toml"], "the file pyproject.toml"),
     ],
 )

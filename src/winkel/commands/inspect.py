@@ -14,6 +14,7 @@ from winkel.play import inspection, maps
 from winkel.play.episodes import load_one, observe_after, open_environment
 from winkel.runs.record import Arrays
 from winkel.simulators.pool import TIMEOUT
+from winkel.training.programs import start_jax
 
 FIGURES = {"inspect": inspection, "heatmaps": heatmaps, "map": maps, "places": maps}
 
@@ -46,6 +47,7 @@ class Inspect:
         """Write the pictures and print the numbers of each action."""
         if not self.formats:
             raise InputError("need at least one format of png, pdf, svg, got none")
+        start_jax()
         run = load_one(self.path, self.seed, self.env)
         task, out = run.task, self.out or self.path
         ensure_folder(out)
