@@ -10,8 +10,7 @@ import pytest
 from winkel.agents.learning import mass_outside
 from winkel.distributions import bootstrap, mean, mixture, wasserstein
 from winkel.kernels.common import Layout, Outputs
-from winkel.kernels.losses import loss_and_gradient
-from winkel.kernels.values import q_values_and_disagreement
+from winkel.kernels.distributions import loss_and_gradient, q_values_and_disagreement
 from winkel.projections import Categorical, Quantile
 
 BATCH, ACTIONS = 6, 3

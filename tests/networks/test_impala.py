@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winkel.errors import InputError
-from winkel.networks import MLP, Body, pooling
-from winkel.networks.convolution import Conv, convolve
+from winkel.networks import MLP, Body
+from winkel.networks.convolution import Conv, convolve, halve, resize
 from winkel.networks.impala import Impala, num_features
 from winkel.networks.mlp import he_uniform
 from winkel.types import Image
@@ -132,7 +132,7 @@ def test_small_frames_are_refused():
 @given(height=st.integers(1, 20), width=st.integers(1, 20), side=st.integers(1, 9))
 def test_pooling_is_that_of_the_definition(height, width, side):
     x = normal(height * width, 2, height, width, 3)
-    pooled = jax.jit(lambda x: (pooling.resize(x, side), pooling.halve(x)))
+    pooled = jax.jit(lambda x: (resize(x, side), halve(x)))
     for found, wanted in zip(pooled(x), (slow_resized(x, side), slow_halved(x)), strict=True):
         np.testing.assert_array_equal(found, wanted)
 
@@ -140,7 +140,7 @@ def test_pooling_is_that_of_the_definition(height, width, side):
 def test_six_by_six_is_enlarged_by_repetition():
     """Rows from ⌊6i/8⌋ to ⌈6(i+1)/8⌉: 0, 01, 12, 2, 3, 34, 45, 5, of rows that grow."""
     x = jnp.broadcast_to(jnp.arange(6.0)[None, :, None, None], (1, 6, 6, 1))
-    enlarged = jax.jit(lambda x: pooling.resize(x, 8))(x)
+    enlarged = jax.jit(lambda x: resize(x, 8))(x)
     np.testing.assert_array_equal(enlarged[0, :, 0, 0], [0, 1, 2, 2, 3, 4, 5, 5])
 
 
@@ -156,14 +156,14 @@ def slow_gradient(pooled, x, cotangent):
 @given(height=st.integers(1, 12), width=st.integers(1, 12), side=st.integers(1, 9))
 def test_gradients_of_maxima_go_to_where_they_are(height, width, side):
     x = normal(height + 20 * width, 2, height, width, 2)
-    for pooled in (pooling.halve, functools.partial(pooling.resize, side=side)):
+    for pooled in (halve, functools.partial(resize, side=side)):
         cotangent = normal(side, *jax.eval_shape(pooled, x).shape)
         found = jax.jit(lambda x, c, pooled=pooled: jax.vjp(pooled, x)[1](c)[0])(x, cotangent)
         np.testing.assert_allclose(found, slow_gradient(pooled, x, cotangent), rtol=1e-5, atol=1e-5)
 
 
 def test_of_equal_numbers_one_gets_the_gradient():
-    for pooled in (pooling.halve, functools.partial(pooling.resize, side=3)):
+    for pooled in (halve, functools.partial(resize, side=3)):
         ones = jnp.ones((1, 7, 8, 1))
         found = jax.jit(jax.grad(lambda x, pooled=pooled: jnp.sum(pooled(x))))(ones)
         np.testing.assert_array_equal(found, np.round(found))

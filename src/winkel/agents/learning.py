@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from winkel.agents.base import Number, Settings, Spec
 from winkel.agents.optimizer import adam, clip_by_global_norm
 from winkel.networks import MLP, Body, Ensemble
-from winkel.networks.impala import Torso, num_features
-from winkel.networks.windows import Windows, num_window_features
+from winkel.networks.impala import Torso, Windows, num_features, num_window_features
 from winkel.projections import Projection, find_projection
 from winkel.types import Atoms, Clock, Image, Observation, Planes, Transition
 

@@ -26,11 +26,6 @@ def power_of_two(size: int, at_least: int = 1) -> int:
     return max(pl.next_power_of_2(size), at_least)
 
 
-def span(start: Any, size: int) -> Array:
-    """`size` indices from `start` on."""
-    return start + jnp.arange(size)
-
-
 def tile(ref: Any, rows: Array, columns: Array, num_rows: int, num_columns: int) -> Array:
     """`ref[rows, columns]`, 0 outside of the array."""
     inside = (rows < num_rows)[:, None] & (columns < num_columns)[None, :]

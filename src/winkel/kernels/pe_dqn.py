@@ -13,11 +13,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from winkel.kernels import mlp
-from winkel.kernels.adam import adam_step, step_scales
+from winkel.kernels import networks as mlp
 from winkel.kernels.common import Layout, Outputs
-from winkel.kernels.losses import loss_and_gradient
-from winkel.kernels.values import q_values_and_disagreement
+from winkel.kernels.distributions import loss_and_gradient, q_values_and_disagreement
+from winkel.kernels.networks import adam_step, step_scales
 from winkel.networks import Ensemble
 from winkel.networks.mlp import row_of
 from winkel.types import Batch, Clock, Update

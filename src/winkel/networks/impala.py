@@ -8,6 +8,10 @@ A `Body` divides the weights of the residual units by an estimate of their large
 (spectral normalisation, Miyato et al. 2018). The estimate is σ = uᵀ W v, of weights as a matrix
 [outputs, inputs · 9], with vectors u and v that one step of power iteration at each update keeps
 near the leading ones. Gradients flow through W, also where it is in σ, never through u and v.
+
+`Windows` is the torso of MinAtar (Young and Tian 2019) for small pictures: 16 filters of 3 × 3 and
+a rectifier. The windows of a picture are laid side by side, so that the convolution is one matrix
+product: lanes with filters of their own are then a batched product, fast on every platform.
 """
 
 from dataclasses import replace
@@ -19,10 +23,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt8
 
 from winkel.errors import InputError
-from winkel.networks import pooling
-from winkel.networks.convolution import Conv, add_bias
-from winkel.networks.windows import Windows
-from winkel.types import Image
+from winkel.networks.convolution import Conv, add_bias, halve, resize
+from winkel.networks.mlp import Linear, he_uniform
+from winkel.types import Image, Planes
 
 CHANNELS = (16, 32, 32)
 """Channels of the blocks, before the multiplier."""
@@ -34,6 +37,8 @@ FIRST_STEPS = 15
 """Steps of power iteration before a weight is first used."""
 LEAST_NORM = 1e-12
 """Vectors shorter than this are not scaled to length one."""
+FILTERS, WINDOW = 16, 3
+"""Filters of `Windows`, and their side."""
 
 
 class Block(eqx.Module):
@@ -58,7 +63,7 @@ class Block(eqx.Module):
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w C"]:
         """A batch."""
-        x = add_bias(pooling.halve(self.conv.without_bias(x)), self.conv.bias)
+        x = add_bias(halve(self.conv.without_bias(x)), self.conv.bias)
         units = self.units
         convs = [Conv(units.weight[i], units.bias[i]) for i in range(2 * UNITS)]
         for first, second in zip(convs[::2], convs[1::2], strict=True):
@@ -93,7 +98,7 @@ class Impala(eqx.Module):
         x = x.reshape(*x.shape[:3], -1).astype(dtype) / 255
         for block in self.blocks:
             x = block(x)
-        x = pooling.resize(jax.nn.relu(x), SIDE)
+        x = resize(jax.nn.relu(x), SIDE)
         return x.reshape(len(x), -1).astype(jnp.float32)
 
     @property
@@ -105,6 +110,52 @@ class Impala(eqx.Module):
 def num_features(multiplier: int) -> int:
     """F, the same for every size of frames."""
     return SIDE**2 * CHANNELS[-1] * multiplier
+
+
+class Windows(eqx.Module):
+    """From planes to features."""
+
+    filters: Linear
+    values: tuple[int, ...] | None = eqx.field(static=True)
+    """Symbols of each channel, as in `Planes`."""
+
+    @classmethod
+    def init(cls, key: PRNGKeyArray, observation: Planes, slope: float = 0.0) -> "Windows":
+        """Draw weights for observations of this form; `slope` is that of `he_uniform`."""
+        inputs = WINDOW**2 * observation.channels
+        weight = he_uniform(key, (inputs, FILTERS), inputs, slope)
+        return cls(Linear(weight, jnp.zeros(FILTERS)), observation.values)
+
+    def __call__(
+        self, planes: Shaped[Array, "B H W C"], dtype: str = "float32"
+    ) -> Float[Array, "B F"]:
+        """Features of a batch, computed in the given precision, returned in float32."""
+        x = one_hot_planes(planes, self.values).astype(dtype)
+        height, width = x.shape[1] - WINDOW + 1, x.shape[2] - WINDOW + 1
+        shifted = [
+            x[:, down : down + height, right : right + width]
+            for down in range(WINDOW)
+            for right in range(WINDOW)
+        ]
+        weight, bias = self.filters.weight.astype(dtype), self.filters.bias.astype(dtype)
+        x = jnp.concatenate(shifted, axis=-1).reshape(-1, len(weight)) @ weight + bias[None]
+        return jax.nn.relu(x).reshape(len(planes), -1).astype(jnp.float32)
+
+
+def one_hot_planes(
+    planes: Shaped[Array, "B H W C"], values: tuple[int, ...] | None
+) -> Shaped[Array, "B H W D"]:
+    """Replace each channel of symbols by one channel for each symbol; numbers stay as they are."""
+    if values is None:
+        return planes
+    channels = [jax.nn.one_hot(planes[..., i], count) for i, count in enumerate(values)]
+    return jnp.concatenate(channels, axis=-1)
+
+
+def num_window_features(observation: Planes) -> int:
+    """F, for observations of this form."""
+    height, width, _ = observation.shape
+    return FILTERS * (height - WINDOW + 1) * (width - WINDOW + 1)
 
 
 class Spectrum(NamedTuple):

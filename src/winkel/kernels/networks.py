@@ -1,4 +1,7 @@
-"""The backward pass of networks with one hidden layer, and Adam's step.
+"""Ensembles of networks with one hidden layer: the forward pass, and Adam's step on the gradient.
+
+Everything is for one lane: weights `[M, …]`, one batch. `jax.vmap` adds the lanes. Products are in
+tf32, as XLA's are on the same chip; the large ones are left to XLA.
 
 Adam reads weights, both moments and gradients and writes all but the last: seven passes over the
 parameters, at the speed of memory. Target networks are written only when they are due. The first
@@ -8,7 +11,7 @@ tile of it applies it at once, and it is never stored.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +19,96 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 from jaxtyping import Array, Float, Int, Int8
 
-from winkel.kernels import common
-from winkel.kernels.common import SMALLEST, member, power_of_two, span, tile, whole
-from winkel.kernels.mlp import Hidden, Weights
+from winkel.kernels.common import SMALLEST, floats, kernel_call, member, power_of_two, tile, whole
 
 FIRST_DECAY, SECOND_DECAY = 0.9, 0.999
 """Decay of Adam's moments, as in optax."""
+
+
+class Weights(NamedTuple):
+    """An ensemble with one hidden layer of H units and O outputs.
+
+    The first layer is a table of rows where observations are indices; index I is the all-zero one.
+    """
+
+    first: Float[Array, "M I H"]
+    first_bias: Float[Array, "M H"]
+    last: Float[Array, "M H O"]
+    last_bias: Float[Array, "M O"]
+
+
+Hidden = tuple[Float[Array, "M B H"], Int8[Array, "M H B"] | None]
+"""Hidden activations of a batch, and whether each is not 0, with the batch last."""
+
+
+def hidden(weights: Weights, obs: Array, *, active: bool = False) -> Hidden:
+    """relu(x W + b) of a batch: indices [B], or dense observations [B, I].
+
+    Which are `active` is computed only if asked for, else None.
+    """
+    members, inputs, units = weights.first.shape
+    if obs.ndim == 1:
+        rows = weights.first.at[:, obs].get(mode="clip")
+        found = jnp.where((obs < inputs)[None, :, None], rows, 0.0)
+        values = jax.nn.relu(found + weights.first_bias[:, None, :])
+        turned = (jnp.swapaxes(values, 1, 2) > 0).astype(jnp.int8) if active else None
+        return values, turned
+    batch = obs.shape[0]
+    height, width = min(batch, 128), min(power_of_two(units, SMALLEST), 64)
+    values, *more = kernel_call(
+        "hidden",
+        partial(_hidden_kernel, height, width),
+        warps=4,
+        grid=(members, pl.cdiv(units, width), batch // height),
+        in_specs=[whole(*obs.shape), member(inputs, units), member(units)],
+        out_specs=[member(batch, units), member(units, batch)][: 1 + active],
+        out_shape=[
+            floats(members, batch, units),
+            jax.ShapeDtypeStruct((members, units, batch), jnp.int8),
+        ][: 1 + active],
+    )(obs, weights.first, weights.first_bias)
+    return values, more[0] if active else None
+
+
+def _hidden_kernel(
+    height: int, width: int, obs_ref: Any, first_ref: Any, bias_ref: Any, out_ref: Any, *more: Any
+) -> None:
+    batch, inputs = obs_ref.shape
+    num_units = bias_ref.shape[0]
+    rows = pl.program_id(2) * height + jnp.arange(height)
+    columns = jnp.arange(power_of_two(inputs, SMALLEST))
+    units = pl.program_id(1) * width + jnp.arange(width)
+    x = tile(obs_ref, rows, columns, batch, inputs)
+    product = gpu.dot(x, tile(first_ref, columns, units, inputs, num_units))
+    bias = gpu.load(bias_ref.at[units], mask=units < num_units, other=0.0)
+    made = jnp.maximum(product + bias[None, :], 0.0)
+    inside = jnp.broadcast_to((units < num_units)[None, :], made.shape)
+    gpu.store(out_ref.at[rows[:, None], units[None, :]], made, mask=inside)
+    for active_ref in more:
+        active = (made > 0).astype(jnp.int8).T
+        gpu.store(active_ref.at[units[:, None], rows[None, :]], active, mask=inside.T)
+
+
+def products(activations: Float[Array, "M B H"], weights: Weights) -> Float[Array, "M B O"]:
+    """Outputs of the last layer, without its bias."""
+    return jnp.einsum("mbh,mho->mbo", activations, weights.last)
+
+
+def row_products(weights: Weights, obs: Array) -> Float[Array, "M O"]:
+    """As `products`, for one observation: an index, or a dense one [I].
+
+    As sums: for matrix products XLA would transpose the matrices in memory.
+    """
+    if obs.ndim == 0:
+        inputs = weights.first.shape[1]
+        rows = weights.first.at[:, obs].get(mode="clip")
+        found = jnp.where(obs < inputs, rows, 0.0)
+    else:
+        found = jnp.sum(obs[None, :, None] * weights.first, axis=1)
+    active = jax.nn.relu(found + weights.first_bias)
+    return jnp.sum(active[:, :, None] * weights.last, axis=1)
+
+
 State = Sequence[Weights]
 """Weights, Adam's first and second moments of them, and the target network."""
 
@@ -37,7 +124,7 @@ def adam_step(
     """The state after one step of Adam. Biases are small and left to XLA.
 
     `obs` are rows of the first layer's table [B], or dense observations [B, I], and `activations`
-    the result of `mlp.hidden` for them, with `active`. `gradient` is that of the loss in the
+    the result of `hidden` for them, with `active`. `gradient` is that of the loss in the
     outputs, `scales` the result of `step_scales`.
     """
     values, active = activations
@@ -106,7 +193,7 @@ def _store_step(
 def _dense_kernel(length: int, epsilon: float, *refs: Any) -> None:
     gradient_ref, scales_ref = refs[:2]
     flat_refs = refs[6:10]
-    at = span(pl.program_id(1) * length, length)
+    at = pl.program_id(1) * length + jnp.arange(length)
     inside = at < gradient_ref.shape[0]
 
     def read(ref: Any) -> Array:
@@ -123,7 +210,7 @@ def _step_dense(
     members, length = gradient.shape[0], 2048
     flat = [x.reshape(members, -1) for x in (gradient, *matrices)]
     size = flat[0].shape[1]
-    changed = common.kernel_call(
+    changed = kernel_call(
         "adam_dense",
         partial(_dense_kernel, length, epsilon),
         warps=4,
@@ -145,7 +232,7 @@ def _first_kernel(
     num_units, batch = gradient_ref.shape
     num_inputs = matrices[0].shape[0]
     examples = jnp.arange(batch)
-    units = span(pl.program_id(1) * units_a_tile, units_a_tile)
+    units = pl.program_id(1) * units_a_tile + jnp.arange(units_a_tile)
     group = pl.program_id(2)
     in_hidden = tile(gradient_ref, units, examples, num_units, batch)
     active = gpu.load(
@@ -160,17 +247,11 @@ def _first_kernel(
     index: Any = gpu.load(obs_ref.at[examples]) if one_hot else None
 
     def rows_of(number: Any) -> Array:
-        return span((group * turns + number) * rows_a_tile, rows_a_tile)
+        return (group * turns + number) * rows_a_tile + jnp.arange(rows_a_tile)
 
     def read(number: Any) -> list[Array]:
         rows = rows_of(number)
         return [tile(ref, rows, units, num_inputs, num_units) for ref in matrices[:3]]
-
-    def write(number: Any, parts: list[Array], gradient: Array) -> None:
-        rows = rows_of(number)
-        at = (rows[:, None], units[None, :])
-        inside = (at[0] < num_inputs) & (at[1] < num_units)
-        _store_step(parts, gradient, matrices, at, inside, scales_ref, epsilon)
 
     def turn(number: Any, parts: list[Array]) -> list[Array]:
         """Read the next tile, then compute this one."""
@@ -180,7 +261,10 @@ def _first_kernel(
             x = jnp.where(rows[:, None] == index[None, :], 1.0, 0.0)
         else:
             x = tile(obs_ref, rows, examples, num_inputs, batch)
-        write(number, parts, gpu.dot(x, in_hidden, trans_b=True))
+        at = (rows[:, None], units[None, :])
+        inside = (at[0] < num_inputs) & (at[1] < num_units)
+        gradient = gpu.dot(x, in_hidden, trans_b=True)
+        _store_step(parts, gradient, matrices, at, inside, scales_ref, epsilon)
         return next_parts
 
     jax.lax.fori_loop(0, turns, turn, read(0))
@@ -205,7 +289,7 @@ def _step_first(
     units = min(64, power_of_two(num_units, SMALLEST))
     turns = min(8, pl.cdiv(num_inputs, rows))
     turned = obs if obs.ndim == 1 else obs.T
-    *changed, bias_gradient = common.kernel_call(
+    *changed, bias_gradient = kernel_call(
         "adam_first",
         partial(_first_kernel, rows, turns, units, epsilon),
         warps=4,
@@ -220,7 +304,7 @@ def _step_first(
         out_specs=[*[matrix] * 4, member(num_units)],
         out_shape=[
             *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in matrices),
-            common.floats(members, num_units),
+            floats(members, num_units),
         ],
         input_output_aliases={4 + i: i for i in range(4)},
     )(turned, active, gradient, scales, *matrices)

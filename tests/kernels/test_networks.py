@@ -8,8 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from winkel.kernels import mlp
-from winkel.kernels.adam import adam_step, step_scales
+from winkel.kernels import networks
+from winkel.kernels.networks import adam_step, step_scales
 
 LANES, MEMBERS, BATCH, UNITS, OUTPUTS = 2, 2, 16, 40, 24
 EPSILON, COUNT, RATE = 1e-5, 7, 0.01
@@ -19,7 +19,7 @@ EPSILON, COUNT, RATE = 1e-5, 7, 0.01
 def random_weights(seed, inputs):
     shapes = [(inputs, UNITS), (UNITS,), (UNITS, OUTPUTS), (OUTPUTS,)]
     keys = jax.random.split(jax.random.key(seed), len(shapes))
-    return mlp.Weights(
+    return networks.Weights(
         *(
             jax.random.normal(key, (LANES, MEMBERS, *shape))
             for key, shape in zip(keys, shapes, strict=True)
@@ -54,7 +54,7 @@ KINDS = pytest.mark.parametrize(("inputs", "one_hot"), [(5, False), (70, True)])
 @KINDS
 def test_hidden_activations_and_what_is_active(inputs, one_hot):
     weights, obs = random_weights(0, inputs), observations(inputs, one_hot)
-    work = jax.vmap(lambda w, o: mlp.hidden(w, o, active=True))
+    work = jax.vmap(lambda w, o: networks.hidden(w, o, active=True))
     values, active = jax.jit(work)(weights, obs)
     expected = jax.jit(jax.vmap(plain_hidden))(weights, obs)
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
@@ -67,10 +67,10 @@ def test_products_of_a_batch_and_of_one_observation(inputs, one_hot):
     weights, obs = random_weights(1, inputs), observations(inputs, one_hot)
     expected = jax.jit(jax.vmap(plain_outputs))(weights, obs) - weights.last_bias[:, :, None]
     batch = jax.vmap(
-        lambda w, o: mlp.products(mlp.hidden(w, o)[0], w)
+        lambda w, o: networks.products(networks.hidden(w, o)[0], w)
     )(weights, obs)  # fmt: skip
     np.testing.assert_allclose(batch, expected, rtol=1e-4, atol=1e-4)
-    one = jax.vmap(lambda w, o: mlp.row_products(w, o[0]))(weights, obs)
+    one = jax.vmap(lambda w, o: networks.row_products(w, o[0]))(weights, obs)
     np.testing.assert_allclose(one, expected[:, :, 0], rtol=1e-4, atol=1e-4)
 
 
@@ -88,7 +88,7 @@ def test_a_step_of_adam_as_optax_makes_it(inputs, one_hot):
         return adam_step(
             (weights, mean, square, target),
             obs,
-            mlp.hidden(weights, obs, active=True),
+            networks.hidden(weights, obs, active=True),
             gradient,
             step_scales(jnp.asarray(RATE), jnp.asarray(COUNT), due),
             EPSILON,
@@ -106,5 +106,5 @@ def test_a_step_of_adam_as_optax_makes_it(inputs, one_hot):
     names = ("weights", "mean", "square", "target")
     results = [jax.jit(jax.vmap(step))(*given) for step in (ours, theirs)]
     for name, made, expected in zip(names, *results, strict=True):
-        for part, x, y in zip(mlp.Weights._fields, made, expected, strict=True):
+        for part, x, y in zip(networks.Weights._fields, made, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5, err_msg=f"{name} {part}")
