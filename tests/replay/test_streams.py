@@ -185,6 +185,10 @@ def test_priorities_are_drawn_by_and_weighed_away():
     assert stats.chisquare(counts[often], expected).pvalue > 1e-3
     weights = (size * share[rows]) ** -(0.45 + 0.4 * 0.55)
     np.testing.assert_allclose(batch.weights, weights / weights.max(), rtol=1e-4)
+    for progress, exponent in ((0.0, 0.45), (1.0, 1.0), (1.5, 1.0)):
+        found = replay.sample(state, 20_000, KEY, progress=progress).weights
+        weights = share[rows] ** -exponent
+        np.testing.assert_allclose(found, weights / weights.max(), rtol=1e-4)
 
 
 def test_new_samples_get_the_highest_priority_so_far():

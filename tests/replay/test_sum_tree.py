@@ -145,18 +145,6 @@ def test_a_million_updates_leave_no_trace(rng):
     assert total == np.sum(last, dtype=np.float64)  # quarters add up exactly in float32
 
 
-def test_importance_weights_are_the_formula(rng):
-    priorities = rng.uniform(1e-3, 5.0, 50).astype(np.float32)
-    drawn = rng.integers(0, 50, 16)
-    for progress, exponent in ((0.0, 0.45), (0.5, 0.725), (1.0, 1.0), (1.5, 1.0)):
-        b = sum_tree.importance_exponent(0.45, progress)
-        np.testing.assert_allclose(b, exponent, rtol=1e-6)
-        share = priorities[drawn] / priorities.sum()
-        weights = (50 * share) ** -exponent
-        found = sum_tree.importance_weights(jnp.asarray(priorities[drawn]), b)
-        np.testing.assert_allclose(found, weights / weights.max(), rtol=1e-5)
-
-
 def test_lanes_have_trees_of_their_own(rng):
     priorities = rng.integers(0, 5, (2, 300)).astype(np.float32)
     alone = [filled(lane) for lane in priorities]

@@ -1,13 +1,9 @@
 """What an environment is, and what is known about it.
 
-`Environment`: pure functions of (key, state, action, params), for one copy of it. Fields of a
+An `Environment` is pure functions of (key, state, action, params), for one copy of it. Fields of a
 subclass determine the shapes of arrays. `params` holds the numbers of one setting as arrays that
 may be traced, so that settings of equal shape share one compiled program under `vmap`. Only
-`draw_start` and `draw` use random keys. Everything else is a deterministic function of what they
-draw, so that tests can replace the draws.
-
-`Family`: what is known about a kind of environment beside its dynamics, with its `Experiment`s.
-`Task`: one setting of an environment with everything that a run must know about it.
+`draw_start` and `draw` use random keys, so that tests can replace what they draw.
 """
 
 import math
@@ -58,10 +54,7 @@ class EnvState(NamedTuple):
 
 
 class Environment(eqx.Module):
-    """An environment with discrete actions. Subclasses are final.
-
-    They define what is abstract, and `draw_start` and `draw` where something is random.
-    """
+    """An environment with discrete actions. Subclasses are final."""
 
     @property
     @abstractmethod
@@ -134,9 +127,8 @@ class Experiment:
     """One experiment of bsuite."""
 
     name: str
-    """Such as 'catch_noise'."""
     family: str
-    """The environment that it perturbs or scales, such as 'catch'."""
+    """The environment that it perturbs or scales: 'catch' for 'catch_noise'."""
     num_episodes: int
     tags: tuple[str, ...]
     """The capabilities to which its score contributes."""
@@ -161,9 +153,8 @@ class Family:
     """One kind of environment with all of its settings."""
 
     name: str
-    """Such as 'catch'; catch, catch_noise and catch_scale are experiments of this family."""
     experiments: tuple[Experiment, ...] = ()
-    """Those of bsuite that use it; none for other environments."""
+    """Those of bsuite that use it, such as catch, catch_noise and catch_scale."""
     defaults: Mapping[str, int | float]
     """Every setting with its default, whose type is the type of the setting."""
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -209,10 +200,7 @@ class Family:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Task:
-    """One setting of an environment with everything that a run must know about it.
-
-    `SimulatorTask` extends it for environments that run in worker processes.
-    """
+    """One setting of an environment with everything that a run must know about it."""
 
     id: str
     env: Any

@@ -1,8 +1,7 @@
 """Several environments as one, so that runs of all of them share one compiled program.
 
-Every step computes the transitions of all of them and selects one: a step of an environment costs
-little compared to an update of an agent.
-
+Every step computes the transitions of all of them and selects one: that costs little compared to an
+update of an agent.
 The cost of a lane depends on the number of outputs (actions × atoms), then on the number of inputs.
 A program runs as long as its longest run, and takes half a minute to compile. So a pack holds
 settings of similar size and length:

@@ -59,11 +59,7 @@ def convolve(x: Float[Array, "B H W I"], weight: Float[Array, "O 3 3 I"]) -> Arr
     return _forward(x, weight)
 
 
-def _plain(x: Array, weight: Array) -> Array:
-    return _convolve_as(x, weight, "OHWI")
-
-
-def _convolve_as(x: Array, weight: Array, layout: str) -> Array:
+def _plain(x: Array, weight: Array, layout: str = "OHWI") -> Array:
     """Convolve with weights of this layout: outputs, inputs and the sides of pictures."""
     numbers, padding = ("NHWC", layout, "NHWC"), ((1, 1), (1, 1))
     return jax.lax.conv_general_dilated(x, weight, (1, 1), padding, dimension_numbers=numbers)
@@ -78,15 +74,14 @@ def _plain_gradients(x: Array, weight: Array, gradient: Array) -> tuple[Array, A
 
     def as_plain(x: Array, gradient: Array) -> Array:
         pictures, weights = jnp.transpose(x, (3, 1, 2, 0)), jnp.transpose(gradient, (1, 2, 0, 3))
-        made = _convolve_as(pictures, weights, "HWIO")
-        return jnp.transpose(made, (3, 1, 2, 0))
+        return jnp.transpose(_plain(pictures, weights, "HWIO"), (3, 1, 2, 0))
 
     def as_transpose(x: Array, gradient: Array) -> Array:
         (made,) = jax.linear_transpose(lambda w: _plain(x, w), weight)(gradient)
         return made
 
     in_weight = jax.lax.platform_dependent(x, gradient, cpu=as_plain, default=as_transpose)
-    return _convolve_as(gradient, weight[:, ::-1, ::-1], "IHWO"), in_weight
+    return _plain(gradient, weight[:, ::-1, ::-1], "IHWO"), in_weight
 
 
 _forward = custom_vmap(_plain)
@@ -112,7 +107,7 @@ def _gradients_batched(
 
 
 def _loop(function: Any, size: int, batched: list[bool], *arguments: Array) -> Any:
-    """Apply a function at each index of a first axis, which `batched` arguments have."""
+    """Apply a function at each index of the first axis of `batched` arguments."""
     made = [
         function(*(x[i] if has else x for x, has in zip(arguments, batched, strict=True)))
         for i in range(size)

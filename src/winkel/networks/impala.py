@@ -206,11 +206,7 @@ Torso = Impala | Windows
 
 
 class Body(eqx.Module):
-    """A torso whose features many heads share, with the state of its spectral normalisation.
-
-    The torso is learned. `power_iteration` is called once in an update; everything else uses the
-    spectra as they are.
-    """
+    """A torso whose features many heads share, with the state of its spectral normalisation."""
 
     torso: Torso
     spectra: tuple[Spectrum, ...]
@@ -250,7 +246,7 @@ class Body(eqx.Module):
         return torso(observations, self.dtype)
 
     def power_iteration(self) -> "Body":
-        """The body after one step of power iteration for each spectrum."""
+        """One step for each spectrum, to be made once in an update."""
         if not self.spectra:
             return self
         step, torso = jax.vmap(Spectrum.power_iteration), cast(Impala, self.torso)

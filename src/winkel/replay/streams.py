@@ -44,13 +44,10 @@ def n_step_return(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """The return of the first k of n steps: n, or as many as there are up to the first boundary.
 
-    The step at the boundary counts, with its reward; those after it belong to another episode and
-    are ignored. Truncation bootstraps, as its discount is 1.
-
-    Returns:
-        Σ_{i<k} γ^i r_i; its discount, γ^(k−1), or 0 if the last step terminated (the agent
-        multiplies by γ once more); γ^(k−1) itself; k − 1, the offset of the last step; whether the
-        episode ended with it.
+    The step at the boundary counts, with its reward. Truncation bootstraps, as its discount is 1.
+    Returns Σ_{i<k} γ^i r_i; its discount, γ^(k−1), or 0 if the last step terminated (the agent
+    multiplies by γ once more); γ^(k−1) itself; k − 1, the offset of the last step; whether the
+    episode ended with it.
     """
     offsets = jnp.broadcast_to(jnp.arange(rewards.shape[-1]), rewards.shape)
     counts = jnp.cumsum(boundaries, axis=-1) - boundaries == 0
@@ -95,10 +92,8 @@ class Streams:
     num_envs: int
     """Length of the leading axis of added transitions."""
     n_step: int = 1
-    """How many rewards a sample sums, unless the episode ends before."""
     stack: int | None = None
-    """Number of frames in an observation, which are then stored one by one; None if observations
-    are stored whole."""
+    """Frames in an observation, which are then stored one by one; None to store it whole."""
     alpha: float = 0.0
     """The exponent of priorities; 0 draws uniformly."""
     importance_exponent: float = 0.45
@@ -127,7 +122,7 @@ class Streams:
         age = jnp.zeros(self.num_envs, jnp.int32)
         kind = jnp.int32 if self.alpha == 0.0 else jnp.float32
         return Stored(
-            steps=jax.tree.map(empty, self._without_next(example)),
+            steps=jax.tree.map(empty, self._stored_part(example)),
             ages=empty(age),
             cursor=jnp.zeros(self.num_envs, jnp.int32),
             age=age,
@@ -149,9 +144,9 @@ class Streams:
         at = jnp.where(kept, state.cursor, -1)
         after = jnp.where(kept, (state.cursor + 1) % self.slots, -1)
         before = jnp.where(cut, (state.cursor - 1) % self.slots, -1)
-        new = self._without_next(transitions)
+        new = self._stored_part(transitions)
         steps = jax.tree.map(lambda stored, x: _write(stored, at, x), state.steps, new)
-        next_obs = self._frame(transitions.next_obs)
+        next_obs = transitions.next_obs if self.stack is None else transitions.next_obs[:, -1]
         return Stored(
             steps=steps._replace(
                 obs=jax.tree.map(lambda stored, x: _write(stored, after, x), steps.obs, next_obs),
@@ -201,12 +196,14 @@ class Streams:
         """
         indices = sum_tree.draw(state.priorities, batch_size, key)
         transitions, gamma_power = self.at(state, indices, gamma)
-        if self.alpha == 0.0:
-            weights = jnp.ones(batch_size)
-        else:
-            exponent = sum_tree.importance_exponent(self.importance_exponent, progress)
+        weights = jnp.ones(batch_size)
+        if self.alpha != 0.0:
+            # (N P(i))^(−b) over the largest in the batch (Schaul et al. 2016), where P(i) is the
+            # priority over the sum of all; that sum and N cancel. b grows linearly to 1.
+            done = jnp.clip(jnp.asarray(progress, float), 0.0, 1.0)
+            exponent = self.importance_exponent + (1.0 - self.importance_exponent) * done
             drawn = sum_tree.leaves(state.priorities, indices)
-            weights = sum_tree.importance_weights(drawn, exponent)
+            weights = (drawn / jnp.min(drawn)) ** -exponent
         return Batch(
             transitions=transitions, weights=weights, indices=indices, gamma_power=gamma_power
         )
@@ -225,14 +222,18 @@ class Streams:
             gamma=gamma,
         )
         age = _read(state.ages, environment, slot)
+
+        def observations(slot: Int[Array, "B"], age: Int[Array, "B"]) -> PyTree:
+            if self.stack is None:
+                return jax.tree.map(lambda x: _read(x, environment, slot), steps.obs)
+            return stack_frames(steps.obs, environment, slot, age, self.stack)
+
         transitions = Transition(
-            obs=self._observations(steps.obs, environment, slot, age),
+            obs=observations(slot, age),
             action=_read(steps.action, environment, slot),
             reward=reward,
             discount=discount,
-            next_obs=self._observations(
-                steps.obs, environment, (slot + (last + 1)) % self.slots, age + (last + 1)
-            ),
+            next_obs=observations((slot + (last + 1)) % self.slots, age + (last + 1)),
             boundary=boundary,
             extras=jax.tree.map(lambda x: _read(x, environment, slot), steps.extras),
         )
@@ -249,22 +250,9 @@ class Streams:
             highest=jnp.maximum(state.highest, jnp.max(raised)),
         )
 
-    def _without_next(self, transitions: Transition) -> Transition:
-        return transitions._replace(obs=self._frame(transitions.obs), next_obs=())
-
-    def _frame(self, obs: PyTree) -> PyTree:
-        return obs if self.stack is None else obs[:, -1]
-
-    def _observations(
-        self,
-        stored: PyTree,
-        environment: Int[Array, "B"],
-        slot: Int[Array, "B"],
-        age: Int[Array, "B"],
-    ) -> PyTree:
-        if self.stack is None:
-            return jax.tree.map(lambda x: _read(x, environment, slot), stored)
-        return stack_frames(stored, environment, slot, age, self.stack)
+    def _stored_part(self, transitions: Transition) -> Transition:
+        obs = transitions.obs if self.stack is None else transitions.obs[:, -1]
+        return transitions._replace(obs=obs, next_obs=())
 
 
 def _write(

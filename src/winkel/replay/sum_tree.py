@@ -10,7 +10,7 @@ to those of a tree that is built from scratch.
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, Num, PRNGKeyArray
+from jaxtyping import Array, Int, Num, PRNGKeyArray
 
 FAN_OUT = 128
 """Children of a node."""
@@ -103,18 +103,3 @@ def _child(block: Num[Array, "B F"], key: PRNGKeyArray) -> Int[Array, "B"]:
     first = jnp.min(jnp.where(beyond, positions, FAN_OUT), axis=-1)
     last = jnp.max(jnp.where(positive, positions, 0), axis=-1)
     return jnp.minimum(first, last)
-
-
-def importance_exponent(start: float, progress: Float[Array, ""] | float) -> Float[Array, ""]:
-    """Linear from `start` at the beginning of a run to 1 at its end."""
-    return start + (1.0 - start) * jnp.clip(jnp.asarray(progress, float), 0.0, 1.0)
-
-
-def importance_weights(
-    priorities: Float[Array, "B"], exponent: Float[Array, ""] | float
-) -> Float[Array, "B"]:
-    """(N P(i))^(−b) of the drawn leaves, over the largest in the batch (Schaul et al. 2016).
-
-    P(i) is the priority over the sum of all; that sum and N are the same for all and cancel.
-    """
-    return (priorities / jnp.min(priorities)) ** -exponent

@@ -1,8 +1,7 @@
 """Fewer lanes and cheaper programs for the runs that are left: compaction, and frozen bonuses.
 
-Lanes are grouped in rows (`programs.Row`). A row is one call of one program, whose cost grows with
-its number of lanes. All runs begin in one row. When no run waits for a lane, two things
-change rows:
+The cost of a row (`programs.Row`) grows with its number of lanes. All runs begin in one row. When
+no run waits for a lane, two things change rows:
 
 - *Runs end.* Their lanes are idle but cost as much as others. When an eighth of a row is idle, its
   runs are gathered into a row of fewer lanes.
@@ -39,14 +38,14 @@ SOON = 0.02
 
 @dataclass
 class Compaction:
-    """Makes new rows of the runs under way: `rearrange` is what `Lanes` takes."""
+    """Makes new rows of the runs under way; `Lanes` takes its method `rearrange`."""
 
     unit: int | None = None
     """Rows grow and shrink by so many lanes; None to keep all lanes."""
     freeze_bonus: bool = False
     """Do not learn a bonus that changes nothing any more."""
     in_background: bool = False
-    _started: dict[Any, list[Future[None]]] = field(init=False, default_factory=dict)
+    _started: dict[Any, list[Future[Any]]] = field(init=False, default_factory=dict)
     """Programs that are compiled in the background, or have been."""
 
     def rearrange(self, lanes: Lanes) -> list[Row]:
@@ -121,7 +120,7 @@ class Compaction:
             return None
         states = [row.state for row, _ in parts]
 
-        def compile_it() -> list[Future[None]]:
+        def compile_it() -> list[Future[Any]]:
             which = np.zeros(size, np.int32)
             return [lanes.programs.compile_in_background(gather_lanes, states, which)]
 
@@ -158,13 +157,13 @@ class Compaction:
     def _is_ready(self, lanes: Lanes, agent: Agent, num_lanes: int) -> bool:
         """Whether this agent's program for so many lanes is compiled; if not, start that."""
 
-        def compile_it() -> list[Future[None]]:
+        def compile_it() -> list[Future[Any]]:
             shapes = resized(lanes.rows[0].state, num_lanes, lanes.mesh)
             return lanes.world.compile_ahead(agent, lanes.chunk_steps, *shapes)
 
         return self._is_compiled((agent, num_lanes), compile_it)
 
-    def _is_compiled(self, key: Any, compile_it: Callable[[], list[Future[None]]]) -> bool:
+    def _is_compiled(self, key: Any, compile_it: Callable[[], list[Future[Any]]]) -> bool:
         if not self.in_background:
             return True  # it is compiled when it is called
         if key not in self._started:

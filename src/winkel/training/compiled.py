@@ -43,7 +43,6 @@ class CompiledWorld(World):
     refills = True
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
-        """Use these programs, and copy the environment to all devices once."""
         self.programs, self.mesh = programs, mesh
         everywhere = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         self.env = jax.device_put(jax.tree.map(jnp.asarray, self.env), everywhere)
@@ -56,10 +55,8 @@ class CompiledWorld(World):
         saved = {lane: plans[lane].saved for lane in new if plans[lane].saved is not None}
         fresh = np.isin(np.arange(row.num_lanes), [lane for lane in new if lane not in saved])
         if fresh.any():
-            num_steps = row.agent.config.burn_in
-            runs, trace = self._call(
-                advance, row.agent, row.jobs, runs, num_steps=num_steps, learning=False
-            )
+            made = {"num_steps": row.agent.config.burn_in, "learning": False}
+            runs, trace = self._call(advance, row.agent, row.jobs, runs, **made)
             _, episodes, _ = self.read(runs, trace)
             counts = fresh[episodes["lane"]]
             burn_in = {name: column[counts] for name, column in episodes.items()}
@@ -70,11 +67,9 @@ class CompiledWorld(World):
         return shard_lanes(runs, self.mesh), burn_in
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Trace]:
-        """Make a chunk of steps; nothing is waited for."""
         return self._call(advance, row.agent, *row.state, num_steps=num_steps, learning=True)
 
     def read(self, runs: RunState, trace: Trace) -> ChunkResults:
-        """Fetch clocks and trace, and collect the episodes that ended."""
         (ended, sums, metrics), clock = self.programs.fetch((trace, runs.clock))
         lanes, at = np.nonzero(ended)
         columns = {
@@ -88,8 +83,6 @@ class CompiledWorld(World):
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
     ) -> list[np.ndarray]:
-        """Returns of greedy episodes in a copy of the environment; the lanes stay as they are."""
-
         def returns(jobs: Job, runs: RunState) -> Any:
             indices = np.full(len(runs.first), index, np.int32)
             return self._call(evaluate, agent, jobs, runs, indices, num_episodes=num_episodes)
@@ -97,25 +90,20 @@ class CompiledWorld(World):
         return self._fetch_lanes(returns, row, lanes)
 
     def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
-        """Visits, value, disagreement and bonus at every countable observation."""
-
         def found(jobs: Job, runs: RunState) -> Any:
             return {"visits": runs.visits, **self._call(survey, agent, jobs, runs)}
 
         return self._fetch_lanes(found, row, lanes)
 
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
-        """Shapes and types of the state of one run, without computing it."""
         jobs = steps.make_jobs([plan], agent.spec, masked=False)
         runs = jax.eval_shape(lambda env, jobs: begin(agent, env, jobs), self.env, jobs)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), runs)
 
     def compile_ahead(
         self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None
-    ) -> list[Future[None]]:
-        """Compile chunks in the background; without `runs` the beginning and burn-in, too."""
-
-        def compile_it(program: Any, *arrays: Any, **static: Any) -> Future[None]:
+    ) -> list[Future[Any]]:
+        def compile_it(program: Any, *arrays: Any, **static: Any) -> Future[Any]:
             return self.programs.compile_in_background(
                 program, agent, self.env, *arrays, mesh=self.mesh, **static
             )
@@ -124,11 +112,8 @@ class CompiledWorld(World):
         if runs is None:
             runs = jax.eval_shape(lambda env, jobs: begin(agent, env, jobs), self.env, jobs)
             runs = resized(runs, len(jobs.key), self.mesh)
-            burn_in = agent.config.burn_in
-            started = [
-                compile_it(begin, jobs),
-                compile_it(advance, jobs, runs, num_steps=burn_in, learning=False),
-            ]
+            burn_in = {"num_steps": agent.config.burn_in, "learning": False}
+            started = [compile_it(begin, jobs), compile_it(advance, jobs, runs, **burn_in)]
         return [*started, compile_it(advance, jobs, runs, num_steps=num_steps, learning=True)]
 
     def _call(self, program: Any, agent: Agent, *arrays: Any, **static: Any) -> Any:
@@ -173,39 +158,37 @@ def _begin(agent: Agent, env: Any, job: Job) -> RunState:
 def _advance(
     agent: Agent, env: Any, job: Job, run: RunState, num_steps: int, learning: bool
 ) -> tuple[RunState, Trace]:
-    """Make some steps. Burn-in is a call without learning."""
-    return jax.lax.scan(lambda run, _: _step(agent, env, job, learning, run), run, length=num_steps)
+    """Make some steps, with an update in each if `learning`, as not in burn-in."""
+    agent = steps.fit_agent(agent, job)
 
+    def step(run: RunState, _: None) -> tuple[RunState, Trace]:
+        key = steps.step_key(run)
+        decision, actor = steps.decide(agent, run, job.hyper, key)
+        key_environment = jax.random.fold_in(key, steps.KEY_ENVIRONMENT)
+        env_state, result = env.step(key_environment, run.env_state, decision.action, job.params)
+        visits, visited = run.visits, run.visited
+        if visits.shape[0] > 0:
+            before = visits[run.obs, decision.action]
+            visits = visits.at[run.obs, decision.action].add(1)
+            visited = visited + (before == 0).astype(jnp.int32)
+        metrics = {}
+        if learning:
+            # Learn after the action is selected. Otherwise XLA may select it later, and must copy
+            # all old parameters for that.
+            learner, _ = jax.lax.optimization_barrier((run.learner, decision.action))
+            run, update = steps.learn(agent, run._replace(learner=learner), job.hyper, key)
+            metrics = dict(update.metrics)
+        added = {"return": result.reward, "length": 1, **result.info}
+        tally = {name: total + added[name] for name, total in run.tally.items()}
+        run = steps.observe(agent, run, decision, actor, result, job.horizon)._replace(
+            env_state=env_state,
+            tally=jax.tree.map(lambda x: jnp.where(result.boundary, jnp.zeros_like(x), x), tally),
+            visits=visits,
+            visited=visited,
+        )
+        return run, (result.boundary, tally | {"visited": visited}, metrics)
 
-def _step(
-    agent: Agent, env: Any, job: Job, learning: bool, run: RunState
-) -> tuple[RunState, Trace]:
-    """One step of the environment, and one update if `learning`."""
-    agent, key = steps.fit_agent(agent, job), steps.step_key(run)
-    decision, actor = steps.decide(agent, run, job.hyper, key)
-    key_environment = jax.random.fold_in(key, steps.KEY_ENVIRONMENT)
-    env_state, result = env.step(key_environment, run.env_state, decision.action, job.params)
-    visits, visited = run.visits, run.visited
-    if visits.shape[0] > 0:
-        before = visits[run.obs, decision.action]
-        visits = visits.at[run.obs, decision.action].add(1)
-        visited = visited + (before == 0).astype(jnp.int32)
-    metrics = {}
-    if learning:
-        # Learn after the action is selected. Otherwise XLA may select it later, and must copy all
-        # old parameters for that.
-        learner, _ = jax.lax.optimization_barrier((run.learner, decision.action))
-        run, update = steps.learn(agent, run._replace(learner=learner), job.hyper, key)
-        metrics = dict(update.metrics)
-    added = {"return": result.reward, "length": 1, **result.info}
-    tally = {name: total + added[name] for name, total in run.tally.items()}
-    run = steps.observe(agent, run, decision, actor, result, job.horizon)._replace(
-        env_state=env_state,
-        tally=jax.tree.map(lambda x: jnp.where(result.boundary, jnp.zeros_like(x), x), tally),
-        visits=visits,
-        visited=visited,
-    )
-    return run, (result.boundary, tally | {"visited": visited}, metrics)
+    return jax.lax.scan(step, run, length=num_steps)
 
 
 def whole_run(agent: Agent, env: Any, job: Job, num_steps: int) -> tuple[RunState, Trace]:

@@ -1,11 +1,8 @@
 """Many runs in few lanes: a lane whose run has ended takes the next run from the queue.
 
-`Lanes` touches neither disk nor screen: after every chunk of steps it reports what happened, and it
-hands out or takes in the state of a run. The environments are stepped by a `World`: a compiled
-program (`compiled.CompiledWorld`), or simulators in processes (`simulated.SimulatorWorld`).
-
-There may be hundreds of lanes and a few milliseconds between two chunks, so the arrays of all lanes
-are handled together.
+`Lanes` touches neither disk nor screen: after every chunk of steps it reports what happened. There
+may be hundreds of lanes and a few milliseconds between two chunks, so the arrays of all lanes are
+handled together.
 """
 
 import itertools
@@ -44,15 +41,14 @@ class Report(NamedTuple):
     """Results of a chunk of steps for one run."""
 
     run: int
-    """Number of the run: the index of its plan."""
+    """Index of its plan."""
     episodes: Arrays
-    """The episodes that ended, up to the end of the run: return, length, facts, and the step at
-    which they ended."""
+    """The episodes that ended: return, length, facts, and the step at which they ended."""
     metrics: dict[str, float]
-    """Means over the updates of the chunk that count, empty without any."""
+    """Means over the updates of the chunk, empty without any."""
     env_steps: int
-    """Steps so far; `num_episodes` and `updates` are so far, too. What a run has made in the chunk
-    after its end does not count."""
+    """Steps so far; `num_episodes` and `updates` are so far, too. Nothing counts that a run has
+    made in the chunk after its end."""
     num_episodes: int
     updates: int
     share_done: float
@@ -138,7 +134,7 @@ class Lanes:
             burn_in = None  # only the first row starts runs
         return sorted(reports, key=lambda report: report.run)
 
-    def prepare(self) -> list[Future[None]]:
+    def prepare(self) -> list[Future[Any]]:
         """Compile what the first chunks need, in the background."""
         plans = list(itertools.islice(itertools.cycle(self.plans), self.num_lanes))
         return self.world.compile_ahead(self.agent, self.chunk_steps, self._make_jobs(plans))
@@ -165,22 +161,15 @@ class Lanes:
         return jax.device_get(select_lane(row.lanes, row.running[run]))
 
     def evaluate(self, runs: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
-        """Returns `[runs, num_episodes]` of greedy episodes of some runs.
-
-        `index` is the number of the evaluation, on which its random numbers depend.
-        """
-
-        def of(row: Row, lanes: list[int]) -> list[np.ndarray]:
-            return self.world.evaluate(self.agent, row, lanes, index, num_episodes)
-
-        return np.stack(self._each(of, runs))
+        """As `World.evaluate`, for some runs: `[runs, num_episodes]`."""
+        return np.stack(self._each(self.world.evaluate, runs, index, num_episodes))
 
     def survey(self, runs: Sequence[int]) -> list[Arrays]:
-        """Visits, value, disagreement and bonus of some runs at every countable observation."""
-        return self._each(lambda row, lanes: self.world.survey(self.agent, row, lanes), runs)
+        """As `World.survey`, for some runs."""
+        return self._each(self.world.survey, runs)
 
     def support_notice(self, run: int) -> str | None:
-        """A sentence on returns of a run outside of its support, None without any."""
+        """As `World.support_notice`."""
         return self.world.support_notice(self._row(run).running[run])
 
     def close(self) -> None:
@@ -190,15 +179,14 @@ class Lanes:
     def _row(self, run: int) -> Row:
         return next(row for row in self.rows if run in row.run_of)
 
-    def _each(
-        self, function: Callable[[Row, list[int]], list[Any]], runs: Sequence[int]
-    ) -> list[Any]:
-        """Call a function of each row and some of its lanes; the results of all `runs`."""
+    def _each(self, function: Callable[..., list[Any]], runs: Sequence[int], *more: int) -> Any:
+        """Call a function of the agent, each row and some of its lanes; the results of `runs`."""
         found = dict[int, Any]()
         for row in self.rows:
             lanes = {run: lane for run, lane in row.running.items() if run in runs}
             if lanes:
-                found |= zip(lanes, function(row, [*lanes.values()]), strict=True)
+                results = function(self.agent, row, [*lanes.values()], *more)
+                found |= zip(lanes, results, strict=True)
         return [found[run] for run in runs]
 
     def _fill(self) -> Arrays | None:
@@ -254,11 +242,8 @@ class Lanes:
         for run, lane in running.items():
             old, new = jax.tree.map(lambda x, lane=lane: int(x[lane]), (before, clock))
             values = {name: x[lane] for name, x in metrics.items()}
-            reports.append(
-                make_report(
-                    run, self.plans[run], tables[lane], values, old, new, failures.get(lane)
-                )
-            )
+            made = tables[lane], values, old, new, failures.get(lane)
+            reports.append(make_report(run, self.plans[run], *made))
         return reports
 
     def _halve(self) -> None:

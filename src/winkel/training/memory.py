@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +75,13 @@ def lane_bytes(agent: Agent, shapes: RunState, params: Any) -> int:
 
 
 def lanes_that_fit(bytes_of_lane: int) -> int | None:
-    """How many lanes the first device has memory for, at least 1; None if it does not tell."""
+    """How many lanes the first device has memory for, at least 1; None if unknown."""
     limit = device_memory()
     return None if limit is None else max(int(USABLE * limit) // bytes_of_lane, 1)
 
 
 def device_memory() -> int | None:
-    """Memory of the first device; None if it does not tell."""
+    """Memory of the first device; None if unknown."""
     return (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
@@ -95,15 +94,10 @@ def machine_memory() -> int:
             if controllers in _CGROUPS:
                 root, name = _CGROUPS[controllers]
                 folder = root / group.lstrip("/")
-                limits += [_read_limit(place / name) for place in (folder, *folder.parents)]
+                for place in (folder, *folder.parents):
+                    with contextlib.suppress(OSError, ValueError):  # no such file, or no limit
+                        limits.append(int((place / name).read_text()))
     return min(limits)
-
-
-def _read_limit(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # no such file, or no limit
-        return sys.maxsize
 
 
 def array_bytes(leaf: Any) -> int:

@@ -1,11 +1,8 @@
 """Programs over lanes: arrays have a leading axis of lanes, on one device or spread over several.
 
-A program is made of a function of one lane (`per_lane`). On several devices each runs a program of
-its own for its share of the lanes: no device waits for another, and the numbers of a lane are those
-that it has in a program of that many lanes on one device.
-
-A program that will be needed may be compiled in the background, from the shapes of its arguments;
-the call that needs it then finds it in JAX's own cache.
+On several devices each runs a program of its own for its share of the lanes: no device waits for
+another, and a lane has the numbers that it has in a program of that many lanes on one device.
+A program that is compiled in the background is found in JAX's own cache by the call that needs it.
 """
 
 import os
@@ -75,18 +72,14 @@ class Programs:
         default_factory=partial(ThreadPoolExecutor, BACKGROUND_THREADS, "compiling"), repr=False
     )
 
-    def compile_in_background(self, function: Any, *arguments: Any, **named: Any) -> Future[None]:
+    def compile_in_background(self, function: Any, *arguments: Any, **named: Any) -> Future[Any]:
         """Compile a program for the shapes of these arguments."""
         shapes = jax.tree.map(_shape_of, arguments)
-
-        def compile_it() -> None:
-            function.lower(*shapes, **named).compile()
-
         self.count += 1
-        return self._threads.submit(compile_it)
+        return self._threads.submit(lambda: function.lower(*shapes, **named).compile())
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a compiled function; its results are not waited for."""
+        """Call a function that is compiled or waits for a device, and count its time."""
         thread, begin = threading.get_ident(), time.perf_counter()
         before = _compilations[thread]
         result = function(*arguments, **named)
@@ -99,14 +92,7 @@ class Programs:
 
     def fetch(self, tree: Any) -> Any:
         """Wait for results and copy them to the host."""
-        return self.wait(lambda: jax.device_get(tree))
-
-    def wait(self, function: Callable[[], Any]) -> Any:
-        """Call a function that waits for a device."""
-        begin = time.perf_counter()
-        result = function()
-        self.running += time.perf_counter() - begin
-        return result
+        return self.call(jax.device_get, tree)
 
 
 @dataclass
@@ -185,7 +171,7 @@ class World(Protocol):
 
     def compile_ahead(
         self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None
-    ) -> list[Future[None]]:
+    ) -> list[Future[Any]]:
         """Compile in the background what chunks of a row with such jobs and states need.
 
         Without `runs`, also what a new row needs before its first chunk.

@@ -45,10 +45,9 @@ MOST_EVALUATED = 16
 SUPPORT_SLACK = 1e-4
 """Share of the support that a return may be beyond it by rounding."""
 PackedStep = tuple[AnyArray, AnyArray]
-"""A step of all simulators as programs take it, two arrays, as each of them is a transfer: what
-transitions end in and what to act on next `[runs, 2, E, …]`, single frames where observations are
-images; rewards, discounts, whether episodes ended, and 0 where a transition was lost
-`[runs, 4, E]`."""
+"""A step of all simulators in two arrays, as each is a transfer: what transitions end in and what
+to act on next `[runs, 2, E, …]`, single frames of images; rewards, discounts, whether episodes
+ended, and 0 where a transition was lost `[runs, 4, E]`."""
 
 
 class EpisodeTotals:
@@ -126,21 +125,19 @@ class EpisodeTotals:
 class SimulatorWorld(World):
     """Simulators outside of the accelerator, `num_envs` for each lane.
 
-    All runs begin together and keep their simulators. A run that has ended stays until the last one
-    has ended; what its simulators do then is not recorded. All runs make equally many steps.
+    All runs begin together, keep their simulators, and make equally many steps. A run that has
+    ended stays until the last one has ended; what its simulators do then is not recorded.
     """
 
     make_pool: Callable[[list[int]], Pool]
     """Makes a pool with an environment for each of some seeds."""
     num_envs: int
-    """Environments of each run."""
     watch: Callable[[StepBatch, int], None] | None = None
     """Called after every step with the moves of all environments `[runs × environments]` and the
     number of steps that each run has made."""
     refills = False
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
-        """Use these programs, on one device."""
         self.programs, self._resources = programs, contextlib.ExitStack()
 
     def begin(
@@ -185,7 +182,6 @@ class SimulatorWorld(World):
         return runs, range(before, self._updates)
 
     def read(self, runs: RunState, updates: range) -> ChunkResults:
-        """Fetch clocks and the metrics of the updates with these numbers."""
         clock, metrics = self.programs.fetch((runs.clock, self._metrics))
         numbers = np.array(updates, int)
         metrics = {name: rows[:, numbers % rows.shape[1]] for name, rows in metrics.items()}
@@ -194,7 +190,6 @@ class SimulatorWorld(World):
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
     ) -> list[np.ndarray]:
-        """Returns of greedy episodes in simulators of their own."""
         found = []
         for lane in lanes:
             count = min(num_episodes, self.num_envs, MOST_EVALUATED)
@@ -205,22 +200,16 @@ class SimulatorWorld(World):
         return found
 
     def support_notice(self, lane: int) -> str | None:
-        """A sentence on returns outside of the support, None without any."""
         return self.totals.support_notice(lane)
 
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
-        """Shapes and types of the state of one run, without computing it."""
         observation = agent.spec.observation
-        if isinstance(observation, Image):
-            obs = jax.ShapeDtypeStruct((self.num_envs, *observation.frame), np.uint8)
-        else:
-            obs = jax.ShapeDtypeStruct((self.num_envs, *observation.shape), np.float32)
-        jobs = steps.make_jobs([plan], agent.spec, masked=False)
-        job = jax.tree.map(lambda x: x[0], jobs)
+        shown = observation.frame if isinstance(observation, Image) else observation.shape
+        obs = jax.ShapeDtypeStruct((self.num_envs, *shown), observation.dtype)
+        job = jax.tree.map(lambda x: x[0], steps.make_jobs([plan], agent.spec, masked=False))
         return jax.eval_shape(lambda job, obs: _begin(agent, (), job, obs), job, obs)
 
     def close(self) -> None:
-        """End all simulators."""
         self._resources.close()
 
     def _step(self, agent: Agent, jobs: Job, runs: RunState, learning: bool) -> RunState:
@@ -230,11 +219,10 @@ class SimulatorWorld(World):
         another thread waits for the actions and sends them.
         """
         learn, observe_and_decide = step_programs()
-
-        def send(actions: jax.Array) -> None:
-            self.pool.step_async(jax.device_get(actions).reshape(-1))
-
-        sent = self._sender.submit(send, self._decided[0].action)
+        actions = self._decided[0].action
+        sent = self._sender.submit(
+            lambda: self.pool.step_async(jax.device_get(actions).reshape(-1))
+        )
         try:
             if learning:
                 runs, self._metrics = self.programs.call(
@@ -242,7 +230,7 @@ class SimulatorWorld(World):
                 )
                 self._updates += 1
         finally:
-            self.programs.wait(sent.result)
+            self.programs.call(sent.result)
         moves = self.pool.step_wait()
         # The learner is left out, as every array that a program returns costs time.
         rest, moved = runs._replace(learner=()), pack_step(moves, len(self._plans))
