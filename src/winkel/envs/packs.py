@@ -2,6 +2,7 @@
 
 Every step computes the transitions of all of them and selects one: that costs little compared to an
 update of an agent.
+
 The cost of a lane depends on the number of outputs (actions × atoms), then on the number of inputs.
 A program runs as long as its longest run, and takes half a minute to compile. So a pack holds
 settings of similar size and length:
@@ -51,11 +52,15 @@ def pack_of(experiment: str, setting: Setting) -> str:
     return next(name for name, experiments in PACKS.items() if experiment in experiments)
 
 
+Parts = tuple[PyTree, ...]
+"""Something of each environment."""
+
+
 class PackedParams(NamedTuple):
     """Index of the environment, and parameters for each; those of the others are placeholders."""
 
     which: Int[AnyArray, ""]
-    inner: tuple[Any, ...]
+    inner: Parts
 
 
 class Packed(Environment):
@@ -76,25 +81,19 @@ class Packed(Environment):
     def num_actions(self) -> int:
         return max(env.num_actions for env in self.envs)
 
-    def draw_start(self, key: PRNGKeyArray, params: PackedParams) -> tuple[PyTree, ...]:
+    def draw_start(self, key: PRNGKeyArray, params: PackedParams) -> Parts:
         return tuple(e.draw_start(key, p) for e, p in zip(self.envs, params.inner, strict=True))
 
-    def start(
-        self, draws: tuple[PyTree, ...], episode: Int[Array, ""], params: PackedParams
-    ) -> tuple[PyTree, ...]:
+    def start(self, draws: Parts, episode: Int[Array, ""], params: PackedParams) -> Parts:
         parts = zip(self.envs, draws, params.inner, strict=True)
         return tuple(env.start(drawn, episode, p) for env, drawn, p in parts)
 
-    def draw(self, key: PRNGKeyArray, params: PackedParams) -> tuple[PyTree, ...]:
+    def draw(self, key: PRNGKeyArray, params: PackedParams) -> Parts:
         return tuple(e.draw(key, p) for e, p in zip(self.envs, params.inner, strict=True))
 
     def transition(
-        self,
-        state: tuple[PyTree, ...],
-        action: Int[Array, ""],
-        draws: tuple[PyTree, ...],
-        params: PackedParams,
-    ) -> tuple[tuple[PyTree, ...], EnvStep]:
+        self, state: Parts, action: Int[Array, ""], draws: Parts, params: PackedParams
+    ) -> tuple[Parts, EnvStep]:
         """Make a transition in the selected environment; the others keep their states."""
         parts = zip(self.envs, state, draws, params.inner, strict=True)
         steps = [env.transition(s, action, drawn, p) for env, s, drawn, p in parts]
@@ -110,7 +109,7 @@ class Packed(Environment):
         )
         return states, _select(params.which, results)
 
-    def observe(self, state: tuple[PyTree, ...], params: PackedParams) -> Float[Array, " O"]:
+    def observe(self, state: Parts, params: PackedParams) -> Float[Array, " O"]:
         """Observe the selected environment and pad with zeros."""
         (size,) = self.observation.shape
         padded = []

@@ -130,7 +130,11 @@ class Windows(eqx.Module):
         self, planes: Shaped[Array, "B H W C"], dtype: str = "float32"
     ) -> Float[Array, "B F"]:
         """Features of a batch, computed in the given precision, returned in float32."""
-        x = one_hot_planes(planes, self.values).astype(dtype)
+        x = planes
+        if self.values is not None:  # one channel for each symbol
+            symbols = [jax.nn.one_hot(x[..., i], count) for i, count in enumerate(self.values)]
+            x = jnp.concatenate(symbols, axis=-1)
+        x = x.astype(dtype)
         height, width = x.shape[1] - WINDOW + 1, x.shape[2] - WINDOW + 1
         shifted = [
             x[:, down : down + height, right : right + width]
@@ -140,16 +144,6 @@ class Windows(eqx.Module):
         weight, bias = self.filters.weight.astype(dtype), self.filters.bias.astype(dtype)
         x = jnp.concatenate(shifted, axis=-1).reshape(-1, len(weight)) @ weight + bias[None]
         return jax.nn.relu(x).reshape(len(planes), -1).astype(jnp.float32)
-
-
-def one_hot_planes(
-    planes: Shaped[Array, "B H W C"], values: tuple[int, ...] | None
-) -> Shaped[Array, "B H W D"]:
-    """Replace each channel of symbols by one channel for each symbol; numbers stay as they are."""
-    if values is None:
-        return planes
-    channels = [jax.nn.one_hot(planes[..., i], count) for i, count in enumerate(values)]
-    return jnp.concatenate(channels, axis=-1)
 
 
 def num_window_features(observation: Planes) -> int:
@@ -202,7 +196,6 @@ def _unit(vector: Float[Array, " N"]) -> Float[Array, " N"]:
 
 
 Torso = Impala | Windows
-"""What turns a batch of observations into features."""
 
 
 class Body(eqx.Module):

@@ -12,21 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from winkel.agents.base import Agent
-from winkel.training import steps
-from winkel.training.programs import (
-    Arrays,
-    ChunkResults,
-    Programs,
-    Row,
-    World,
-    gather_lanes,
-    out_of_memory,
-    per_lane,
-    replace_lane,
-    resized,
-    shard_lanes,
-    where_lanes,
-)
+from winkel.training import programs, steps
+from winkel.training.programs import Arrays, ChunkResults, Programs, Row, World, per_lane
 from winkel.training.steps import Job, Plan
 from winkel.types import OneHot, RunState
 
@@ -61,10 +48,10 @@ class CompiledWorld(World):
             counts = fresh[episodes["lane"]]
             burn_in = {name: column[counts] for name, column in episodes.items()}
         if row.lanes is not None:
-            runs = where_lanes(fresh, runs, row.lanes)
+            runs = programs.where_lanes(fresh, runs, row.lanes)
         for lane, state in saved.items():
-            runs = replace_lane(runs, lane, state)
-        return shard_lanes(runs, self.mesh), burn_in
+            runs = programs.replace_lane(runs, lane, state)
+        return programs.shard_lanes(runs, self.mesh), burn_in
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Trace]:
         return self._call(advance, row.agent, *row.state, num_steps=num_steps, learning=True)
@@ -111,7 +98,7 @@ class CompiledWorld(World):
         started = []
         if runs is None:
             runs = jax.eval_shape(lambda env, jobs: begin(agent, env, jobs), self.env, jobs)
-            runs = resized(runs, len(jobs.key), self.mesh)
+            runs = programs.resized(runs, len(jobs.key), self.mesh)
             burn_in = {"num_steps": agent.config.burn_in, "learning": False}
             started = [compile_it(begin, jobs), compile_it(advance, jobs, runs, **burn_in)]
         return [*started, compile_it(advance, jobs, runs, num_steps=num_steps, learning=True)]
@@ -127,12 +114,12 @@ class CompiledWorld(World):
             found = self.programs.fetch(function(*row.state))
             return [jax.tree.map(lambda x, lane=lane: x[lane], found) for lane in lanes]
         except jax.errors.JaxRuntimeError as error:
-            if not out_of_memory(error):
+            if not programs.out_of_memory(error):
                 raise
         results = []
         for lane in lanes:
             copies = np.array([lane] * (1 if self.mesh is None else self.mesh.size), np.int32)
-            one = shard_lanes(gather_lanes([row.state], copies), self.mesh)
+            one = programs.shard_lanes(programs.gather_lanes([row.state], copies), self.mesh)
             results.append(jax.tree.map(lambda x: x[0], self.programs.fetch(function(*one))))
         return results
 

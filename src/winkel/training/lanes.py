@@ -17,19 +17,9 @@ import numpy as np
 
 from winkel.agents.base import Agent
 from winkel.errors import InputError
+from winkel.training import programs
 from winkel.training.memory import SIZES, check_memory, lane_bytes, show_bytes
-from winkel.training.programs import (
-    Arrays,
-    ChunkResults,
-    Programs,
-    Row,
-    World,
-    make_mesh,
-    out_of_memory,
-    select_lane,
-    shard_lanes,
-    where_lanes,
-)
+from winkel.training.programs import Arrays, ChunkResults, Programs, Row, World
 from winkel.training.steps import Job, Plan, make_jobs
 from winkel.types import RunState
 
@@ -90,7 +80,7 @@ class Lanes:
         if not self.world.refills:
             self.num_lanes, self.devices = len(self.plans), 1
         check_memory(self.world, self.agent, self.plans[0], self.num_lanes, self.chunk_steps)
-        self.mesh = make_mesh(self.devices)
+        self.mesh = programs.make_mesh(self.devices)
         self.world.open(self.programs, self.mesh)
         self.num_lanes = round_up(self.num_lanes, self.devices)
         self.rows = [Row(self.agent, [None] * self.num_lanes)]
@@ -117,7 +107,7 @@ class Lanes:
             try:
                 return self._advance()
             except jax.errors.JaxRuntimeError as error:
-                if not self.world.refills or not out_of_memory(error):
+                if not self.world.refills or not programs.out_of_memory(error):
                     raise
             self.rows, self._queue, self.plans = rows, queue, plans
             del rows  # its arrays would stay in memory
@@ -158,7 +148,7 @@ class Lanes:
     def state(self, run: int) -> RunState:
         """The state of one run, on the host (keys stay JAX's)."""
         row = self._row(run)
-        return jax.device_get(select_lane(row.lanes, row.running[run]))
+        return jax.device_get(programs.select_lane(row.lanes, row.running[run]))
 
     def evaluate(self, runs: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
         """As `World.evaluate`, for some runs: `[runs, num_episodes]`."""
@@ -213,7 +203,7 @@ class Lanes:
 
     def _make_jobs(self, plans: Sequence[Plan]) -> Job:
         masked = any(plan.available is not None for plan in self.plans)
-        return shard_lanes(make_jobs(plans, self.agent.spec, masked), self.mesh)
+        return programs.shard_lanes(make_jobs(plans, self.agent.spec, masked), self.mesh)
 
     def _report(
         self, row: Row, burn_in: Arrays | None, states: RunState, results: ChunkResults
@@ -230,7 +220,7 @@ class Lanes:
         failures = find_failures(metrics, before.updates, {*running.values()} - ended)
         if self.world.refills and (ended or failures):
             which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
-            states = shard_lanes(where_lanes(which, row.lanes, states), self.mesh)
+            states = programs.shard_lanes(programs.where_lanes(which, row.lanes, states), self.mesh)
             clock = jax.tree.map(lambda old, new: np.where(which, old, new), before, clock)
             new = ~which[episodes["lane"]]
             episodes = {name: column[new] for name, column in episodes.items()}

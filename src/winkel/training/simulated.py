@@ -23,18 +23,8 @@ from jaxtyping import Array, Bool, Float, Int
 from winkel.agents.base import Agent
 from winkel.errors import InputError
 from winkel.simulators import Pool, StepBatch
-from winkel.training import steps
-from winkel.training.programs import (
-    Arrays,
-    ChunkResults,
-    Programs,
-    Row,
-    World,
-    cuda_graphs,
-    per_lane,
-    replace_lane,
-    select_lane,
-)
+from winkel.training import programs, steps
+from winkel.training.programs import Arrays, ChunkResults, Programs, Row, World, per_lane
 from winkel.training.steps import Job, Plan
 from winkel.types import AnyArray, Decision, EnvStep, Image, Observation, RunState
 
@@ -161,7 +151,7 @@ class SimulatorWorld(World):
         obs, first = runs.obs, runs.first
         saved = {lane: plan.saved for lane, plan in enumerate(plans) if plan.saved is not None}
         for lane, state in saved.items():
-            runs = replace_lane(runs, lane, jax.tree.map(jnp.asarray, state))
+            runs = programs.replace_lane(runs, lane, jax.tree.map(jnp.asarray, state))
         runs = runs._replace(obs=obs, first=first)
         if saved:
             runs = cut_episodes(agent, (), jobs, runs)
@@ -193,7 +183,7 @@ class SimulatorWorld(World):
         found = []
         for lane in lanes:
             count = min(num_episodes, self.num_envs, MOST_EVALUATED)
-            learner = select_lane(row.lanes.learner, lane)
+            learner = programs.select_lane(row.lanes.learner, lane)
             plan = self._plans[lane]
             with self.make_pool(make_seeds(plan.seed, count, (1, index))) as pool:
                 found.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
@@ -378,7 +368,7 @@ cut_episodes = per_lane(
 @functools.cache
 def step_programs() -> tuple[Any, Any]:
     """`learn` and `observe_and_decide`, as CUDA graphs if XLA supports them; runs are donated."""
-    options = cuda_graphs()
+    options = programs.cuda_graphs()
     return (
         per_lane(_learn, donate_argnums=(3, 4), compiler_options=options),
         per_lane(_observe_and_decide, donate_argnums=4, compiler_options=options),

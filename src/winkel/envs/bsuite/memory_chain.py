@@ -12,16 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from winkel.envs.base import Environment, Episodes, Experiment, Family, outcome
-from winkel.envs.bsuite.common import (
-    LENGTHS,
-    LOG_SPACED,
-    MAX_LENGTH,
-    MAX_WIDTH,
-    count,
-    countdown_table,
-    reward_once,
-)
+from winkel.envs.base import Environment, Episodes, Experiment, Family, Setting, outcome
+from winkel.envs.bsuite import common
 from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_EPISODES = 10_000
@@ -93,10 +85,10 @@ class MemoryChain(Environment):
         return jnp.concatenate([jnp.asarray(params.time)[step][None], features])[None]
 
 
-def memory_params(max_length: int, max_bits: int, length: int, num_bits: int) -> MemoryParams:
+def _make_params(env: MemoryChain, setting: Setting) -> MemoryParams:
     """Draw as the original does with seed 0; its constructor discards the first episode."""
-    rng = np.random.RandomState(0)
-    contexts = np.zeros((NUM_EPISODES + 1, max_bits), np.int8)
+    rng, length, num_bits = np.random.RandomState(0), setting["memory_length"], setting["num_bits"]
+    contexts = np.zeros((NUM_EPISODES + 1, env.max_bits), np.int8)
     queries = np.zeros(NUM_EPISODES + 1, np.int32)
     for episode in range(NUM_EPISODES + 1):
         contexts[episode, :num_bits] = rng.binomial(1, 0.5, num_bits)
@@ -104,14 +96,14 @@ def memory_params(max_length: int, max_bits: int, length: int, num_bits: int) ->
     return MemoryParams(
         length=np.asarray(length, np.int32),
         num_bits=np.asarray(num_bits, np.int32),
-        time=countdown_table(length, max_length),
+        time=common.countdown_table(length, env.max_length),
         contexts=contexts[1:],
         queries=queries[1:],
     )
 
 
 def _info(episodes: Episodes) -> dict[str, np.ndarray]:
-    perfect = count(episodes["perfect"])
+    perfect = common.count(episodes["perfect"])
     return {
         "total_perfect": perfect,
         "total_regret": 2.0 * (np.arange(1, perfect.size + 1) - perfect),
@@ -124,15 +116,13 @@ def _family(name: str, memory_length: int, key: str, values: Iterable[int]) -> F
         name=name,
         experiments=(Experiment(name, name, NUM_EPISODES, ("memory",), settings),),
         defaults={"memory_length": memory_length, "num_bits": 1},
-        ranges={"memory_length": (1, MAX_LENGTH), "num_bits": (1, MAX_WIDTH)},
+        ranges={"memory_length": (1, common.MAX_LENGTH), "num_bits": (1, common.MAX_WIDTH)},
         make_env=lambda settings: MemoryChain(
             max_length=max(setting["memory_length"] for setting in settings),
             max_bits=max(setting["num_bits"] for setting in settings),
         ),
-        make_params=lambda env, setting: memory_params(
-            env.max_length, env.max_bits, setting["memory_length"], setting["num_bits"]
-        ),
-        returns=reward_once(-1.0, 1.0),
+        make_params=_make_params,
+        returns=common.reward_once(-1.0, 1.0),
         longest_episode=lambda setting: setting["memory_length"] + 1,
         inputs=lambda setting: setting["num_bits"] + 2,
         facts=("perfect",),
@@ -140,5 +130,5 @@ def _family(name: str, memory_length: int, key: str, values: Iterable[int]) -> F
     )
 
 
-LENGTH = _family("memory_len", 1, "memory_length", LENGTHS)
-SIZE = _family("memory_size", 2, "num_bits", (*LOG_SPACED, 30, 40))
+LENGTH = _family("memory_len", 1, "memory_length", common.LENGTHS)
+SIZE = _family("memory_size", 2, "num_bits", (*common.LOG_SPACED, 30, 40))

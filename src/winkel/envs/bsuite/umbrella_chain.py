@@ -16,14 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from winkel.envs.base import Environment, Experiment, Family, Returns, Setting, outcome
-from winkel.envs.bsuite.common import (
-    LENGTHS,
-    MAX_LENGTH,
-    MAX_WIDTH,
-    countdown_table,
-    discounted_sum,
-    regret_of_wrong,
-)
+from winkel.envs.bsuite import common
 from winkel.errors import LARGEST, InputError
 from winkel.types import AnyArray, Dense, EnvStep
 
@@ -147,16 +140,9 @@ def seed_zero_stream(length: int, num_distractors: int) -> UInt8[np.ndarray, "by
     return np.packbits(np.concatenate([rng.random_sample(8 * size) > 0.5 for size in sizes]))
 
 
-def _make_env(settings: Sequence[Setting], *, replay: bool) -> UmbrellaChain:
-    length = max(setting["chain_length"] for setting in settings)
-    distractors = max(setting["n_distractor"] for setting in settings)
-    stream = seed_zero_stream(length, distractors) if replay else None
-    return UmbrellaChain(max_length=length, max_distractors=distractors, stream=stream)
-
-
 def _returns(setting: Setting, gamma: float) -> Returns:
     """Bound by ±1 at the end; a fair coin's ±1 at every step before it is noise."""
-    noise_std = math.sqrt(discounted_sum(gamma**2, setting["chain_length"] - 1))
+    noise_std = math.sqrt(common.discounted_sum(gamma**2, setting["chain_length"] - 1))
     return -1.0, 1.0, noise_std
 
 
@@ -164,26 +150,33 @@ def _family(
     name: str, chain_length: int, n_distractor: int, settings: Sequence[Setting], *, replay: bool
 ) -> Family:
     tags = ("credit_assignment", "noise")
+
+    def make_env(settings: Sequence[Setting]) -> UmbrellaChain:
+        length = max(setting["chain_length"] for setting in settings)
+        distractors = max(setting["n_distractor"] for setting in settings)
+        stream = seed_zero_stream(length, distractors) if replay else None
+        return UmbrellaChain(max_length=length, max_distractors=distractors, stream=stream)
+
     return Family(
         name=name,
         experiments=(Experiment(name, name, NUM_EPISODES, tags, settings),),
         defaults={"chain_length": chain_length, "n_distractor": n_distractor},
-        ranges={"chain_length": (1, MAX_LENGTH), "n_distractor": (0, MAX_WIDTH)},
-        make_env=lambda settings: _make_env(settings, replay=replay),
+        ranges={"chain_length": (1, common.MAX_LENGTH), "n_distractor": (0, common.MAX_WIDTH)},
+        make_env=make_env,
         make_params=lambda env, setting: UmbrellaParams(
             length=np.asarray(setting["chain_length"], np.int32),
             num_distractors=np.asarray(setting["n_distractor"], np.int32),
-            time=countdown_table(setting["chain_length"], env.max_length),
+            time=common.countdown_table(setting["chain_length"], env.max_length),
         ),
         returns=_returns,
         longest_episode=lambda setting: setting["chain_length"],
         inputs=lambda setting: setting["n_distractor"] + 3,
         facts=("wrong",),
-        info=regret_of_wrong,
+        info=common.regret_of_wrong,
     )
 
 
-_WIDE = [{"n_distractor": count} for count in LENGTHS]
-_LONG = [{"chain_length": length, "n_distractor": 20} for length in LENGTHS]
+_WIDE = [{"n_distractor": count} for count in common.LENGTHS]
+_LONG = [{"chain_length": length, "n_distractor": 20} for length in common.LENGTHS]
 DISTRACT = _family("umbrella_distract", 20, 1, _WIDE, replay=True)
 LENGTH = _family("umbrella_length", 1, 20, _LONG, replay=False)
