@@ -11,13 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from winkel.envs.outside import (
-    RANDOM_STEPS,
-    OutsideTask,
-    Rewards,
-    check_named,
-    reward_ends,
-)
+from winkel.envs.outside import RANDOM_STEPS, OutsideTask, Rewards, check_named, reward_ends
 from winkel.errors import LARGEST, InputError, require_integer
 from winkel.simulators import names
 from winkel.simulators.base import Layout

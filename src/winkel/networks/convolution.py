@@ -84,7 +84,7 @@ def _plain_gradients(x: Array, weight: Array, gradient: Array) -> tuple[Array, A
     return _plain(gradient, weight[:, ::-1, ::-1], "IHWO"), in_weight
 
 
-_forward = custom_vmap(_plain)
+_forward = custom_vmap(lambda x, weight: _plain(x, weight))  # a layout is no array
 _gradients = custom_vmap(_plain_gradients)
 
 
