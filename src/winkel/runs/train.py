@@ -287,8 +287,10 @@ def train(
         todo = [spec for spec in specs if spec.seed not in done]
         batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
         for batch in filter(None, batches):
-            runs = [(spec.folder(root), spec.end) for spec in batch] if root else []
-            with watch_visits(task, runs, notice) as watch:
+            runs = []
+            if root is not None and not task.compiled:
+                runs = [(spec.folder(root), spec.end) for spec in batch]
+            with watch_visits(task, runs, notice) if runs else contextlib.nullcontext() as watch:
                 Session(
                     specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
                     notice=notice, mirrors=mirrors, watch=watch,

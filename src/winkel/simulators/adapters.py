@@ -200,11 +200,8 @@ def _read_one_hot(num: int, first: int) -> _Reader:
     """Read one of the integers first … first + num − 1 as a one-hot vector."""
 
     def read(obs: Any) -> np.ndarray:
-        vector = np.zeros(num, np.float32)
-        index = int(obs) - first
-        if not 0 <= index < num:
+        if not first <= int(obs) < first + num:
             raise ValueError(f"observation {obs} is not one of {first} … {first + num - 1}")
-        vector[index] = 1.0
-        return vector
+        return np.eye(1, num, int(obs) - first, np.float32)[0]
 
     return Layout((num,), "float32"), read
