@@ -127,8 +127,7 @@ class Problem:
 
     def size(self) -> int | float:
         """Count the configurations; ∞ with a continuous parameter."""
-        values = map(list_values, self.parameters.values())
-        return math.prod(math.inf if some is None else len(some) for some in values)
+        return math.prod(map(count_values, self.parameters.values()))
 
     def describe(self) -> dict[str, Any]:
         """Return as JSON all that makes two searches the same."""
@@ -153,17 +152,20 @@ def to_fields(params: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_values(part: Parameter) -> Sequence[Any] | None:
-    """List the values of a parameter; None if it is continuous."""
+def count_values(part: Parameter) -> int | float:
+    """Count the values of a parameter; ∞ if it is continuous."""
     if isinstance(part, CategoricalDistribution):
-        return part.choices
-    if part.low == part.high:
-        return [part.low]
-    if isinstance(part, IntDistribution):
-        return range(part.low, part.high + 1, part.step)
+        return len(part.choices)
     if part.step is None:
-        return None
-    return [part.low + part.step * i for i in range(round((part.high - part.low) / part.step) + 1)]
+        return 1 if part.low == part.high else math.inf
+    return round((part.high - part.low) / part.step) + 1
+
+
+def list_values(part: Parameter) -> list[Any]:
+    """List the values of a parameter that is not continuous."""
+    if isinstance(part, CategoricalDistribution):
+        return list(part.choices)
+    return [part.low + (part.step or 0) * i for i in range(int(count_values(part)))]
 
 
 SCORES: dict[str, Callable[[Episodes], Any]] = {

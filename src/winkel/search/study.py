@@ -119,7 +119,7 @@ def suggest(
                 break
         else:
             if problem.size() < math.inf:  # take the first of the grid
-                lists = [list_values(part) or () for part in problem.parameters.values()]
+                lists = map(list_values, problem.parameters.values())
                 grid = (dict(zip(parameters, r, strict=True)) for r in itertools.product(*lists))
                 params = next((row for row in grid if row not in tried), params)
         tried.append(params)
