@@ -93,7 +93,7 @@ def watch_visits(
     `steps` and `episodes`. Counts are saved at other times than checkpoints: a killed run may count
     up to a minute's steps twice or not at all.
     """
-    if not {*PROBES} <= {*task.probes}:
+    if not {*PROBES} <= {*task.probes} or not runs:
         yield None
         return
     columns = [task.probes.index(name) for name in PROBES]
