@@ -28,7 +28,7 @@ NPY, CORRUPT = _npy(), _corrupt_npz()
 def test_arrays_survive_the_disk(tmp_path):
     path = tmp_path / "deep" / "er" / "results.npz"
     save_arrays(path, {"a": np.arange(3), "b": np.array([[1.5]])})
-    loaded = load_arrays(path, ("a", "b"))
+    loaded = load_arrays(path)
     np.testing.assert_array_equal(loaded["a"], [0, 1, 2])
     np.testing.assert_array_equal(loaded["b"], [[1.5]])
 
@@ -44,7 +44,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_atomically(path, half)
     assert [p.name for p in tmp_path.iterdir()] == ["results.npz"]
-    np.testing.assert_array_equal(load_arrays(path, ("a",))["a"], [0, 1, 2])
+    np.testing.assert_array_equal(load_arrays(path)["a"], [0, 1, 2])
 
 
 def test_ctrl_c_just_after_a_write_is_ctrl_c_and_no_other_error(tmp_path, monkeypatch):
@@ -77,16 +77,16 @@ def test_unreadable_files_are_named(tmp_path, content, shown):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=shown) as error:
-        load_arrays(path, ("a",))
+        load_arrays(path)
     assert str(path) in str(error.value)
 
 
 def test_folders_and_missing_arrays_are_named(tmp_path):
     with pytest.raises(InputError, match="folder"):
-        load_arrays(tmp_path, ("a",))
+        load_arrays(tmp_path)
     save_arrays(tmp_path / "r.npz", {"a": np.arange(3), "b": np.arange(2)})
-    with pytest.raises(InputError, match="lacks c, d; it holds a, b"):
-        load_arrays(tmp_path / "r.npz", ("a", "c", "d"))
+    with pytest.raises(InputError, match=r"1 axes of numbers for c .* got none"):
+        load_arrays(tmp_path / "r.npz", {"a": 1, "c": 1})
 
 
 def test_arrays_of_the_wrong_shape_or_kind_are_named(tmp_path):
@@ -108,7 +108,7 @@ def test_pickled_objects_are_not_loaded(tmp_path):
     path = tmp_path / "r.npz"
     np.savez(path, a=np.array([{"code": 1}], dtype=object))
     with pytest.raises(InputError, match="not a readable"):
-        load_arrays(path, ("a",))
+        load_arrays(path)
 
 
 def test_a_file_in_the_folders_place_is_named(tmp_path):

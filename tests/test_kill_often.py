@@ -19,8 +19,7 @@ from process_helpers import PATIENCE, finish, start
 from search.processes import TRIALS, search_command
 from winkel.errors import InputError
 from winkel.runs.record import load_run
-from winkel.search.study import load_study
-from winkel.search.trials import is_counted
+from winkel.search.study import is_counted, load_study
 
 pytestmark = pytest.mark.long
 

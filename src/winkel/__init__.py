@@ -8,8 +8,7 @@ from winkel.version import __version__
 
 TYPE_CHECKING = False  # type checkers know this name; `typing` takes time to import
 if TYPE_CHECKING:
-    from winkel.runs.bonus import make_bonus
-    from winkel.runs.pure import make_train
+    from winkel.runs.pure import make_bonus, make_train
     from winkel.runs.results import load
     from winkel.runs.train import train
     from winkel.types import Atoms
@@ -19,7 +18,7 @@ __all__ = ["Atoms", "__version__", "load", "make_bonus", "make_train", "train"]
 _HOMES = {
     "Atoms": "winkel.types",
     "load": "winkel.runs.results",
-    "make_bonus": "winkel.runs.bonus",
+    "make_bonus": "winkel.runs.pure",
     "make_train": "winkel.runs.pure",
     "train": "winkel.runs.train",
 }

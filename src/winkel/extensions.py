@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from winkel.errors import InputError, suggest
+from winkel.errors import InputError, require_type, suggest
 
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -43,6 +43,14 @@ def permit(*named: Any) -> tuple[str, ...]:
         elif is_target(name):
             _permitted.setdefault(name, None)
     return names
+
+
+def permit_agent(agent: Any, fields: dict[str, Any]) -> str:
+    """Permit an agent and the projections in its fields, and return its name."""
+    require_type("agent", agent, str | type, "a name such as 'pe_dqn', or a class")
+    if isinstance(fields.get("projections"), list | tuple):
+        fields["projections"] = permit(*fields["projections"])
+    return permit(agent)[0]
 
 
 def permitted() -> tuple[str, ...]:

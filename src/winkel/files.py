@@ -5,7 +5,7 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,7 +27,7 @@ def ensure_folder(path: Path) -> None:
         raise InputError(f"cannot write to {path}: {error.strerror}") from error
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file under a temporary name beside it, then rename it."""
     ensure_folder(path.parent)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -45,11 +45,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file."""
-
-    def write(file: IO[bytes]) -> None:
-        file.write(text.encode())
-
-    write_atomically(path, write)
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def read_json(path: Path) -> Any:
@@ -67,40 +63,26 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type]
 
 
-def load_arrays(
-    path: Path, names: Iterable[str] | Mapping[str, int] | None = None
-) -> dict[str, np.ndarray]:
-    """Load the named arrays of an .npz file, all by default. Loading runs no code.
+def load_arrays(path: Path, axes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
+    """Load the arrays of an .npz file. Loading runs no code.
 
-    A mapping also gives the number of axes of each array, which must then hold numbers.
+    Those named in `axes` must be there and hold numbers with so many axes.
     """
     try:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise InputError(f"{path} is not a readable .npz file (a single array)")
+            raise ValueError("a single array")
         with loaded as file:
-            names = file.files if names is None else names
-            missing = [name for name in names if name not in file.files]
-            if missing:
-                raise InputError(
-                    f"{path} lacks {', '.join(missing)}; it holds "
-                    f"{', '.join(file.files) or 'nothing'}"
-                )
-            arrays = {name: file[name] for name in names}
+            arrays = {name: file[name] for name in file.files}
     except FileNotFoundError as error:
         raise InputError(f"no such file: {path}") from error
     except IsADirectoryError as error:
         raise InputError(f"need an .npz file, got the folder {path}") from error
-    except InputError:
-        raise
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable .npz file ({error})") from error
-    if isinstance(names, Mapping):
-        for name, axes in names.items():
-            array = arrays[name]
-            if array.ndim != axes or not np.issubdtype(array.dtype, np.number):
-                raise InputError(
-                    f"need {axes} axes of numbers for {name} in {path}, got shape "
-                    f"{list(array.shape)} of {array.dtype}"
-                )
+    for name, count in (axes or {}).items():
+        array = arrays.get(name)
+        if array is None or array.ndim != count or not np.issubdtype(array.dtype, np.number):
+            got = "none" if array is None else f"shape {list(array.shape)} of {array.dtype}"
+            raise InputError(f"need {count} axes of numbers for {name} in {path}, got {got}")
     return arrays

@@ -1,9 +1,8 @@
 """Ctrl-C: a command ends with one line and exit status 130, whatever it is doing.
 
-Python raises KeyboardInterrupt wherever the main thread is. In a callback of JAX the exception is
-lost or aborts the process, and while a program is compiled it waits. A command therefore leaves
-Ctrl-C to a thread that ends the process at once. Files are written atomically, so nothing is
-damaged. Work that has something to save defers Ctrl-C to its safe points.
+KeyboardInterrupt is lost or aborts the process in a callback of JAX, and waits while a program is
+compiled. A command therefore leaves Ctrl-C to a thread that ends the process at once. Work that has
+something to save defers Ctrl-C to its safe points.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ from winkel.play.episodes import (
     to_arrays,
 )
 from winkel.simulators import Pool
-from winkel.simulators.vizdoom.my_way_home import DoomMaker
+from winkel.simulators.vizdoom import DoomMaker
 from winkel.training.steps import start_clock
 from winkel.types import Dense, Image, OneHot
 

@@ -13,7 +13,7 @@ from winkel.play.maps import map_arrays
 from winkel.runs.record import RunRecord
 from winkel.runs.spec import make_spec
 from winkel.simulators.visits import VISITS, Visits
-from winkel.simulators.vizdoom.my_way_home import DoomMaker
+from winkel.simulators.vizdoom import DoomMaker
 
 ROOM = np.array(
     [[(0, 0), (60, 0)], [(60, 0), (60, 40)], [(60, 40), (0, 40)], [(0, 40), (0, 0)]], float

@@ -143,7 +143,7 @@ def test_the_log_tells_what_was_run(whole):
     out, _ = whole
     row = json.loads((out / "sweeps.jsonl").read_text().splitlines()[-1])
     assert row["runs"] == {"finished": 8, "failed": 0, "before": 0}
-    assert row["settings"] == 1
+    assert row["envs"] == ["deep_sea:size=4"]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from optuna.trial import TrialState
 from process_helpers import finish, wait_for
 from search.processes import TRIALS, start_search
 from winkel.errors import InputError
-from winkel.search.study import load_study
-from winkel.search.trials import DISCARDED, is_counted
+from winkel.search.study import DISCARDED, is_counted, load_study
 
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 

@@ -20,7 +20,7 @@ WHOLE, SHORT = EPISODES * LENGTH - FIELDS["burn_in"], CHUNK
 @pytest.fixture
 def scripted(monkeypatch):
     """Score a trial by its learning rate at every milestone; prune from the third trial on."""
-    monkeypatch.setattr("winkel.search.trials.STARTUP", 2)
+    monkeypatch.setattr("winkel.search.population.STARTUP", 2)
     monkeypatch.setattr(TrialInProgress, "score", lambda t, *_: t.trial.params["learning_rate"])
 
 

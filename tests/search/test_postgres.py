@@ -15,8 +15,7 @@ from process_helpers import PATIENCE, finish, wait_for
 from search.processes import TRIALS, start_search
 from search.test_kill_search import ended, wait_until_in_the_middle
 from winkel.errors import InputError
-from winkel.search.study import load_study
-from winkel.search.trials import DISCARDED, is_counted
+from winkel.search.study import DISCARDED, is_counted, load_study
 
 
 def binaries():

@@ -10,8 +10,7 @@ from search.tiny import RATES, population, problem
 from winkel.errors import InputError
 from winkel.search import population as populations
 from winkel.search import study as studies
-from winkel.search.study import load_study, open_study
-from winkel.search.trials import DISCARDED, is_counted
+from winkel.search.study import DISCARDED, is_counted, load_study, open_study
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,7 @@ from optuna.trial import TrialState
 from report.devtools import BROWSERS, Browser, find_browser
 from search.tiny import problem
 from winkel.report.study import name_step, write_study_page
-from winkel.search.study import Summary, open_study
-from winkel.search.trials import REASON, step_of
+from winkel.search.study import REASON, Summary, open_study, step_of
 
 OF = problem(
     "deep_sea:size=5@10",

@@ -10,15 +10,8 @@ from hypothesis.extra.numpy import arrays
 from optuna.trial import TrialState, create_trial
 
 from search.tiny import RATES, problem
-from winkel.search.trials import (
-    calibrate,
-    calibrated_scores,
-    final_scores,
-    is_below_median,
-    score_at,
-    step_of,
-    suggest,
-)
+from winkel.search.population import is_below_median, score_at
+from winkel.search.study import calibrate, calibrated_scores, final_scores, step_of, suggest
 
 SCORES = arrays(np.float64, st.integers(2, 9), elements=st.integers(-900, 900).map(float))
 PROBLEM = problem()
@@ -99,7 +92,7 @@ def test_the_final_score_is_the_sum_over_environments():
     ],
 )
 def test_the_median_rule_by_hand(monkeypatch, score, others, below):
-    monkeypatch.setattr("winkel.search.trials.STARTUP", 3)
+    monkeypatch.setattr("winkel.search.population.STARTUP", 3)
     trials = [frozen(i, {1: value}, RUNNING) for i, value in enumerate([score, *others])]
     assert is_below_median(0, 1, trials) == below
 

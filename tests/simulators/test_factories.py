@@ -12,7 +12,7 @@ from play.rooms import PlainRoom, make_plain
 from simulators.gym_worlds import Dice
 from terminal_helpers import refused
 from winkel.errors import InputError
-from winkel.simulators.factories import Factory, identify
+from winkel.simulators.names import Factory, identify
 
 FIELDS = {**TINY, "z_min": 0.0, "z_max": 6.0, "options": OPTIONS}
 

@@ -10,8 +10,10 @@ from play.made_runs import OPTIONS, TINY, room_task
 from play.rooms import PLAIN
 from winkel.envs.registry import make
 from winkel.simulators.visits import MAX_CELLS, TENTHS, VISITS, Visits, load_visits, watch_visits
+from winkel.training.steps import Horizon
 
 ENDLESS = 2**31 - 1
+END = Horizon(episodes=10, steps=10)
 finite = st.floats(-1e6, 1e6, allow_subnormal=False, width=32)
 places_of_a_step = st.lists(st.tuples(finite, finite), min_size=1, max_size=8).map(np.array)
 
@@ -87,7 +89,7 @@ def test_an_interrupted_run_leaves_all_its_places(tmp_path):
 def test_only_tasks_with_places_are_watched(tmp_path):
     for task, runs in (
         (room_task(), []),
-        (make("deep_sea/0"), [(tmp_path, 10, 10, False)]),
+        (make("deep_sea/0"), [(tmp_path, END)]),
     ):
         with watch_visits(task, runs, print) as watch:
             assert watch is None
@@ -96,6 +98,6 @@ def test_only_tasks_with_places_are_watched(tmp_path):
 def test_damaged_visits_are_reported_and_begun_anew(tmp_path):
     (tmp_path / VISITS).write_bytes(b"PK")
     told = []
-    with watch_visits(room_task(), [(tmp_path, 10, 10, True)], told.append) as watch:
+    with watch_visits(room_task(), [(tmp_path, END)], told.append) as watch:
         assert watch is not None
     assert VISITS in told[0]

@@ -62,23 +62,17 @@ def run_on_ray(
 ) -> Counter[str]:
     """Run all shards of a manifest; count the runs that finished, failed, or had ended before.
 
-    The folder `out` with the manifest must be shared by all nodes. Each shard gets `cpus` and
-    `gpus`, and is tried again up to `retries` times if its worker or node is lost. `show` gets the
-    numbers of ended shards, and the status of runs by shard.
-
-    A shard that cannot run does not stop the others; raise at the end. On Ctrl-C cancel all tasks:
-    Ray raises KeyboardInterrupt in them, and they write checkpoints.
+    The folder `out` must be shared by all nodes. `show` gets the numbers of ended shards, and the
+    status of runs by shard. A shard that cannot run does not stop the others; raise at the end. On
+    Ctrl-C cancel all tasks: Ray raises KeyboardInterrupt in them, and they write checkpoints.
     """
     out = out.absolute()
-    task = ray.remote(
-        max_retries=retries,
-        num_cpus=cpus,
-        num_gpus=gpus,
-        runtime_env={"env_vars": _environment(manifest, gpus)},
-    )(_run)
-    code = permitted()
+    variables = {"env_vars": _environment(manifest, gpus)}
+    task = ray.remote(max_retries=retries, num_cpus=cpus, num_gpus=gpus, runtime_env=variables)(
+        _run
+    )
     waiting = {
-        task.options(name=f"shard {number}").remote(str(out), manifest.id, number, code): number
+        task.remote(str(out), manifest.id, number, permitted()): number
         for number in range(len(manifest.shards))
     }
     counts: dict[int, dict[str, int]] = {}

@@ -19,18 +19,11 @@ import jinja2
 
 from winkel.errors import InputError, require_integer
 from winkel.extensions import permitted
-from winkel.files import read_json, write_text
+from winkel.files import ensure_folder, read_json, write_text
 from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, RunSpec, fingerprint, run_folder
-from winkel.runs.sweep import (
-    Item,
-    Sweep,
-    choose_lanes,
-    group_runs,
-    remaining_groups,
-    run_sweep,
-)
+from winkel.runs.sweep import Item, Sweep, choose_lanes, group_runs, remaining_groups, run_sweep
 from winkel.version import __version__
 
 MANIFEST = "manifest.json"
@@ -46,14 +39,12 @@ WARNING = 120
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Runs of one shape that run together."""
+    """Runs of one shape that run together, in so many lanes; `id` is a hash of both."""
 
     id: str
-    """Hash of its runs and its number of lanes."""
     group: str
     """Name of the program, for display."""
     lanes: int
-    """Runs side by side, idle lanes included."""
     runs: tuple[Item, ...]
 
 
@@ -69,7 +60,7 @@ class Manifest:
     @property
     def id(self) -> str:
         """Hash of the content."""
-        return fingerprint(self._content())
+        return fingerprint(dataclasses.asdict(self))
 
     @property
     def num_runs(self) -> int:
@@ -85,10 +76,7 @@ class Manifest:
     def to_json(self) -> str:
         """Return the text of the manifest's file."""
         head = {"winkel": __version__, "id": self.id}
-        return json.dumps(head | self._content(), indent=1) + "\n"
-
-    def _content(self) -> dict[str, Any]:
-        return json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        return json.dumps(head | dataclasses.asdict(self), indent=1) + "\n"
 
 
 def plan_manifest(
@@ -122,12 +110,7 @@ def plan_manifest(
             shards.append(
                 Shard(id=_shard_id(runs, count), group=group.name, lanes=count, runs=items)
             )
-    return Manifest(
-        sweep=sweep,
-        options=options,
-        shards=tuple(shards),
-        deterministic=deterministic,
-    )
+    return Manifest(sweep=sweep, options=options, shards=tuple(shards), deterministic=deterministic)
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -165,11 +148,9 @@ def run_shard(
 ) -> dict[str, Any]:
     """Run what is left of a shard: skip ended runs, continue begun ones from their checkpoints.
 
-    Call `progress` with the status of all runs after each chunk of steps. Wait so many seconds for
-    another process that writes one of them. Return what `run_sweep` does.
+    Wait so many seconds for another process that writes one of them. Return what `run_sweep` does.
     """
-    shard = manifest.shard(number)
-    sweep = manifest.sweep
+    shard, sweep = manifest.shard(number), manifest.sweep
     folders = [run_folder(out, *run) for run in shard.runs]
     with hold_runs(out, folders, f"winkel shard {number}", wait):
         found = group_runs(sweep, manifest.options, shard.runs)
@@ -187,8 +168,7 @@ def run_shard(
             ended = all(status.state != "running" for status in statuses)
             if ended or time.monotonic() - written >= PROGRESS_SECONDS:
                 written = time.monotonic()
-                rows = json.dumps([status._asdict() for status in statuses])
-                write_text(progress_path(out, shard), rows + "\n")
+                write_text(progress_path(out, shard), json.dumps(statuses) + "\n")
             progress(statuses)
 
         envs, agents, seeds = (tuple(dict.fromkeys(x)) for x in zip(*shard.runs, strict=True))
@@ -197,10 +177,7 @@ def run_shard(
 
 
 def write_script(script: Path, manifest: Manifest, path: Path, cpus: float, gpus: float) -> None:
-    """Write a job array of SLURM, to read and edit, for the manifest at `path`.
-
-    Shards write their logs beside the manifest.
-    """
+    """Write a job array of SLURM, to read and edit; logs are written beside the manifest."""
     for name, count in (("--cpus-per-shard", cpus), ("--gpus-per-shard", gpus)):
         if count != int(count):
             raise InputError(f"need {name} to be a whole number for SLURM, got {count:g}")
@@ -220,13 +197,9 @@ def write_script(script: Path, manifest: Manifest, path: Path, cpus: float, gpus
         stopped=STOPPED,
         code="".join(f"--code {shlex.quote(name)} " for name in permitted()),
     )
-    try:
-        (out / SHARDS).mkdir(parents=True, exist_ok=True)  # SLURM does not create it
-        script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(text)
-        script.chmod(0o755)
-    except OSError as error:
-        raise InputError(f"cannot write {script}: {error.strerror}") from error
+    ensure_folder(out / SHARDS)  # SLURM does not create it
+    write_text(script, text)
+    script.chmod(0o755)
 
 
 def read_progress(out: Path, shard: Shard) -> list[Status]:
@@ -235,7 +208,7 @@ def read_progress(out: Path, shard: Shard) -> list[Status]:
         rows = json.loads(progress_path(out, shard).read_bytes())
     except FileNotFoundError:
         return []
-    return [Status(**row) for row in rows]
+    return [Status(*row) for row in rows]
 
 
 def progress_path(out: Path, shard: Shard) -> Path:

@@ -71,8 +71,7 @@ class SearchCommand:
             return
         from winkel.search.population import Population, choose_lanes
         from winkel.search.problem import load_problem
-        from winkel.search.study import Summary, open_study
-        from winkel.search.trials import REASON
+        from winkel.search.study import REASON, Summary, open_study
 
         check_fields(self, self.agent)
         problem = load_problem(

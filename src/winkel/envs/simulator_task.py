@@ -15,7 +15,7 @@ from winkel.envs.outside import RANDOM_STEPS, OutsideTask, Rewards, check_named,
 from winkel.errors import LARGEST, InputError, require_integer
 from winkel.simulators import names
 from winkel.simulators.base import Layout
-from winkel.simulators.factories import Factory, identify
+from winkel.simulators.names import Factory, identify
 from winkel.simulators.pool import TIMEOUT, Pool
 from winkel.types import Dense, Image, Observation
 

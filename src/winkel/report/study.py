@@ -17,8 +17,7 @@ from winkel.figures import style
 from winkel.files import ensure_folder, write_text
 from winkel.report.page import PAGE, render, svg_of
 from winkel.search.problem import MILESTONES, SearchEnvironment
-from winkel.search.study import Summary
-from winkel.search.trials import step_of
+from winkel.search.study import Summary, step_of
 
 _COLUMNS = 3
 _JITTER = 0.18  # moves dots at the same place apart

@@ -1,4 +1,7 @@
-"""Checkpoints: state and records of a run in one file of arrays and JSON. Loading runs no code."""
+"""Checkpoints: state and records of a run in one file of arrays and JSON. Loading runs no code.
+
+Every config and every table that is read from a run's folder is checked here, too.
+"""
 
 import io
 import json
@@ -14,8 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from winkel.envs.registry import is_outside, parse
 from winkel.errors import InputError
 from winkel.files import Arrays, write_atomically
+from winkel.runs.spec import check_folder_name, run_fingerprint
 
 FORMAT = 2
 """Version of the files; those of another version are refused."""
@@ -31,12 +36,23 @@ _DAMAGE = (
 )  # fmt: skip
 """What reading a file with other bytes than were written may raise."""
 
+REQUIRED = {"env": str, "agent": str, "seed": int, "fingerprint": str}
+OPTIONAL: dict[str, Any] = {
+    **dict.fromkeys(("algorithm", "status", "reason", "hardware"), str),
+    **dict.fromkeys(("config", "hyper", "horizon", "options", "setting"), dict),
+    **dict.fromkeys(("versions", "host", "jax", "packed", "rows"), dict),
+    "until": int | None,
+    "padded": bool,
+}
+"""Types of a config's entries."""
+CHECKPOINT = {"run": dict, "lanes": int, "log_position": int}
+"""Types of what a checkpoint says beside its arrays."""
+
 
 def pack(tree: PyTree) -> dict[str, np.ndarray]:
     """Return the leaves of a pytree as arrays, named by path: 'learner.params.value[0].weight'.
 
-    Random keys become their data. Leaves that are NumPy arrays are not copied: save them before
-    anything writes to them.
+    Random keys become their data. NumPy arrays are not copied.
     """
     named, _ = _named_leaves(tree)
     bare = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in named.values()]
@@ -44,11 +60,7 @@ def pack(tree: PyTree) -> dict[str, np.ndarray]:
 
 
 def unpack(arrays: Arrays, like: PyTree) -> PyTree:
-    """Undo `pack`, in the structure, shapes and dtypes of `like`.
-
-    `like` holds arrays or what `jax.eval_shape` returns; the result holds NumPy arrays and random
-    keys.
-    """
+    """Undo `pack`, in the structure, shapes and dtypes of `like`, with NumPy arrays."""
     named, structure = _named_leaves(like)
     for name in arrays.keys() - named.keys():
         raise InputError(f"need no {name} in the state, got {_shown(arrays[name])}")
@@ -58,9 +70,7 @@ def unpack(arrays: Arrays, like: PyTree) -> PyTree:
 def save_checkpoint(folder: Path, arrays: Arrays, meta: Mapping[str, Any]) -> Path:
     """Write the next checkpoint, then delete all but the newest `KEPT`.
 
-    A failed write leaves the others as they are. Only one process may write to a folder, because
-    half-written files are deleted. The file is not synchronised (fsync): after a power cut the
-    newest checkpoint may be damaged, and the one before is used.
+    Only one process may write to a folder, because half-written files are deleted.
     """
     text = json.dumps({**meta, "format": FORMAT}, indent=2, sort_keys=True)
     present = _files(folder, _CHECKPOINT)
@@ -86,10 +96,7 @@ def load_checkpoint(
     """Read the newest checkpoint that is not damaged; every byte is checked.
 
     With `only`, read and check just the arrays whose names begin with it: a replay buffer may be
-    gigabytes.
-
-    Returns:
-        The arrays (read-only), `meta`, and for each newer file what is wrong with it.
+    gigabytes. Return the arrays (read-only), `meta`, and what is wrong with each newer file.
     """
     damaged: dict[Path, str] = {}
     for path in reversed(_files(folder, _CHECKPOINT)):
@@ -175,3 +182,59 @@ def _is_key(leaf: Any) -> bool:
 
 def _shown(array: Any) -> str:
     return f"shape {list(array.shape)} of {array.dtype}"
+
+
+def check_types(entries: Any, kinds: Mapping[str, Any], where: str) -> None:
+    """Raise unless entries are an object with values of these types; true is no integer."""
+    if not isinstance(entries, dict):
+        raise InputError(f"need an object as {where}, got {entries!r:.60}")
+    for name, kind in kinds.items():
+        value = entries.get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            wanted = getattr(kind, "__name__", kind)
+            raise InputError(f"need {name} in {where} as {wanted}, got {value!r:.60}")
+
+
+def check_config(config: Any, where: Path) -> None:
+    """Raise unless a config has the right types and nobody has changed its settings.
+
+    The setting of an environment of winkel's own must be the one that its id names.
+    """
+    check_types(config, REQUIRED, f"the config of {where}")
+    present = {name: kind for name, kind in OPTIONAL.items() if name in config}
+    check_types(config, present, f"the config of {where}")
+    try:
+        json.dumps(config, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"need UTF-8 in the config of {where}, got {error.object!r:.60}") from None
+    check_folder_name("agent", config["agent"])
+    found = run_fingerprint(config)
+    if found != config["fingerprint"]:
+        raise InputError(
+            f"the config of {where} was changed: it has the fingerprint {config['fingerprint']}, "
+            f"its settings have {found}"
+        )
+    if not is_outside(config["env"]):
+        _, setting = parse(config["env"])
+        if config.get("setting", setting) != setting:
+            raise InputError(
+                f"need the setting {setting} of {config['env']} in the config of {where}, "
+                f"got {config['setting']!r:.60}"
+            )
+
+
+def check_table(name: str, table: Arrays, config: Mapping[str, Any], where: Path) -> None:
+    """Raise unless the columns are numbers and as long as the run says."""
+    shown = ", ".join(f"{column} {list(x.shape)} of {x.dtype}" for column, x in table.items())
+    lengths = {x.shape[0] if x.ndim else None for x in table.values()}
+    numeric = all(x.dtype.kind in "biuf" for x in table.values())
+    if len(lengths) > 1 or None in lengths or not numeric:
+        raise InputError(f"need equally many numbers in all {name} of {where}, got {shown}")
+    flat = all(x.ndim == 1 for x in table.values())
+    if name == "episodes" and not ({"return", "length"} <= table.keys() and flat):
+        raise InputError(
+            f"need return and length, one axis each, in {name} of {where}, got {shown}"
+        )
+    rows, count = next(iter(lengths), 0), config.get("rows", {}).get(name)
+    if count is not None and rows != count:
+        raise InputError(f"need the {count} {name} that the run has made in {where}, got {rows}")

@@ -2,7 +2,7 @@
 
 Every process that writes runs holds one lock file in `<root>/.writers`, beside a file that says who
 it is and which runs it writes. The operating system frees the lock when the process ends, also when
-it is killed, so what a dead process has left behind is recognised and removed.
+it is killed. (A lock for each run would need a file descriptor for each.)
 """
 
 import contextlib
@@ -47,16 +47,12 @@ def hold_runs(root: Path, runs: Iterable[Path], task: str, wait: float = 1.0) ->
     try:
         while True:
             with FileLock(folder / "mutex").acquire(timeout=MUTEX_SECONDS):
-                held = _find_writer(folder, set(names))
-                if held is None:
+                if not (held := _find_writer(folder, set(names))):
                     lock.acquire()
                     write_text(path, json.dumps(entry))
                     break
             if time.monotonic() >= deadline:
-                run, writer = held
-                raise InputError(
-                    f"{root / run} is being written by {writer}; wait for it, or end it"
-                )
+                raise InputError(f"{root}/{held}; wait for it, or end it")
             time.sleep(0.05)
     except Timeout as error:
         raise InputError(f"{folder / 'mutex'} is held by another process") from error
@@ -69,8 +65,8 @@ def hold_runs(root: Path, runs: Iterable[Path], task: str, wait: float = 1.0) ->
         lock.release()
 
 
-def _find_writer(folder: Path, runs: set[str]) -> tuple[str, str] | None:
-    """Find one of some runs that is held, and its writer; remove what dead processes have left."""
+def _find_writer(folder: Path, runs: set[str]) -> str:
+    """Say which of some runs another process writes; remove what dead processes have left."""
     for lock in folder.glob("*.lock"):
         path = lock.with_suffix(".json")
         try:
@@ -80,8 +76,8 @@ def _find_writer(folder: Path, runs: set[str]) -> tuple[str, str] | None:
             if path.is_file():
                 entry = json.loads(path.read_bytes())
                 if shared := runs.intersection(entry["runs"]):
-                    return min(shared), entry["writer"]
-    return None
+                    return f"{min(shared)} is being written by {entry['writer']}"
+    return ""
 
 
 def _remove(path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from winkel.agents.base import ValueNetworks
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.files import save_arrays
@@ -55,26 +54,22 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
         cells = np.arange(size).reshape(seen.shape)[tuple(map(slice, about["shape"]))]
         arrays = {"table": run.values(np.append(cells, size))}
     else:
-        arrays = _network_arrays(spec.agent.value_networks(run.learner, spec.hyper), about)
+        found = spec.agent.value_networks(run.learner, spec.hyper)
+        about["members"] = [_describe(projection) for projection in found.projections]
+        about["prior_members"] = []
+        arrays = _layers("network", found.networks, about)
+        if found.prior is not None:
+            arrays |= _layers("prior", found.prior, about, float(found.prior_scale))
+            prior_members = found.prior_members
+            every = range(len(found.projections))
+            about["prior_members"] = list(every if prior_members is None else prior_members)
     save_arrays(path, arrays | {"about": np.array(json.dumps(about))})
-
-
-def _network_arrays(found: ValueNetworks, about: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Describe the members, and return the layers of their networks; priors are scaled."""
-    about["members"] = [_describe(projection) for projection in found.projections]
-    about["prior_members"] = []
-    arrays = _layers("network", found.networks, about)
-    if found.prior is not None:
-        arrays |= _layers("prior", found.prior, about, float(found.prior_scale))
-        every = range(len(found.projections))
-        about["prior_members"] = list(every if found.prior_members is None else found.prior_members)
-    return arrays
 
 
 def _layers(
     name: str, ensemble: Ensemble, about: dict[str, Any], scale: float = 1.0
 ) -> dict[str, np.ndarray]:
-    """Return weights and biases of all members, without padded inputs and outputs."""
+    """Return weights and biases of all members, without padding; the last ones are scaled."""
     network = ensemble.members
     arrays: dict[str, np.ndarray] = {}
     for depth, layer in enumerate(network.layers):

@@ -23,8 +23,7 @@ def preset_fields(env: str, agent: str, name: str | None) -> dict[str, Any]:
     return {} if name is None else named_preset(name, agent)
 
 
-def presets_folder() -> Path:
-    """Folder of preset files: `presets` in the current folder, or WINKEL_PRESETS."""
+def _folder() -> Path:
     return Path(os.environ.get("WINKEL_PRESETS", "presets"))
 
 
@@ -34,9 +33,9 @@ def named_preset(name: str, agent: str) -> dict[str, Any]:
     if name in PRESETS:
         check_names("agent", (base,), AGENTS)
         return {**PRESETS[name][base], **variant}
-    path = Path(name) if name.endswith(".toml") else presets_folder() / f"{name}.toml"
+    path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
     if not path.is_file():
-        own = sorted(file.stem for file in presets_folder().glob("*.toml"))
+        own = sorted(file.stem for file in _folder().glob("*.toml"))
         listed = ", ".join([*PRESETS, *own])
         raise InputError(f"need a preset from {listed}, or a file such as mine.toml, got {name!r}")
     try:
@@ -62,7 +61,7 @@ def write_preset(name: str, agent: str, fields: Mapping[str, Any], origin: list[
             f"need a name of letters, digits, - and _, other than {', '.join(PRESETS)}, "
             f"got {name!r}"
         )
-    path = presets_folder() / f"{name}.toml"
+    path = _folder() / f"{name}.toml"
     if path.exists():
         raise InputError(f"{path} exists; choose another --name, or delete it")
     lines = [*(f"# {line}" for line in origin), f'agent = "{agent}"', "", "[fields]"]

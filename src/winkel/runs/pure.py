@@ -1,27 +1,40 @@
-"""`winkel.make_train`: a whole run as a pure function, for `jax.jit` and `jax.vmap`."""
+"""Pure functions for loops of your own: `winkel.make_train` is a whole run, for `jax.jit` and
+`jax.vmap`; `winkel.make_bonus` is PE-DQN's exploration bonus.
+"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from winkel.agents.base import Agent
+from winkel.agents.base import Agent, Spec
 from winkel.envs.base import Environment, Task
 from winkel.envs.jax_task import is_functional
 from winkel.envs.registry import is_simulator
-from winkel.errors import InputError, require_type
-from winkel.extensions import permit
+from winkel.errors import InputError, require_integer, require_type
+from winkel.extensions import permit_agent
 from winkel.runs.spec import RunSpec, configure, make_spec
 from winkel.runs.train import make_task
 from winkel.runs.worlds import make_world
-from winkel.simulators.factories import Factory, identify
+from winkel.simulators.names import Factory, identify
 from winkel.training.compiled import whole_run
 from winkel.training.memory import check_memory
-from winkel.training.steps import copy_key, make_jobs
-from winkel.types import RunState
+from winkel.training.steps import copy_key, make_jobs, start_clock
+from winkel.types import Batch, Clock, Dense, Image, Observation, OneHot, RunState, Transition
+
+OF_THE_LOOP = (
+    "burn_in", "capacity", "n_step", "priority_exponent", "importance_exponent",
+    "beta_final", "beta_decay", "epsilon", "epsilon_final", "epsilon_steps",
+)  # fmt: skip
+"""Fields of PE-DQN about replay and action selection."""
+
+OBS_TYPES: dict[type, Any] = {OneHot: jnp.int32, Image: jnp.uint8}
+"""Of numbers in observations, where these are not float32."""
 
 
 class WholeRun(NamedTuple):
@@ -33,9 +46,8 @@ class WholeRun(NamedTuple):
     """For each step, sums over its episode so far: `return`, `length` and facts; and `visited`, the
     number of state-actions that the run has visited. Where `ended`, those of a whole episode."""
     metrics: dict[str, Array]
-    """For each update, that is for each step after burn-in."""
+    """For each step after burn-in."""
     state: RunState
-    """At the end; `state.learner` is what the agent has learned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +63,7 @@ class PureTrain:
 
     @property
     def agent(self) -> Agent:
-        """The algorithm: its functions take `state.learner`."""
+        """Its functions take `state.learner`."""
         return self.spec.agent
 
     @property
@@ -101,17 +113,13 @@ def make_train(
     Args:
         env: an id such as 'deep_sea/0' or 'deep_sea:size=30', what `winkel.envs.make` returns, or
             an environment in JAX of your own, as `winkel.train` takes.
-        agent: a name from `winkel list agents`, module:Class, or a subclass of
-            `winkel.agents.Agent`.
+        agent: as `winkel.train` takes.
         steps: the horizon in steps, which schedules use; a run has as many steps.
         episodes: the horizon in episodes. A run has as many steps as the longest episodes take, and
             no more than `steps`. Without both, bsuite's own number of episodes.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    require_type("agent", agent, str | type, "a name such as 'pe_dqn', or a class")
-    (agent,) = permit(agent)
-    if isinstance(fields.get("projections"), list | tuple):
-        fields["projections"] = permit(*fields["projections"])
+    agent = permit_agent(agent, fields)
     task = _find_task(env)
     spec = make_spec(task, agent, fields, episodes=episodes, steps=steps)
     num_steps, burn_in = spec.max_steps or steps, spec.agent.config.burn_in
@@ -147,3 +155,102 @@ def _find_task(env: Any) -> Task:
                 "which winkel.train steps"
             )
     return make_task(env)
+
+
+class BonusState(NamedTuple):
+    """What the bonus has learned: the learner of PE-DQN, and a clock that counts updates."""
+
+    learner: Any
+    clock: Clock
+
+
+@dataclass(frozen=True, eq=False)
+class Bonus:
+    """Pure functions of a `BonusState`: `init`, `bonus` and `update`."""
+
+    agent: Agent
+    hyper: Any
+
+    def init(self, key: PRNGKeyArray) -> BonusState:
+        """Create networks that have learned nothing."""
+        check_key(key)
+        return BonusState(learner=self.agent.init(key, self.hyper), clock=start_clock())
+
+    def bonus(
+        self, state: BonusState, obs: ArrayLike, action: ArrayLike | None = None
+    ) -> Float[Array, "*A"]:
+        """The bonus b(s, a) of one observation: of an action, or of all `[A]` if none is given."""
+        obs = self._observations(obs, ())
+        bonus = self.agent.estimates(state.learner, obs, self.hyper).bonus
+        return bonus if action is None else bonus[jnp.asarray(action)]
+
+    def update(
+        self, state: BonusState, batch: Sequence[ArrayLike], key: PRNGKeyArray
+    ) -> tuple[BonusState, dict[str, Array]]:
+        """Learn from transitions of your replay, drawn uniformly; returns metrics, too.
+
+        `batch` is (obs, action, reward, discount, next_obs), each with `batch_size` entries. The
+        discount is 0 where an episode terminated and 1 elsewhere: γ is the field `gamma`. The
+        metric `clipped` is the mass of targets outside of [z_min, z_max].
+        """
+        check_key(key)
+        if not isinstance(batch, tuple | list) or len(batch) != 5:
+            raise InputError("need obs, action, reward, discount and next_obs as a batch")
+        obs, action, reward, discount, next_obs = batch
+        size = self.agent.config.batch_size
+        for name, x in {"action": action, "reward": reward, "discount": discount}.items():
+            if jnp.shape(x) != (size,):
+                raise InputError(f"need {name} of shape {(size,)}, got {jnp.shape(x)}")
+        transitions = Transition(
+            obs=self._observations(obs, (size,)),
+            action=jnp.asarray(action, jnp.int32),
+            reward=jnp.asarray(reward, float),
+            discount=jnp.asarray(discount, float),
+            next_obs=self._observations(next_obs, (size,)),
+            boundary=jnp.asarray(discount) == 0.0,
+            extras=(),
+        )
+        drawn = Batch(transitions, weights=jnp.ones(size), indices=jnp.arange(size))
+        learner, update = self.agent.update(state.learner, drawn, state.clock, self.hyper, key)
+        clock = state.clock._replace(updates=state.clock.updates + 1)
+        return BonusState(learner=learner, clock=clock), dict(update.metrics)
+
+    def _observations(self, obs: Any, axes: tuple[int, ...]) -> Array:
+        """Observations as networks get them; raises if their shape is wrong."""
+        form = self.agent.spec.observation
+        wanted = axes if isinstance(form, OneHot) else (*axes, *form.shape)
+        if jnp.shape(obs) != wanted:
+            raise InputError(f"need observations of shape {wanted}, got {jnp.shape(obs)}")
+        return jnp.asarray(obs, OBS_TYPES.get(type(form), jnp.float32))
+
+
+def make_bonus(observation: Observation | Sequence[int], num_actions: int, **fields: Any) -> Bonus:
+    """Make PE-DQN's propagated ensemble disagreement as functions for a loop of your own.
+
+    Your loop selects actions by its own values plus β times the bonus, keeps its own replay, and
+    updates the bonus with samples of it.
+
+    Args:
+        observation: a shape such as (4,), or `Dense`, `OneHot` or `Image` of `winkel.types`.
+        num_actions: A; actions are 0 … A − 1.
+        **fields: fields of PE-DQN but for those of replay and action selection; `z_min` and `z_max`
+            are needed. `beta` should be your own β: future actions are predicted with it.
+    """
+    require_integer("num_actions", num_actions, at_least=1)
+    for name in fields:
+        if name in OF_THE_LOOP:
+            raise InputError(f"need no {name}, which your own loop decides, got {fields[name]!r}")
+    spec = Spec(_as_observation(observation), num_actions)
+    task = Task(id="your environment", env=spec, facts=())
+    agent, hyper = configure("pe_dqn", fields, task)
+    return Bonus(agent, hyper)
+
+
+def _as_observation(form: Any) -> Observation:
+    if isinstance(form, Observation):
+        return form
+    if not isinstance(form, tuple | list) or not form:
+        raise InputError(
+            f"need a shape such as (4,), or Dense, OneHot or Image for observation, got {form!r}"
+        )
+    return Dense(tuple(require_integer("each side of observation", n, at_least=1) for n in form))

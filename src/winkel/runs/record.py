@@ -22,11 +22,16 @@ from winkel.agents.base import Agent
 from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.files import load_arrays, read_json, save_arrays, write_text
-from winkel.runs.checkpoint import load_checkpoint
+from winkel.runs.checkpoint import (
+    CHECKPOINT,
+    check_config,
+    check_table,
+    check_types,
+    load_checkpoint,
+)
 from winkel.runs.policy_file import save_policy
 from winkel.runs.rollout import greedy_episodes
 from winkel.runs.spec import RunSpec, experiment_of, run_fingerprint
-from winkel.runs.validation import check_config, check_meta, check_table
 from winkel.types import AnyArray, Clock, Estimates, Observation, OneHot
 
 Arrays = dict[str, np.ndarray]
@@ -107,7 +112,7 @@ class RunRecord:
 
     def values(self, obs: Any) -> np.ndarray:
         """Values `[A]` of all actions for an observation, or `[N, A]` for a batch of them."""
-        array: Any = np.asarray(obs)
+        array = np.asarray(obs)
         if not self._is_batch(array):
             return np.asarray(self.estimates(array).value)
         if not len(array):
@@ -141,23 +146,14 @@ class RunRecord:
         run may be the setting's own, or padded as the agent saw it.
         """
         assert self.spec is not None
-        num_actions = self.task.available
-        found = _estimates(
-            self.agent,
-            self.learner,
-            jnp.asarray(self._encode(obs)),
-            self.spec.hyper,
-            None if num_actions is None else jnp.asarray(num_actions),
-        )
+        count = self.task.available
+        available = None if count is None else jnp.asarray(count)
+        seen = jnp.asarray(self._encode(obs))
+        found = _estimates(self.agent, self.learner, seen, self.spec.hyper, available)
         found = jax.tree.map(np.asarray, found)
-        if num_actions is None:
-            return found
-        return Estimates(
-            value=found.value[:num_actions],
-            members=jax.tree.map(lambda x: x[:, :num_actions], found.members),
-            disagreement=found.disagreement[:num_actions],
-            bonus=found.bonus[:num_actions],
-        )
+        members = jax.tree.map(lambda x: x[:, :count], found.members)
+        rest = {name: x[:count] for name, x in found._asdict().items() if name != "members"}
+        return Estimates(members=members, **rest)
 
     def _is_batch(self, array: np.ndarray) -> bool:
         """Whether an array has one axis more than an observation, or than an index."""
@@ -229,19 +225,16 @@ class Training:
         return self.runs[0 if seed is None else seeds.index(seed)]
 
     def _table(self, name: str) -> Arrays:
-        parts = []
+        parts: list[Arrays] = []
         for run in self.runs:
-            rows: Arrays = getattr(run, name)
-            if not rows:
-                continue
-            count = len(next(iter(rows.values())))
-            index = {"seed": np.full(count, run.config["seed"])}
-            if name == "episodes":
-                index["episode"] = np.arange(1, count + 1)
-            parts.append(index | rows)
-        if not parts:
-            return {}
-        return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
+            if rows := getattr(run, name):
+                count = len(next(iter(rows.values())))
+                index = {"seed": np.full(count, run.config["seed"])}
+                if name == "episodes":
+                    index["episode"] = np.arange(1, count + 1)
+                parts.append(index | rows)
+        columns = parts[0] if parts else {}
+        return {column: np.concatenate([part[column] for part in parts]) for column in columns}
 
 
 def _describe(kind: str, seeds: str, runs: Sequence[RunRecord]) -> str:
@@ -292,8 +285,7 @@ def encode_observation(observation: Observation, obs: Any) -> AnyArray:
 def _estimates(
     agent: Agent, learner: Any, obs: Array, hyper: Any, available: Int[Array, ""] | None
 ) -> Estimates:
-    spec = agent.spec._replace(available=available)
-    agent = dataclasses.replace(agent, spec=spec)
+    agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
     return agent.estimates(learner, obs, hyper)
 
 
@@ -366,7 +358,8 @@ def load_run_checkpoint(
 ) -> tuple[Arrays, dict[str, Any], dict[Path, str]]:
     """Read the newest checkpoint of a run that is not damaged, as `load_checkpoint` does."""
     arrays, meta, damaged = load_checkpoint(folder / CHECKPOINTS, only)
-    check_meta(meta, folder / CHECKPOINTS)
+    check_types(meta, CHECKPOINT, str(folder / CHECKPOINTS))
+    check_config(meta["run"], folder / CHECKPOINTS)
     return arrays, meta, damaged
 
 

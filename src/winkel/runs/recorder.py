@@ -44,12 +44,11 @@ class Status(NamedTuple):
     agent: str
     seed: int
     progress: float = 0.0
-    """Share of the run that is done."""
     env_steps: int = 0
     num_episodes: int = 0
     updates: int = 0
     recent_return: float = float("nan")
-    """Mean over the last episodes, NaN before the first."""
+    """Mean over the last episodes."""
     visited: float | None = None
     """Share of the state-action pairs that were visited, None if they are not counted."""
     goal_episode: int | None = None
@@ -72,9 +71,8 @@ MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
 class MetricsLog:
     """`metrics.jsonl`: one JSON object per line, which a resumed run continues.
 
-    A checkpoint stores `position`, the number of bytes written so far. A run that resumes from it
-    passes the position on, and the rows that were written after the checkpoint are cut off, because
-    the run will write them again.
+    A checkpoint stores `position`, the number of bytes written so far. Rows that were written after
+    it are cut off, because a resumed run will write them again.
     """
 
     def __init__(self, path: Path, position: int = 0, mirrors: Sequence[Mirror] = ()) -> None:
@@ -141,15 +139,14 @@ class Recorder:
     status: Status = field(init=False)
     updates_before: int = field(init=False, default=0)
     """Updates that a resumed run had made before."""
-    tables: dict[str, dict[str, list[np.ndarray]]] = field(init=False)
-    """`episodes`, `evaluations` and `snapshots`, each column a list of parts."""
-    _recent: deque[float] = field(init=False)
     _log: MetricsLog | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.status = Status(self.spec.task.id, self.spec.label, self.spec.seed)
+        # Each column is a list of parts.
+        self.tables: dict[str, dict[str, list[np.ndarray]]]
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
-        self._recent = deque(maxlen=RECENT)
+        self._recent = deque[float](maxlen=RECENT)
 
     def record(self, report: Report) -> None:
         """Record the episodes and metrics of a chunk."""
@@ -188,7 +185,7 @@ class Recorder:
         return {name: columns[name][0] for name in sorted(columns)}
 
     def due_evaluation(self, report: Report) -> int | None:
-        """Number of the evaluation that is due, None if none is."""
+        """Number (from 1) of the evaluation that is due, None if none is."""
         every = self.spec.options.evaluate_every
         if every is None or report.failure:
             return None
@@ -213,24 +210,21 @@ class Recorder:
         arrays = {f"state/{name}": array for name, array in state.items()}
         for table in self.tables:
             arrays |= {f"{table}/{name}": rows for name, rows in self.rows(table).items()}
-        position = 0
         if self._log is not None:
             self._log.check_place()
-            position = self._log.position
         meta = {
             "run": self.spec.config,
             "lanes": self.num_lanes,
-            "log_position": position,
+            "log_position": 0 if self._log is None else self._log.position,
             "outcome": outcome,
         }
         save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
 
     def resume(self) -> tuple[Arrays, list[str]]:
-        """Take over the records of the newest checkpoint.
+        """Take over the records of the newest checkpoint; return its state, and notices.
 
-        Returns:
-            The state in it, and sentences on what a user should know: newer checkpoints that cannot
-            be read, and why the results may not be those of an uninterrupted run.
+        They say which newer checkpoints cannot be read, and why the results may not be those of an
+        uninterrupted run.
         """
         assert self.folder is not None
         arrays, meta, damaged = load_run_checkpoint(self.folder)
@@ -288,25 +282,27 @@ class Recorder:
         )
 
 
-def is_ended(spec: RunSpec, folder: Path) -> bool:
-    """Whether a folder holds this run, ended; raises if it holds another run."""
+def load_ended(spec: RunSpec, out: Path, resume: bool, write: bool = True) -> RunRecord | None:
+    """The record of a run that has ended, else None; raises if its folder holds another run.
+
+    With `write`, the records of a run that was killed after its last checkpoint are written first.
+    """
+    folder = spec.folder(out)
+    if folder.exists() and not resume:
+        raise InputError(f"{folder} exists; resume it (--resume), or choose another folder")
+    if write and not (folder / CONFIG).is_file() and has_checkpoint(folder / CHECKPOINTS):
+        for only in ("episodes/", ""):  # all bytes are read only if this part says that it ended
+            _, meta, _ = load_run_checkpoint(folder, only)
+            if meta.get("outcome") is None:
+                return None
+        recorder = Recorder(spec, folder)
+        recorder.resume()
+        recorder.finish(meta["outcome"])
     if not (folder / CONFIG).is_file():
-        return False
-    check_same_run(spec.config, load_run(folder).config, str(folder / CONFIG))
-    return True
-
-
-def write_missing_records(spec: RunSpec, folder: Path) -> None:
-    """Write the records of a run that was killed between its last checkpoint and its records."""
-    if (folder / CONFIG).is_file() or not has_checkpoint(folder / CHECKPOINTS):
-        return
-    for only in ("episodes/", ""):  # all bytes are read only if this part says that it ended
-        _, meta, _ = load_run_checkpoint(folder, only)
-        if meta.get("outcome") is None:
-            return
-    recorder = Recorder(spec, folder)
-    recorder.resume()
-    recorder.finish(meta["outcome"])
+        return None
+    record = load_run(folder)
+    check_same_run(spec.config, record.config, str(folder / CONFIG))
+    return record
 
 
 def tensorboard(folder: Path) -> Mirror:

@@ -12,15 +12,7 @@ from typing import Any, NamedTuple
 from winkel.envs.outside import confirm
 from winkel.errors import InputError, require_type
 from winkel.extensions import permit
-from winkel.runs.record import (
-    CHECKPOINTS,
-    CONFIG,
-    Arrays,
-    RunRecord,
-    Training,
-    find_runs,
-    load_run,
-)
+from winkel.runs.record import CHECKPOINTS, CONFIG, Arrays, RunRecord, Training, find_runs, load_run
 from winkel.runs.spec import RunSpec, run_folder
 from winkel.runs.sweep import SWEEPS
 from winkel.runs.train import add_learner
@@ -29,9 +21,7 @@ __all__ = ["Arrays", "Results", "RunRecord", "load", "read_results"]
 
 
 def load(
-    path: str | Path,
-    env: Any = None,
-    code: str | type | Sequence[str | type] = (),
+    path: str | Path, env: Any = None, code: str | type | Sequence[str | type] = ()
 ) -> Training:
     """Load runs from disk: the folder of one run, or one with runs of one agent and environment.
 
@@ -73,11 +63,11 @@ class Results(NamedTuple):
     """Runs, and one line for everything that a reader of their averages should know."""
 
     records: tuple[RunRecord, ...]
-    """Runs by environment, agent and seed."""
+    """By environment, agent and seed."""
     problems: tuple[str, ...]
     """Unfinished, failed and damaged runs, mixed versions, unequal seeds."""
     sweeps: tuple[dict[str, Any], ...] = ()
-    """The calls of `winkel sweep` that made them: what was run, on what, how long."""
+    """The calls of `winkel sweep` that made them."""
 
     def of(self, **wanted: Any) -> list[RunRecord]:
         """Records with these entries in their config."""

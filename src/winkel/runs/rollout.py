@@ -69,10 +69,8 @@ def rollout(
     while counts.min() < num_episodes:
         lanes, (ended, totals) = advance(batch.env, batch.params, lanes)
         ended = np.asarray(ended)
-        rows = {
-            name: np.asarray(total, np.float64 if name == "return" else np.int64)
-            for name, total in totals.items()
-        }
+        kinds = {"return": np.float64}
+        rows = {n: np.asarray(total, kinds.get(n, np.int64)) for n, total in totals.items()}
         for lane, at in enumerate(ended):
             finished[lane].append({name: values[lane][at] for name, values in rows.items()})
         counts += ended.sum(axis=1)

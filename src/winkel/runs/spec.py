@@ -49,10 +49,8 @@ class Options:
     evaluate_every: int | None = None
     """Episodes between greedy evaluations (steps if the horizon counts steps); None for none."""
     evaluation_episodes: int = 1
-    """Greedy episodes of each evaluation."""
     snapshots: int = 6
-    """Number of snapshots (visits, value, disagreement and bonus at every countable observation),
-    from the first chunk to the end."""
+    """Snapshots of visits, value, disagreement and bonus at every countable observation."""
     checkpoint_seconds: float = 60.0
     """Least time between checkpoints; 0 for one after every chunk. The pause grows so that
     writing takes at most 5 % of the time. There is always a checkpoint at the end."""
@@ -96,9 +94,8 @@ class RunSpec:
     hyper: Any
     seed: int
     horizon: Horizon
-    """When the run ends; schedules use it."""
     until: int | None
-    """Number of episodes to stop after, before the horizon; None to stop at the horizon."""
+    """Number of episodes to stop after; schedules use the horizon."""
     label: str
     """The agent's name in folders and figures."""
     options: Options
@@ -239,14 +236,23 @@ def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, 
     config = kind.config_type(**{f: _convert(f, v, hints[f]) for f, v in static.items()})
     traced = {f: check_number(kind, f, v) for f, v in fields.items() if f not in hints}
     hyper = kind.hyper_type(**traced)
-    agent = kind(config, Spec(task.env.observation, task.env.num_actions))
-    return agent, _fill_support(hyper, task)
+    if "z_min" in hyper._fields:
+        if math.isnan(hyper.z_min) or math.isnan(hyper.z_max):
+            low, high = task.return_range(hyper.gamma)
+            z_min, z_max = hyper.z_min, hyper.z_max
+            hyper = hyper._replace(
+                z_min=low if math.isnan(z_min) else z_min,
+                z_max=high if math.isnan(z_max) else z_max,
+            )
+        if not hyper.z_min < hyper.z_max:
+            raise InputError(f"need z_min < z_max, got [{hyper.z_min:g}, {hyper.z_max:g}]")
+    return kind(config, Spec(task.env.observation, task.env.num_actions)), hyper
 
 
 def field_names(agent: str) -> list[str]:
     """Names of all fields of an agent's `Config` and `Hyper`."""
     kind, _ = find_agent(agent)
-    return [f.name for f in dataclasses.fields(kind.config_type)] + list(kind.hyper_type._fields)
+    return [*typing.get_type_hints(kind.config_type), *kind.hyper_type._fields]
 
 
 def check_field_names(fields: Iterable[str], *agents: str) -> None:
@@ -276,19 +282,6 @@ def _convert(field: str, value: Any, hint: Any) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and hint is not bool):
         raise InputError(f"need {wanted} for {field}, got {value!r}")
     return hint(value)
-
-
-def _fill_support(hyper: Any, task: Task) -> Any:
-    """Replace NaN in z_min and z_max by the environment's range of returns."""
-    if "z_min" not in hyper._fields:
-        return hyper
-    z_min, z_max = hyper.z_min, hyper.z_max
-    if math.isnan(z_min) or math.isnan(z_max):
-        low, high = task.return_range(hyper.gamma)
-        z_min, z_max = low if math.isnan(z_min) else z_min, high if math.isnan(z_max) else z_max
-    if not z_min < z_max:
-        raise InputError(f"need z_min < z_max, got [{z_min:g}, {z_max:g}]")
-    return hyper._replace(z_min=z_min, z_max=z_max)
 
 
 def check_seeds(seeds: SupportsIndex | Iterable[SupportsIndex]) -> list[int]:

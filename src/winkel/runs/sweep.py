@@ -1,9 +1,10 @@
 """Sweeps: many environments, agents and seeds, in as few programs as their shapes allow."""
 
-import itertools
+import dataclasses
 import json
 import threading
 import time
+import timeit
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ from winkel.envs.registry import EXPERIMENTS, family_of, make, make_padded, pars
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.interrupts import defer_interrupt
-from winkel.runs.record import RunRecord, load_run
-from winkel.runs.recorder import Status, is_ended, write_missing_records
+from winkel.runs.record import RunRecord
+from winkel.runs.recorder import Status, load_ended
 from winkel.runs.spec import (
     MAX_RUNS,
     Options,
@@ -58,9 +59,7 @@ class Sweep:
     agents: tuple[str, ...]
     seeds: tuple[int, ...]
     episodes: int | None = None
-    """Horizon of each run; None for bsuite's own."""
     until: int | None = None
-    """Stop each run after so many episodes; schedules still use the full horizon."""
     padded: bool = False
     """Pad the settings of an experiment to one shape, so that they share a program."""
     packed: bool = False
@@ -79,8 +78,7 @@ class Sweep:
 
     def items(self) -> list[Item]:
         """All runs."""
-        agents = itertools.product(self.agents, self.envs, self.seeds)
-        return [(env, agent, seed) for agent, env, seed in agents]
+        return [(env, a, seed) for a in self.agents for env in self.envs for seed in self.seeds]
 
     def folders(self, root: Path) -> list[Path]:
         """The folders of all runs."""
@@ -150,17 +148,13 @@ def remaining_groups(
     for group in all_groups:
         left = []
         for run in group.runs:
-            folder = run.folder(out)
-            if folder.exists() and not resume:
-                raise InputError(f"{folder} exists; go on with --resume, or choose another --out")
-            if write:
-                write_missing_records(run, folder)
-            if is_ended(run, folder):
-                ended[load_run(folder).config.get("status", "finished")] += 1
-            else:
+            if (record := load_ended(run, out, resume, write)) is None:
                 left.append(run)
-        groups.append(group._replace(runs=left))
-    return [group for group in groups if group.runs], ended
+            else:
+                ended[record.config.get("status", "finished")] += 1
+        if left:
+            groups.append(group._replace(runs=left))
+    return groups, ended
 
 
 @defer_interrupt()
@@ -176,8 +170,7 @@ def run_sweep(
     """Run all groups, one after the other. A run that fails is counted and stops nothing.
 
     Returns, as JSON, how many `runs` are finished, failed, or had ended `before`; what it took, by
-    group and in all; and the updates made, by experiment. The folder's log of sweeps gets the same,
-    also if the sweep is interrupted.
+    group and in all; and the updates made, by experiment. The folder's log of sweeps gets the same.
     """
     ensure_folder(out)
     begin, ending = time.perf_counter(), "interrupted"
@@ -195,7 +188,8 @@ def run_sweep(
                 progress=partial(progress, number), notice=notice,
             )  # fmt: skip
             if group.runs[0].options.compile_in_background and number + 1 < len(groups):
-                _compile_in_background(groups[number + 1], lanes)
+                compile_next = partial(_compile, groups[number + 1], lanes)
+                threading.Thread(target=compile_next, name="compiling", daemon=True).start()
             try:
                 session.run()
             finally:
@@ -205,7 +199,7 @@ def run_sweep(
                     made[name] += recorder.status.updates - recorder.updates_before
                 updates += made
                 seconds = time.perf_counter() - began
-                costs.append({"group": group.name} | _cost(session, seconds, made.total()))
+                costs.append(_cost(group, session, seconds, made.total()))
         ending = "ended"
     finally:
         outcome = {
@@ -221,9 +215,10 @@ def run_sweep(
     return outcome
 
 
-def _cost(session: Session, seconds: float, updates: int) -> dict[str, Any]:
-    """What a session took: lanes at first, seconds in all and of these for what, programs."""
+def _cost(group: Group, session: Session, seconds: float, updates: int) -> dict[str, Any]:
+    """What a group took: lanes at first, seconds in all and of these for what, programs."""
     return {
+        "group": group.name,
         "runs": len(session.specs),
         "lanes": session.num_lanes,
         "seconds": round(seconds, 1),
@@ -236,19 +231,10 @@ def _cost(session: Session, seconds: float, updates: int) -> dict[str, Any]:
     }
 
 
-def _write_log(out: Path, sweep: Sweep, outcome: Mapping[str, Any]) -> None:
+def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
     """Append a line to the folder's log of sweeps, for the provenance of a report."""
-    row = {
-        "agents": list(sweep.agents),
-        "settings": len(sweep.envs),
-        "seeds": list(sweep.seeds),
-        "episodes": sweep.episodes,
-        "until": sweep.until,
-        "packed": sweep.packed,
-        **outcome,
-        "device": jax.devices()[0].device_kind,
-        "jax": jax.__version__,
-    }
+    machine = {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
+    row = dataclasses.asdict(sweep) | outcome | machine
     path = out / SWEEPS
     with FileLock(out / f".{SWEEPS}.lock"):  # shards may end at the same time
         before = path.read_text() if path.is_file() else ""
@@ -274,20 +260,13 @@ def choose_lanes(group: Group, wanted: int | None) -> int:
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
     """Time one chunk of a group: updates a second, and seconds of its compilation."""
     machine = _plain_lanes(group, lanes, horizon=Horizon(), stop=None)
-    times = []
-    for _ in range(2):
-        begin = time.perf_counter()
-        machine.advance()
-        times.append(time.perf_counter() - begin)
+    first, second = (timeit.timeit(machine.advance, number=1) for _ in range(2))
     running = min(machine.num_lanes, len(group.runs))
-    return machine.chunk_steps * running / times[1], max(times[0] - times[1], 0.0)
+    return machine.chunk_steps * running / second, max(first - second, 0.0)
 
 
-def _compile_in_background(group: Group, lanes: int | None) -> None:
-    """Compile a group's programs while another group runs."""
-    threading.Thread(
-        target=lambda: _plain_lanes(group, lanes).prepare(), name="compiling", daemon=True
-    ).start()
+def _compile(group: Group, lanes: int | None) -> None:
+    _plain_lanes(group, lanes).prepare()
 
 
 def _plain_lanes(group: Group, lanes: int | None, **changes: Any) -> Lanes:
@@ -307,7 +286,7 @@ def _shape(spec: RunSpec) -> tuple[Any, ...]:
 
 def _make_task(sweep: Sweep, env: str) -> Task:
     experiment, _ = parse(env)
-    if sweep.packed and env in experiment.ids:
-        return make_padded(env, packed=True)
-    padded = sweep.padded and experiment.name in PADDED
-    return (make_padded if padded else make)(env)
+    packed = sweep.packed and env in experiment.ids
+    if packed or (sweep.padded and experiment.name in PADDED):
+        return make_padded(env, packed=packed)
+    return make(env)

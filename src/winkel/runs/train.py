@@ -18,7 +18,7 @@ from winkel.envs.outside import OutsideTask
 from winkel.envs.registry import is_simulator, make
 from winkel.envs.simulator_task import make_simulator_task
 from winkel.errors import InputError, require_integer, require_type
-from winkel.extensions import permit
+from winkel.extensions import permit_agent
 from winkel.interrupts import defer_interrupt
 from winkel.runs.checkpoint import has_checkpoint, pack, unpack
 from winkel.runs.locks import hold_runs
@@ -27,14 +27,13 @@ from winkel.runs.record import (
     CHECKPOINTS,
     RunRecord,
     Training,
-    load_run,
     load_run_checkpoint,
     read_checkpoint,
 )
-from winkel.runs.recorder import MirrorMaker, Recorder, Status, is_ended, write_missing_records
+from winkel.runs.recorder import MirrorMaker, Recorder, Status, load_ended
 from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
 from winkel.runs.worlds import Watch, check_run, learner_shapes, make_lanes, state_shapes
-from winkel.simulators.factories import Factory, identify
+from winkel.simulators.names import Factory, identify
 from winkel.simulators.visits import watch_visits
 from winkel.training.lanes import Lanes, Report
 from winkel.training.programs import Programs
@@ -71,35 +70,32 @@ class Session:
 
     def run(self) -> None:
         """Make all runs, or continue them from their checkpoints. Ctrl-C saves them."""
-        with defer_interrupt() as check_interrupt:
-            self._run(check_interrupt)
-
-    def _run(self, check_interrupt: Callable[[], None]) -> None:
         spec, options = self.specs[0], self.specs[0].options
-        plans = [self._plan(spec) for spec in self.specs]
-        self.lanes = make_lanes(
-            spec.agent, spec.task, plans, self.num_lanes, options,
-            self.notice, self.programs, self.watch,
-        )  # fmt: skip
-        saved_at, pause = time.monotonic(), options.checkpoint_seconds
-        try:
-            while self._advance():
-                if time.monotonic() - saved_at >= pause:
-                    before = self.saving
+        with defer_interrupt() as check_interrupt, contextlib.ExitStack() as closing:
+            plans = []
+            for one in self.specs:
+                plans.append(self._plan(one))
+                closing.callback(self.recorders[-1].close)
+            self.lanes = make_lanes(
+                spec.agent, spec.task, plans, self.num_lanes, options,
+                self.notice, self.programs, self.watch,
+            )  # fmt: skip
+            closing.callback(self.lanes.close)
+            saved_at, pause = time.monotonic(), options.checkpoint_seconds
+            try:
+                while self._advance():
+                    if time.monotonic() - saved_at >= pause:
+                        before = self.saving
+                        self._save()
+                        saved_at = time.monotonic()
+                        if pause:
+                            pause = max(pause, (self.saving - before) / MAX_SAVING)
+                    self.progress([recorder.status for recorder in self.recorders])
+                    check_interrupt()
+            except KeyboardInterrupt:
+                if self.consistent:
                     self._save()
-                    saved_at = time.monotonic()
-                    if pause:
-                        pause = max(pause, (self.saving - before) / MAX_SAVING)
-                self.progress([recorder.status for recorder in self.recorders])
-                check_interrupt()
-        except KeyboardInterrupt:
-            if self.consistent:
-                self._save()
-            raise
-        finally:
-            for recorder in self.recorders:
-                recorder.close()
-            self.lanes.close()
+                raise
 
     def _plan(self, spec: RunSpec) -> Plan:
         """Open the records of a run, and plan it from its beginning or its checkpoint."""
@@ -141,8 +137,7 @@ class Session:
         """Make the greedy evaluations that are due, those of one number together."""
         due: dict[int, list[Report]] = {}
         for report in reports:
-            number = self.recorders[report.run].due_evaluation(report)
-            if number is not None:
+            if number := self.recorders[report.run].due_evaluation(report):
                 due.setdefault(number, []).append(report)
         for number, chosen in sorted(due.items()):
             num_episodes = self.specs[0].options.evaluation_episodes
@@ -220,12 +215,10 @@ def train(
     A run that fails raises nothing: `status` in its config is 'failed', and `reason` says why.
 
     Args:
-        env: an id such as 'deep_sea/0' or 'deep_sea:size=30', or the name of a simulator such as
-            'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`); or an environment
-            that `gymnasium.make(id)` made, or a function that makes one of any library, which runs
-            in this process if it cannot be pickled. Or an environment in JAX
-            (`winkel.envs.functional`), or its name, such as 'gymnax:Breakout-MinAtar' or
-            'jax:my_module:MyEnv' (`winkel.envs.jax_task`).
+        env: an id such as 'deep_sea/0' or 'deep_sea:size=30'; the name of a simulator such as
+            'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`), an environment that
+            `gymnasium.make(id)` made, or a function that makes one of any library; an environment
+            in JAX (`winkel.envs.functional`), or its name (`winkel.envs.jax_task`).
         agent: a name from `winkel list agents`, module:Class, or a subclass of
             `winkel.agents.Agent`.
         seeds: how many (0, 1, …), or which.
@@ -234,13 +227,10 @@ def train(
         until: stop after so many episodes; schedules still use the full horizon.
         out: folder for the runs; nothing is written without one.
         resume: continue what is in `out`: finished runs are loaded, begun ones continued.
-        lanes: runs side by side; the others wait. By default all runs have a lane, up to 256; also
-            those that had ended before, as results depend on the number of lanes by rounding.
-        num_envs: environments per run, for simulators; 1 by default, 32 in VizDoom. There is one
-            update for each step of all of them.
+        lanes: runs side by side; by default all, up to 256. Rounding depends on it.
+        num_envs: environments per run, for simulators; 1 by default, 32 in VizDoom.
         workers: processes that simulators run in; by the number of CPUs by default, 0 for none.
-        timeout: seconds that such a process may take to make, reset or step its simulators; 120 by
-            default.
+        timeout: seconds that such a process may take to make, reset or step its simulators.
         preset: settings by name (`winkel.runs.presets`).
         options: evaluation, snapshots, checkpoints.
         label: the agent's name in `out`; `agent` by default.
@@ -251,16 +241,13 @@ def train(
     """
     env = env if is_functional(env) else identify(env)
     name = env if isinstance(env, str) else ""
-    require_type("agent", agent, str | type, "a name such as 'pe_dqn', or a class")
-    require_type("preset", preset, str | None, "a name or None")
-    require_type("label", label, str | None, "a name or None")
+    for what, text in (("preset", preset), ("label", label)):
+        require_type(what, text, str | None, "a name or None")
     require_type("out", out, str | os.PathLike | None, "a folder or None")
     require_type("options", options, Options, "winkel.runs.spec.Options")
-    require_type("progress", progress, Callable, "a function")
-    require_type("notice", notice, Callable, "a function")
-    (agent,) = permit(agent)
-    if isinstance(fields.get("projections"), list | tuple):
-        fields["projections"] = permit(*fields["projections"])
+    for what, function in (("progress", progress), ("notice", notice)):
+        require_type(what, function, Callable, "a function")
+    agent = permit_agent(agent, fields)
     if preset is not None or name.startswith("doom:"):
         fields = preset_fields(name, agent, preset) | fields
     task = make_task(env, notice, num_envs=num_envs, workers=workers, timeout=timeout)
@@ -281,30 +268,34 @@ def train(
     if lanes is not None:
         require_integer("lanes", lanes, at_least=1)
     root = None if out is None else Path(out)
+    if resume and root is None:
+        raise InputError("need a folder `out` to resume from, got none")
     num_lanes = min(lanes or MAX_LANES, len(specs))
     check_run(specs[0], num_lanes)
-    with _hold(specs, root):
-        done = _load_ended(specs, root, resume)
+    done: dict[int, RunRecord] = {}
 
-        def keep(record: RunRecord) -> None:
-            done[record.config["seed"]] = record
+    def keep(record: RunRecord) -> None:
+        done[record.config["seed"]] = record
 
+    with contextlib.ExitStack() as held:
+        if root is not None:
+            folders = [spec.folder(root) for spec in specs]
+            held.enter_context(hold_runs(root, folders, "winkel train"))
+            for spec in specs:
+                if (record := load_ended(spec, root, resume)) is not None:
+                    keep(add_learner(record, spec))
         todo = [spec for spec in specs if spec.seed not in done]
         batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
         for batch in filter(None, batches):
-            with _watch(task, batch, root, notice) as watch:
+            runs = []
+            if root is not None and not task.compiled:
+                runs = [(spec.folder(root), spec.end) for spec in batch]
+            with watch_visits(task, runs, notice) if runs else contextlib.nullcontext() as watch:
                 Session(
                     specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
                     notice=notice, mirrors=mirrors, watch=watch,
                 ).run()  # fmt: skip
     return Training(runs=tuple(done[spec.seed] for spec in specs))
-
-
-def _hold(specs: Sequence[RunSpec], root: Path | None) -> contextlib.AbstractContextManager[None]:
-    """Hold the folders of runs for writing, if there are any."""
-    if root is None:
-        return contextlib.nullcontext()
-    return hold_runs(root, [spec.folder(root) for spec in specs], "winkel train")
 
 
 def _simulator_batches(
@@ -324,28 +315,8 @@ def _simulator_batches(
             yield batch
 
 
-def _watch(
-    task: Task, specs: Sequence[RunSpec], root: Path | None, notice: Callable[[str], None]
-) -> contextlib.AbstractContextManager[Watch | None]:
-    """Count visits to places in simulators, if runs have folders for it."""
-    if task.compiled or root is None:
-        return contextlib.nullcontext()
-    runs = [
-        (folder, int(spec.end.steps), int(spec.end.episodes), has_checkpoint(folder / CHECKPOINTS))
-        for folder, spec in ((spec.folder(root), spec) for spec in specs)
-    ]
-    return watch_visits(task, runs, notice)
-
-
-def make_task(
-    env: Any,
-    notice: Callable[[str], None] = lambda _: None,
-    **options: Any,
-) -> Task:
-    """Make the task of an id, of a name, or of an environment in JAX.
-
-    Options that are not None are those of a simulator.
-    """
+def make_task(env: Any, notice: Callable[[str], None] = lambda _: None, **options: Any) -> Task:
+    """Make a task by id, by name or of an environment in JAX; `options` are of simulators."""
     options = {name: value for name, value in options.items() if value is not None}
     if isinstance(env, Factory) or (isinstance(env, str) and is_simulator(env)):
         return make_simulator_task(env, notice=notice, **options)
@@ -361,20 +332,3 @@ def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
     arrays, _ = read_checkpoint(record.folder, "state")
     kept = {name: x for name, x in arrays.items() if name.startswith(("learner", "clock"))}
     return dataclasses.replace(record, spec=spec, **unpack(kept, learner_shapes(spec)))
-
-
-def _load_ended(specs: Sequence[RunSpec], out: Path | None, resume: bool) -> dict[int, RunRecord]:
-    """Runs that have ended, by seed; raises if a folder exists and `resume` is False."""
-    if out is None:
-        if resume:
-            raise InputError("need a folder `out` to resume from, got none")
-        return {}
-    done = {}
-    for spec in specs:
-        folder = spec.folder(out)
-        if not resume and folder.exists():
-            raise InputError(f"{folder} exists; resume it, or choose another folder or label")
-        write_missing_records(spec, folder)
-        if is_ended(spec, folder):
-            done[spec.seed] = add_learner(load_run(folder), spec)
-    return done

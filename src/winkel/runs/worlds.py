@@ -12,7 +12,7 @@ from winkel.envs.simulator_task import SimulatorTask
 from winkel.errors import InputError
 from winkel.extensions import wrap_error
 from winkel.projections import PROJECTIONS
-from winkel.runs.spec import Options, RunSpec
+from winkel.runs.spec import Options, RunSpec, first_difference
 from winkel.simulators import StepBatch
 from winkel.training import steps
 from winkel.training.compaction import Compaction
@@ -111,9 +111,9 @@ def _check_agent(spec: RunSpec) -> None:
         }
         for learner in (before.learner, after)
     )
-    for path in dict.fromkeys((*old, *new)):
-        if old.get(path) != new.get(path):
-            raise InputError(
-                f"need the learner that update of {spec.algorithm} returns in the form of init's: "
-                f"learner{path} is {old.get(path)} in init's, {new.get(path)} in update's"
-            )
+    if old != new:
+        path, theirs, ours = first_difference(new, old)
+        raise InputError(
+            f"need the learner that update of {spec.algorithm} returns in the form of init's: "
+            f"learner{path} is {theirs} in init's, {ours} in update's"
+        )

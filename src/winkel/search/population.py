@@ -1,7 +1,8 @@
 """The search loop: a population of trials in lanes, scored, pruned, and refilled from the study."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,20 +17,27 @@ from winkel.interrupts import defer_interrupt
 from winkel.runs.spec import Options
 from winkel.runs.worlds import make_lanes
 from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
-from winkel.search.study import Study, storage_errors
-from winkel.search.trials import (
+from winkel.search.study import (
     REASON,
+    Study,
     calibrated_scores,
     final_scores,
-    is_below_median,
     is_counted,
     raw_scores,
     step_of,
+    storage_errors,
 )
 from winkel.training.lanes import Lanes, Report
 
+_STATES = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
 LANES, LANES_ON_CPU = 64, 8
 """Default number of runs side by side."""
+STARTUP = 5
+"""Other trials that must have been scored before any is pruned; Optuna's number."""
 SHOW_SECONDS = 0.25
 """Time between two updates of the display."""
 
@@ -43,7 +51,6 @@ class TrialInProgress:
     reports: dict[int, list[Report]] = field(init=False)
     """Of its runs in the current environment, by their numbers in the lanes."""
     environment: int = 0
-    """Number of the current environment."""
     milestone: int = 0
     """Milestones passed in the current environment."""
     updates_before: int = 0
@@ -73,10 +80,8 @@ class TrialInProgress:
         for reports in self.reports.values():
             parts = [report.episodes for report in reports]
             table = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            if entry.steps:
-                count = int(np.searchsorted(table["env_steps"], point, side="right"))
-            else:
-                count = point
+            ends = table["env_steps"]
+            count = int(np.searchsorted(ends, point, side="right")) if entry.steps else point
             table = {name: column[:count] for name, column in table.items()}
             scores.append(score_episodes(entry.score, table))
         return float(np.mean(scores))
@@ -93,13 +98,11 @@ class Population:
     """The part of one process in a search."""
 
     study: Study
-    """What to search for, and where trials are stored."""
     wanted: int
     """Number of trials, those of other processes included."""
     lanes: int
     """Runs side by side."""
     options: Options
-    """Steps between two checks of the lanes."""
     seed: int = 0
     """Seed of the suggestions."""
     progress: Callable[[str, float], None] = lambda *_: None
@@ -151,20 +154,15 @@ class Population:
 
     def _show_progress(self) -> None:
         trials, num_environments = self.study.trials(), len(self.problem.tasks)
-        states = [trial.state for trial in trials if is_counted(trial)]
-        ended = sum(state.is_finished() for state in states)
-        done, here = float(ended), self.in_progress.values()
-        for trial in here:
+        counts = Counter(_STATES.get(t.state, "elsewhere") for t in trials if is_counted(t))
+        done = float(counts.total() - counts["elsewhere"])
+        for trial in self.in_progress.values():
             share = sum(report.share_done for report in trial.last_reports) / len(trial.reports)
             done += (trial.environment + share) / num_environments
-        counts = {
-            "complete": states.count(TrialState.COMPLETE),
-            "pruned": states.count(TrialState.PRUNED),
-            "failed": states.count(TrialState.FAIL),
-            "running": len(here),
-            "elsewhere": len(states) - ended - len(here),
-        }
-        shown = [f"{count} {state}" for state, count in counts.items() if count]
+        counts["running"] = len(self.in_progress)
+        counts["elsewhere"] -= counts["running"]
+        order = (*_STATES.values(), "running", "elsewhere")
+        shown = [f"{counts[state]} {state}" for state in order if counts[state]]
         if totals := final_scores(trials, num_environments):
             best = max(totals, key=totals.__getitem__)
             scores = raw_scores([trials[best]], num_environments)[0]
@@ -298,3 +296,26 @@ def choose_lanes(wanted: int | None) -> int:
     if wanted is not None:
         return require_integer("lanes", wanted, at_least=1)
     return LANES_ON_CPU if jax.default_backend() == "cpu" else LANES
+
+
+def is_below_median(number: int, step: int, trials: Sequence[FrozenTrial]) -> bool:
+    """Whether a trial scores below the median of the others at a step.
+
+    Unlike Optuna's MedianPruner, compare the scores of the step itself, not the best so far, and
+    count running trials. A trial pruned earlier in the same environment counts as −∞: otherwise
+    each milestone would halve the trials that are left.
+    """
+    others = (score_at(t, step) for t in trials if t.number != number and is_counted(t))
+    known = [score for score in others if score is not None]
+    score = next(t for t in trials if t.number == number).intermediate_values[step]
+    return len(known) >= STARTUP and score < float(np.median(known))
+
+
+def score_at(trial: FrozenTrial, step: int) -> float | None:
+    """Score of a trial at a step; −∞ if it was pruned before in the same environment, else None."""
+    if step in trial.intermediate_values:
+        return trial.intermediate_values[step]
+    first = step - (step - 1) % MILESTONES  # step of the environment's first milestone
+    last = max(trial.intermediate_values, default=0)
+    pruned_here = trial.state == TrialState.PRUNED and first <= last < step
+    return -np.inf if pruned_here else None

@@ -49,10 +49,7 @@ Episodes = Mapping[str, np.ndarray]
 
 
 class SearchEnvironment(NamedTuple):
-    """An environment of a search: its horizon T in episodes or steps, the other is None.
-
-    `score` is a name from `SCORES`, or 'module:function'.
-    """
+    """An environment, its horizon T in episodes or steps, and the name of its score."""
 
     id: str
     episodes: int | None = None
@@ -70,13 +67,11 @@ class Problem:
     """All that makes two searches the same; `check` raises if it cannot be searched."""
 
     agent: str
-    """A name from `winkel list agents`."""
     parameters: Mapping[str, Parameter]
     """What to search over, by the agent's field; without `fields`."""
     environments: Sequence[SearchEnvironment]
     """In the order in which a trial trains in them."""
     prune: bool = True
-    """Whether to stop trials below the median."""
     preset: str | None = None
     """Name of settings that are not searched over."""
     seeds: int = 1
@@ -113,10 +108,9 @@ class Problem:
                     f"need a score for {environment.id}, whose observations are not counted"
                 )
         for name, part in self.parameters.items():
-            values = (
+            for value in (
                 part.choices if isinstance(part, CategoricalDistribution) else (part.low, part.high)
-            )
-            for value in values:
+            ):
                 check_run(self.runs(0, {name: value})[0], num_lanes=1)
 
     def runs(self, environment: int, params: Mapping[str, Any]) -> list[RunSpec]:
@@ -174,28 +168,17 @@ def list_values(part: Parameter) -> list[Any]:
     return [part.low + (part.step or 0) * i for i in range(int(count_values(part)))]
 
 
-def visited(episodes: Episodes) -> float:
-    """Σ 1[visited(s, a)]: state-actions visited; needs countable observations."""
-    return float(episodes["visited"][-1])
-
-
-def interactions(episodes: Episodes) -> float:
-    """Σ −1: negative number of steps, for tasks that end when they are solved."""
-    return -float(np.sum(episodes["length"]))
-
-
-def final_return(episodes: Episodes) -> float:
-    """Mean return of the last tenth of the episodes, at least one."""
-    returns = episodes["return"]
-    return float(np.mean(returns[-max(len(returns) // 10, 1) :]))
-
-
-def mean_return(episodes: Episodes) -> float:
-    """Mean return of all episodes."""
-    return float(np.mean(episodes["return"]))
-
-
-SCORES = {score.__name__: score for score in (visited, interactions, final_return, mean_return)}
+SCORES: dict[str, Callable[[Episodes], Any]] = {
+    # Σ 1[visited(s, a)]: state-actions visited; needs countable observations
+    "visited": lambda episodes: episodes["visited"][-1],
+    # Σ −1: negative number of steps, for tasks that end when they are solved
+    "interactions": lambda episodes: -np.sum(episodes["length"]),
+    # of the last tenth of the episodes, at least one
+    "final_return": lambda episodes: np.mean(
+        episodes["return"][-max(len(episodes["return"]) // 10, 1) :]
+    ),
+    "mean_return": lambda episodes: np.mean(episodes["return"]),
+}
 
 
 def find_score(name: str) -> Callable[[Episodes], float]:
@@ -226,11 +209,9 @@ def read_space(source: str) -> str:
     path = spaces / f"{source}.toml" if source in PAPER_SPACES else Path(source)
     try:
         return path.read_text("utf-8")
-    except FileNotFoundError as error:
-        names = ", ".join(PAPER_SPACES)
-        raise InputError(f"need a space from {names}, or a file, got {source!r}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {source}: {error}") from error
+        names = ", ".join(PAPER_SPACES)
+        raise InputError(f"need a space from {names}, or a file, got {source!r}: {error}") from None
 
 
 def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: Any) -> Problem:
@@ -246,22 +227,21 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
     kinds = {"environments": list, "spaces": dict, "prune": bool, "preset": str}
     spaces = _check_table(table, kinds, source).get("spaces", {})
     _check_table(spaces, dict.fromkeys(spaces, dict), f"{source}: spaces")
-    name = agent if agent in spaces else _base(agent)
+    name = agent if agent in spaces else VARIANTS.get(agent, (agent,))[0]
     check_field_names(spaces.get(name, ()), agent)
     if name not in spaces:
         known_agents = ", ".join(spaces) or "no agent"
         raise InputError(f"{source} has spaces for {known_agents}, not for {agent}")
-    environments = [] if envs else table.get("environments", [])
+    environments = [parse_environment(text) for text in envs]
+    if not envs:
+        environments = [_parse_entry(entry, source) for entry in table.get("environments", [])]
     return Problem(
         agent=agent,
         parameters={
             field: parse_parameter(agent, field, entry, f"{source}: {field}")
             for field, entry in spaces[name].items()
         },
-        environments=[
-            *(parse_environment(text) for text in envs),
-            *(_parse_entry(entry, source) for entry in environments),
-        ],
+        environments=environments,
         prune=table.get("prune", True),
         preset=table.get("preset"),
         **options,
@@ -327,10 +307,6 @@ def _parse_environment(entry: Any, where: str) -> SearchEnvironment:
         raise InputError(f"{where}: need id, and episodes or steps, of an environment, got {entry}")
     require_integer(f"{limits[0]} of {entry['id']}", entry[limits[0]], at_least=MILESTONES)
     return SearchEnvironment(**entry)
-
-
-def _base(agent: str) -> str:
-    return VARIANTS[agent][0] if agent in VARIANTS else agent
 
 
 def _check_table(table: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]:

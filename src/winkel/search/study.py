@@ -1,22 +1,24 @@
-"""A study in Optuna's storage, shared by several processes, and its summary.
+"""A study in Optuna's storage, shared by several processes: trials, scores, what to try next.
 
-While a process runs a trial, it records Optuna's heartbeat of the trial. A trial without one for
-`GRACE_SECONDS` is of a process that died: Optuna ends it as failed and queues its configuration
-again.
+A process records Optuna's heartbeat of the trials that it runs. A trial without one for
+`GRACE_SECONDS` is of a process that died: Optuna fails it and queues its configuration again.
 """
 
+import itertools
+import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
+from jaxtyping import Float
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
@@ -26,9 +28,9 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from winkel.errors import InputError
 from winkel.files import ensure_folder
 from winkel.runs.spec import first_difference
-from winkel.search.problem import FIRST_SEED, Problem
-from winkel.search.trials import DISCARDED, calibrated_scores, is_counted, raw_scores, suggest
+from winkel.search.problem import FIRST_SEED, MILESTONES, Problem, list_values
 
+Scores = Float[np.ndarray, "trials environments"]
 HEARTBEAT_SECONDS, GRACE_SECONDS = 15, 60
 DATABASE = "study.db"
 DESCRIPTION = "winkel"
@@ -37,6 +39,91 @@ RETRY_SECONDS = 2.0
 """Time before a storage is opened again: another process may just be creating its tables."""
 MIN_TRIALS = 4
 """Complete trials that an importance needs."""
+REASON, DISCARDED = "reason", "discarded"
+"""Attributes of a trial: why it failed; true if it repeats another or is one too many."""
+PATIENCE = 30
+"""Suggestions of tried configurations before the first untried one of the grid is used."""
+
+
+def is_counted(trial: FrozenTrial) -> bool:
+    """Whether a trial counts: not if it was discarded, or requeued after its process ended."""
+    return trial.state != TrialState.FAIL or REASON in trial.user_attrs
+
+
+def calibrate(scores: Float[np.ndarray, " trials"]) -> Float[np.ndarray, " trials"]:
+    """½ exp(ln 2 (f − μ) / (sup f − μ)): 1 for the best, ½ for an average configuration.
+
+    Half the paper's formula, whose values are 2 and 1 where its text says 1 and 0.5, and ln 2 in
+    place of 0.693; the ranking is the same. If all scores are equal, each is average: ½.
+    """
+    best, mean = np.max(scores, initial=-np.inf), np.mean(scores) if len(scores) else 0.0
+    if np.all(scores == best) or not best > mean:  # the mean of equal numbers may be rounded
+        return np.full(len(scores), 0.5)
+    return 0.5 * np.exp2((scores - mean) / (best - mean))
+
+
+def raw_scores(complete: Sequence[FrozenTrial], environments: int) -> Scores:
+    """Return scores at T."""
+    steps = [step_of(environment, MILESTONES) for environment in range(environments)]
+    rows = [[trial.intermediate_values[step] for step in steps] for trial in complete]
+    return np.array(rows, float).reshape(len(complete), environments)
+
+
+def calibrated_scores(complete: Sequence[FrozenTrial], environments: int) -> Scores:
+    """Calibrate scores at T in each environment."""
+    columns = raw_scores(complete, environments).T
+    return np.stack([calibrate(column) for column in columns], axis=1)
+
+
+def final_scores(trials: Sequence[FrozenTrial], environments: int) -> dict[int, float]:
+    """Sum the calibrated scores of each complete trial; by number."""
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    totals = calibrated_scores(complete, environments).sum(axis=1)
+    return {trial.number: float(total) for trial, total in zip(complete, totals, strict=True)}
+
+
+def step_of(environment: int, milestone: int) -> int:
+    """Optuna's step for a milestone (from 1) of an environment (from 0)."""
+    return environment * MILESTONES + milestone
+
+
+def suggest(
+    problem: Problem, trials: Sequence[FrozenTrial], seed: int, count: int
+) -> list[dict[str, Any]]:
+    """Suggest configurations that were not tried, by Optuna's TPE on the calibrated scores of now.
+
+    Every complete trial changes the calibrated scores of all trials. Optuna stores one value of a
+    trial for good, so TPE samples from a copy of the study in memory with values computed again. It
+    takes running trials as bad ones, which spreads a batch.
+    """
+    parameters: dict[str, BaseDistribution] = dict(problem.parameters)
+    sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + len(trials)) % 2**32)
+    copy = optuna.create_study(direction="maximize", sampler=sampler)
+    counted = [t for t in trials if is_counted(t) and set(t.params) == set(parameters)]
+    totals = final_scores(counted, len(problem.environments))
+    for trial in counted:
+        if trial.state != TrialState.FAIL:
+            taken = create_trial(
+                state=trial.state if trial.state.is_finished() else TrialState.RUNNING,
+                value=totals.get(trial.number, trial.value),
+                params=trial.params,
+                distributions=parameters,
+                intermediate_values=trial.intermediate_values,
+            )
+            copy.add_trial(taken)
+    tried = [trial.params for trial in counted]
+    for _ in range(count):
+        for _ in range(PATIENCE):
+            params = copy.ask(parameters).params
+            if params not in tried:
+                break
+        else:
+            if problem.size() < math.inf:  # take the first of the grid
+                lists = map(list_values, problem.parameters.values())
+                grid = (dict(zip(parameters, r, strict=True)) for r in itertools.product(*lists))
+                params = next((row for row in grid if row not in tried), params)
+        tried.append(params)
+    return tried[len(tried) - count :]
 
 
 @dataclass
@@ -56,8 +143,7 @@ class Study:
         """Begin up to `room` trials, at most `num_trials` counted in the study.
 
         Take trials from the queue; if it is empty, first queue suggestions. Two processes may do so
-        at the same time; if there are then too many trials, or two with one configuration, discard
-        those with the higher numbers.
+        at the same time; of too many trials, or two with one configuration, discard the later.
         """
         begun: list[Trial] = []
         while len(begun) < room:
@@ -83,10 +169,9 @@ class Study:
 
     def queue(self, params: dict[str, Any]) -> None:
         """Queue a configuration for the process that asks next."""
-        waiting = TrialState.WAITING
-        self.study.add_trial(
-            create_trial(state=waiting, params=params, distributions={**self.problem.parameters})
-        )
+        parts: dict[str, BaseDistribution] = {**self.problem.parameters}
+        trial = create_trial(state=TrialState.WAITING, params=params, distributions=parts)
+        self.study.add_trial(trial)
 
     def _take(self) -> Trial:
         """Take a trial from the queue; if it has just become empty, one without parameters."""
@@ -132,10 +217,7 @@ class Study:
 
     @contextmanager
     def heartbeats(self, numbers: Collection[int]) -> Iterator[None]:
-        """Record heartbeats of trials in the background, and requeue trials without one.
-
-        The trials in `numbers` may change meanwhile.
-        """
+        """Record heartbeats of trials, which may change, and requeue trials without one."""
         stop = threading.Event()
 
         def record() -> None:
@@ -157,11 +239,9 @@ class Study:
 class Summary:
     """A study at the time of reading.
 
-    `complete` are trials that trained in all environments, the best first; `raw`, `calibrated` and
-    `totals` are their scores at T by environment, the same calibrated, and their final scores.
-    `pruned` trials were stopped below the median, `failed` ones failed for a reason of their own,
-    `unfinished` ones are running or queued; `num_trials` counts all these. The process of
-    `requeued` trials ended, and they were queued again. `updates` are those of all trials.
+    `complete` are trials that trained in all environments, the best first, with their scores at T
+    by environment, `raw` and `calibrated`, and their final scores, `totals`. `num_trials` counts
+    them and those that are pruned, failed or unfinished; the process of `requeued` trials ended.
     """
 
     def __init__(self, study: Study) -> None:
@@ -207,10 +287,7 @@ class Summary:
 
 
 def open_study(folder: Path, url: str | None, name: str, problem: Problem, resume: bool) -> Study:
-    """Begin a study, or with `resume` continue or join one if it is the same search.
-
-    Without the URL of a storage, its database is in the folder.
-    """
+    """Begin a study, or with `resume` continue or join one if it is the same search."""
     wanted = problem.describe()
     where, storage, study = _connect(folder, url, name, begin=not resume)
     with storage_errors(where):
@@ -228,7 +305,7 @@ def open_study(folder: Path, url: str | None, name: str, problem: Problem, resum
 
 
 def load_study(folder: Path, url: str | None = None, name: str | None = None) -> Study:
-    """Load a study to read it: the one of a storage, by default the folder's, or one by name."""
+    """Load a study to read it; its storage must have only one if there is no name."""
     where, storage, study = _connect(folder, url, name, begin=False)
     with storage_errors(where):
         described = study.user_attrs.get(DESCRIPTION)
@@ -243,7 +320,10 @@ def load_study(folder: Path, url: str | None = None, name: str | None = None) ->
 def _connect(
     folder: Path, url: str | None, name: str | None, begin: bool
 ) -> tuple[str, RDBStorage, optuna.Study]:
-    """Begin a study, or load one that exists; also return where it is, without a password."""
+    """Begin a study, or load one that exists; also return where it is, without a password.
+
+    Without the URL of a storage, its database is in the folder.
+    """
     own = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
     try:
         place = own if url is None else make_url(url)
@@ -262,7 +342,11 @@ def _connect(
             "begin a study without --resume"
         )
     with storage_errors(where):
-        storage = _open_storage(place)
+        try:
+            storage = _open_storage(place)
+        except (SQLAlchemyError, StorageInternalError):
+            time.sleep(RETRY_SECONDS)
+            storage = _open_storage(place)
         try:
             if begin:
                 study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
@@ -299,18 +383,13 @@ def _open_storage(place: URL) -> RDBStorage:
     warnings.filterwarnings("ignore", message="Heartbeat of storage is supposed to be used with")
     url = place.render_as_string(hide_password=False)
     sqlite = url.startswith("sqlite")
-    make = partial(
-        RDBStorage,
-        url,
-        engine_kwargs={"connect_args": {"timeout": 60}} if sqlite else {"pool_pre_ping": True},
-        heartbeat_interval=HEARTBEAT_SECONDS,
-        grace_period=GRACE_SECONDS,
-        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
-    )
     try:
-        return make()
-    except (SQLAlchemyError, StorageInternalError):
-        time.sleep(RETRY_SECONDS)
-        return make()
+        return RDBStorage(
+            url,
+            engine_kwargs={"connect_args": {"timeout": 60}} if sqlite else {"pool_pre_ping": True},
+            heartbeat_interval=HEARTBEAT_SECONDS,
+            grace_period=GRACE_SECONDS,
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+        )
     except RuntimeError as error:  # another version of Optuna
         raise InputError(f"cannot use the storage {place!r}: {error}") from error

@@ -1,9 +1,7 @@
 """Environments of Gymnasium (1.1 and later) and dm_env as simulators.
 
-Actions must be one choice: `Discrete` in Gymnasium; in dm_env a `DiscreteArray`, or an integer
-between bounds. Observations: an array is an array or a picture (`read_array`), a discrete one is a
-one-hot vector. Gymnasium flattens `MultiBinary`, `MultiDiscrete`, `Tuple` and `Dict` to one vector;
-nested specs of dm_env are flattened, too, dicts in the order of their sorted keys.
+An observation is an array or a picture (`read_array`), a discrete one is a one-hot vector. Others
+(`MultiBinary`, `Tuple`, nested specs of dm_env) are flattened to one vector.
 """
 
 from collections.abc import Callable
@@ -39,20 +37,17 @@ class GymSimulator:
         self.layout, self._read = _read_space(env.observation_space, spaces, stack)
 
     def reset(self, seed: int | None) -> np.ndarray:
-        """Begin an episode."""
         result = self._env.reset(seed=seed)
         if not isinstance(result, tuple) or len(result) != 2:
             raise InputError("need reset to return (observation, info), as Gymnasium's do")
         return self._read(result[0])
 
     def step(self, action: int) -> Step:
-        """Make one transition."""
         result = self._env.step(action + self._first_action)
         if not isinstance(result, tuple) or len(result) != 5:
-            raise InputError(
-                "need step to return (observation, reward, terminated, truncated, info), as "
-                f"Gymnasium's do, got {len(result) if isinstance(result, tuple) else 1} values"
-            )
+            wanted = "(observation, reward, terminated, truncated, info), as Gymnasium's do"
+            count = len(result) if isinstance(result, tuple) else 1
+            raise InputError(f"need step to return {wanted}, got {count} values")
         obs, reward, terminated, truncated, _ = result
         return Step(
             obs=self._read(obs),
@@ -62,7 +57,6 @@ class GymSimulator:
         )
 
     def close(self) -> None:
-        """Close the environment."""
         self._env.close()
 
 
@@ -86,14 +80,12 @@ class DmSimulator:
         self.layout, self._read = _read_spec(env.observation_spec(), stack)
 
     def reset(self, seed: int | None) -> np.ndarray:
-        """Begin an episode."""
         if seed is not None and self._remake is not None:
             self._env.close()
             self._env = self._remake(seed=seed)
         return self._read(self._env.reset().observation)
 
     def step(self, action: int) -> Step:
-        """Make one transition."""
         result = self._env.step(action + self._first_action)
         return Step(
             obs=self._read(result.observation),
@@ -103,7 +95,6 @@ class DmSimulator:
         )
 
     def close(self) -> None:
-        """Close the environment."""
         self._env.close()
 
 
@@ -160,28 +151,24 @@ def _count_actions(spec: Any) -> tuple[int, int]:
 
 def _read_spec(spec: Any, stack: int) -> _Reader:
     """Read observations of a dm_env spec, or of nested ones."""
-    layouts, readers = [], []
+    found: list[_Reader] = []
     for leaf in _flatten(spec):
         if not hasattr(leaf, "shape") or np.dtype(leaf.dtype).kind not in "fiub":
             raise InputError(f"need observations that are arrays of numbers, got {leaf}")
-        num = getattr(leaf, "num_values", None)
-        layout, reader = (
-            read_array(tuple(leaf.shape), leaf.dtype, stack)
-            if num is None
-            else _read_one_hot(int(num), 0)
-        )
-        layouts.append(layout)
-        readers.append(reader)
+        if hasattr(leaf, "num_values"):
+            found.append(_read_one_hot(int(leaf.num_values), 0))
+        else:
+            found.append(read_array(tuple(leaf.shape), leaf.dtype, stack))
     if not isinstance(spec, dict | list | tuple):
-        return layouts[0], readers[0]
-    if not readers:
+        return found[0]
+    if not found:
         raise InputError(f"need observations with at least one array, got {spec}")
 
     def read(obs: Any) -> np.ndarray:
-        parts = zip(readers, _flatten(obs), strict=True)
-        return np.concatenate([np.ravel(reader(part)) for reader, part in parts])
+        parts = zip(found, _flatten(obs), strict=True)
+        return np.concatenate([np.ravel(reader(part)) for (_, reader), part in parts])
 
-    size = sum(int(np.prod(layout.shape)) for layout in layouts)
+    size = sum(int(np.prod(layout.shape)) for layout, _ in found)
     return Layout((size,), "float32"), read
 
 
@@ -213,11 +200,8 @@ def _read_one_hot(num: int, first: int) -> _Reader:
     """Read one of the integers first … first + num − 1 as a one-hot vector."""
 
     def read(obs: Any) -> np.ndarray:
-        vector = np.zeros(num, np.float32)
-        index = int(obs) - first
-        if not 0 <= index < num:
+        if not first <= int(obs) < first + num:
             raise ValueError(f"observation {obs} is not one of {first} … {first + num - 1}")
-        vector[index] = 1.0
-        return vector
+        return np.eye(1, num, int(obs) - first, np.float32)[0]
 
     return Layout((num,), "float32"), read

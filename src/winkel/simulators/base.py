@@ -61,14 +61,7 @@ Maker = Callable[[], Simulator]
 
 
 class SimulatorDied(Exception):  # noqa: N818
-    """The engine of a simulator, a process of its own, or the worker that steps it has died.
-
-    The pool replaces the worker. Any other exception is an error of the environment.
-    """
-
-
-class SimulatorHung(SimulatorDied):
-    """A worker did not answer in time and was killed."""
+    """The engine of a simulator or the worker that steps it has died; the pool replaces it."""
 
 
 class SimulatorSpec(NamedTuple):

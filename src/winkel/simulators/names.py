@@ -1,4 +1,4 @@
-"""Simulators by name.
+"""Simulators by name, and environments given to `winkel.train` as objects of Python.
 
     gym:CartPole-v1                      registered with Gymnasium
     gym:my_module:MyEnv-v0               the same, after my_module is imported
@@ -9,27 +9,28 @@
                                          or a winkel.simulators.Simulator
 
 Each may end in settings after a colon or a question mark, keyword arguments of what makes the
-environment: `gym:FrozenLake-v1:map_name=8x8,is_slippery=False`. Numbers, True, False, None, tuples
-and quoted text are read as in Python, anything else is text; numbers are written in digits 0 to 9
-without underscores. `stack=4`, the number of frames that an agent sees if observations are
-pictures, is not passed on. Modules in the current folder are found, too.
+environment: `gym:FrozenLake-v1:map_name=8x8,is_slippery=False`. Values are read as in Python,
+anything else is text. `stack=4`, the number of frames that an agent sees if observations are
+pictures, is not passed on.
+
+A function or class that a module defines is its name, 'my_module:make'. Any other factory, such as
+a lambda, is a `Factory`: the name 'factory:my_module.build.lambda' says in records what it was, and
+whoever continues or plays such a run passes the factory again.
 """
 
 import ast
 import inspect
+import pickle
 import re
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from winkel.errors import InputError, import_extra, require_integer, suggest
 from winkel.extensions import is_target, load_target, search_current_folder, wrap_error
-from winkel.simulators.adapters import (
-    DEFAULT_STACK,
-    DmSimulator,
-    GymSimulator,
-    as_simulator,
-)
+from winkel.simulators.adapters import DEFAULT_STACK, DmSimulator, GymSimulator, as_simulator
 from winkel.simulators.base import Maker, Simulator
 
 JAX_LIBRARIES = ("gymnax", "craftax", "navix", "pgx", "xminigrid")
@@ -73,10 +74,7 @@ def parse(text: str) -> tuple[str, Maker]:
 
 
 def chooses_code(text: str) -> bool:
-    """Return whether a name says which module is imported, or what is passed to other code.
-
-    The user may say so; the folder of a run, which may be a stranger's, may not.
-    """
+    """Return whether a name says which module is imported, or what is passed to other code."""
     _, name, settings = split(text)
     library, _, rest = name.partition(":")
     if library == "doom" or (library == "dm" and rest.startswith("bsuite/")):
@@ -207,3 +205,53 @@ def _write_value(value: Any) -> str:
 def _has_odd_digits(text: str) -> bool:
     """Return whether a text has digits other than 0 to 9."""
     return any(char.isdigit() and not char.isascii() for char in text)
+
+
+@dataclass(frozen=True)
+class Factory:
+    """A function that makes environments, and the name that records have for it."""
+
+    name: str
+    function: Callable[[], Any]
+
+    @property
+    def maker(self) -> Maker:
+        """Makes a simulator of what the function returns."""
+        return partial(call_loaded, self.function, self.name, {}, DEFAULT_STACK)
+
+    @property
+    def can_travel(self) -> bool:
+        """Whether worker processes can load it: it is picklable, and not of the main script."""
+        try:
+            return b"__main__" not in pickle.dumps(self.function)
+        except Exception:  # of any kind, from the objects inside
+            return False
+
+
+def identify(env: Any) -> str | Factory:
+    """Return the name of an environment that `winkel.train` was given, or its factory."""
+    if isinstance(env, str):
+        return env
+    gymnasium = sys.modules.get("gymnasium")
+    if gymnasium is not None and isinstance(env, gymnasium.Env):
+        usual = None if env.spec is None else gymnasium.registry.get(env.spec.id)
+        if usual is None or _behaviour(env.spec) != _behaviour(usual):
+            raise InputError(
+                f"need a function that makes the environment, winkel.train(lambda: …), as {env} is "
+                "not what gymnasium.make(id) returns"
+            )
+        return f"gym:{env.spec.id}"
+    if not callable(env):
+        raise InputError(f"need a name such as 'deep_sea/0' or a function for env, got {env!r:.80}")
+    named = env if hasattr(env, "__qualname__") else type(env)
+    module, name = named.__module__, named.__qualname__
+    importable = getattr(sys.modules.get(module), name, None) is env and module != "__main__"
+    if importable and is_target(f"{module}:{name}"):
+        return f"{module}:{name}"
+    return Factory(f"{FACTORY}{module}.{name}".replace("<", "").replace(">", ""), env)
+
+
+def _behaviour(spec: Any) -> tuple[Any, ...]:
+    """Return what decides how an environment behaves; how it is drawn does not."""
+    settings = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+    return spec.entry_point, settings, spec.max_episode_steps, spec.additional_wrappers

@@ -13,17 +13,22 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Maker, SimulatorDied, SimulatorHung, SimulatorSpec
+from winkel.simulators.base import Maker, SimulatorDied, SimulatorSpec
 from winkel.simulators.worker_main import map_rows
-from winkel.simulators.workers import LocalWorker, Worker, close_workers, open_memory
+from winkel.simulators.workers import (
+    MAKING,
+    RESET,
+    STEP,
+    LocalWorker,
+    Worker,
+    close_workers,
+    open_memory,
+)
 
 TIMEOUT = 120.0
 """Seconds that a worker may take to make its environments, to reset them, or to step them."""
 MAX_RESTARTS = 5
 """How often each worker is replaced before that is an error."""
-
-_MAKING, _RESET = "while it made its environments", "in a reset"
-_STEP = "in a step or the reset after it"
 
 
 class StepBatch(NamedTuple):
@@ -48,7 +53,8 @@ class Pool(AbstractContextManager["Pool"]):
 
     Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
     simulators run at the same time. If an environment raises or returns a wrong value, `InputError`
-    is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced.
+    is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced. The
+    attributes `layout`, `num_actions`, `facts` and `probes` are those of the `Simulator`.
 
     Args:
         maker: makes one environment; picklable unless `num_workers` is 0.
@@ -58,9 +64,7 @@ class Pool(AbstractContextManager["Pool"]):
         name: of the environment, with which errors and notices begin.
         timeout: seconds that a worker may take to make, reset or step its environments.
         search_here: whether workers find modules of the current folder.
-        notice: is called with a sentence if a worker is replaced, or if closing raises.
-
-    The attributes `layout`, `num_actions`, `facts` and `probes` are those of the `Simulator`.
+        notice: gets a sentence if a worker is replaced, or if closing raises.
     """
 
     def __init__(
@@ -102,20 +106,18 @@ class Pool(AbstractContextManager["Pool"]):
                 self._workers.append(Worker(i, own, maker, len(self), passed, search_here))
             specs: list[SimulatorSpec] = []
             for worker in self._workers:
-                specs += worker.receive(timeout, _MAKING)
+                specs += worker.receive(timeout, MAKING)
             kinds = [f"{s.num_actions} actions with {s.layout}" for s in dict.fromkeys(specs)]
             if len(kinds) > 1:
                 raise InputError(f"need environments of one kind, got {' and '.join(kinds)}")
             self.layout, self.num_actions, self.facts, self.probes = specs[0]
             self._rows = map_rows(memory, specs[0], len(self))
-        except SimulatorDied as lost:
+        except BaseException as error:
             self.close()
-            raise InputError(f"{prefix}a worker {lost}") from None
-        except OSError as error:
-            self.close()
-            raise _cannot_start(error) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, SimulatorDied):
+                raise InputError(f"{prefix}a worker {error}") from None
+            if isinstance(error, OSError):
+                raise _cannot_start(error) from error
             raise
 
     def __len__(self) -> int:
@@ -131,11 +133,11 @@ class Pool(AbstractContextManager["Pool"]):
         """Begin an episode everywhere, also in the middle of a step."""
         self._require_open()
         if self._waiting:
-            self._wait(_STEP)
+            self._wait(STEP)
         first = self._waiting is None
         for worker in self._workers:
             worker.send([self._seeds[number] if first else None for number in worker.numbers])
-        self._wait(_RESET)
+        self._wait(RESET)
         self._waiting = False
         return self._rows["obs"].copy()
 
@@ -147,9 +149,8 @@ class Pool(AbstractContextManager["Pool"]):
             raise InputError(f"need {before} before step_async")
         actions = np.asarray(actions)
         if actions.shape != (len(self),) or actions.dtype.kind not in "iu":
-            raise InputError(
-                f"need {len(self)} whole numbers as actions, got {actions.dtype} {actions.shape}"
-            )
+            wanted = f"{len(self)} whole numbers as actions"
+            raise InputError(f"need {wanted}, got {actions.dtype} {actions.shape}")
         if actions.min() < 0 or actions.max() >= self.num_actions:
             raise InputError(f"need actions in 0 … {self.num_actions - 1}, got {actions}")
         self._rows["action"] = actions
@@ -162,7 +163,7 @@ class Pool(AbstractContextManager["Pool"]):
         self._require_open()
         if not self._waiting:
             raise InputError("need step_async before step_wait")
-        replaced = self._wait(_STEP)
+        replaced = self._wait(STEP)
         self._waiting = False
         rows, lost = self._rows, np.zeros(len(self), bool)
         if replaced:  # the reset has written both observations
@@ -199,8 +200,6 @@ class Pool(AbstractContextManager["Pool"]):
                 try:
                     worker.receive(self._timeout, doing)
                 except SimulatorDied as error:
-                    if isinstance(error, SimulatorHung) and doing is _RESET:
-                        raise InputError(f"{worker} {error}") from None
                     self._replace(worker, str(error))
                     lost.extend(worker.numbers)
         except BaseException as error:  # after an interrupt, too: some answers would come later
@@ -211,7 +210,7 @@ class Pool(AbstractContextManager["Pool"]):
         return lost
 
     def _replace(self, worker: Worker | LocalWorker, how: str) -> None:
-        """Start a worker again until it has reset its environments; raise if it hangs."""
+        """Start a worker again until it has reset its environments."""
         while True:
             if worker.restarts == MAX_RESTARTS:
                 raise InputError(
@@ -224,14 +223,12 @@ class Pool(AbstractContextManager["Pool"]):
             )
             try:
                 worker.start()
-                worker.receive(self._timeout, _MAKING)
+                worker.receive(self._timeout, MAKING)
                 # Another seed for each environment, so that a failure is not repeated.
                 derived = [SeedSequence((self._seeds[n], worker.restarts)) for n in worker.numbers]
                 worker.send([int(seed.generate_state(1)[0]) >> 1 for seed in derived])
-                worker.receive(self._timeout, _RESET)
+                worker.receive(self._timeout, RESET)
                 return
-            except SimulatorHung as hung:
-                raise InputError(f"{worker} {hung}") from None
             except SimulatorDied as lost:
                 how = str(lost)
             except OSError as error:
@@ -239,7 +236,6 @@ class Pool(AbstractContextManager["Pool"]):
 
 
 def _cannot_start(error: OSError) -> InputError:
-    """Describe why the system starts no worker."""
     full = error.errno in (errno.EMFILE, errno.ENFILE)
     right = "; need a higher limit (ulimit -n) or fewer --workers" if full else ""
     return InputError(f"cannot start worker processes: {error.strerror or error}{right}")

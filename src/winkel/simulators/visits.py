@@ -27,8 +27,7 @@ _AXES = {"visits": 3, "extent": 1, "cell": 0, "episodes": 0}
 class Visits:
     """Counts of steps in square cells with sides of length `cell`, which grow with the places.
 
-    The size of the world need not be known in advance. The run ends with `max_steps` or
-    `max_episodes`, whichever is reached first.
+    The run ends with `max_steps` or `max_episodes`, whichever is reached first.
     """
 
     def __init__(self, max_steps: int, max_episodes: int, cell: float = SMALLEST_CELL) -> None:
@@ -64,8 +63,8 @@ class Visits:
         """Return `visits`, their `extent` (left, right, bottom, top), `cell` and `episodes`."""
         (left, bottom), (right, top) = self._low, self._high + 1
         visits = np.zeros((TENTHS, int(top - bottom), int(right - left)), np.int64)
-        for (tenth, row, column), count in self.counts.items():
-            visits[tenth, row - int(bottom), column - int(left)] = count
+        places = np.array([*self.counts]) - np.array([0, int(bottom), int(left)])
+        visits[tuple(places.T)] = [*self.counts.values()]
         return {
             "visits": visits,
             "extent": self.cell * np.array([left, right, bottom, top]),
@@ -79,20 +78,20 @@ class Visits:
         left, right, bottom, top = np.round(arrays["extent"] / self.cell)
         self._low, self._high = np.array([left, bottom]), np.array([right, top]) - 1
         visits = arrays["visits"].astype(np.int64)
-        for tenth, row, column in np.argwhere(visits).tolist():
-            place = tenth, row + int(bottom), column + int(left)
-            self.counts[place] = int(visits[tenth, row, column])
+        places = np.argwhere(visits) + np.array([0, int(bottom), int(left)])
+        counts = visits[visits.nonzero()].tolist()
+        self.counts.update(dict(zip(map(tuple, places.tolist()), counts, strict=True)))
 
 
 @contextlib.contextmanager
 def watch_visits(
-    task: Any, runs: Sequence[tuple[Path, int, int, bool]], notice: Callable[[str], None]
+    task: Any, runs: Sequence[tuple[Path, Any]], notice: Callable[[str], None]
 ) -> Iterator[Callable[[StepBatch, int], None] | None]:
     """Return a function for `watch` of a session that leaves `visits.npz` with its runs.
 
-    None if the task has no probes x and y. Each of the `runs` is its folder, number of steps,
-    number of episodes, and whether it is resumed. Counts are saved at other times than checkpoints:
-    a killed run may count up to a minute's steps twice or not at all.
+    None if the task has no probes x and y. Each of the `runs` is its folder and where it ends, in
+    `steps` and `episodes`. Counts are saved at other times than checkpoints: a killed run may count
+    up to a minute's steps twice or not at all.
     """
     if not {*PROBES} <= {*task.probes} or not runs:
         yield None
@@ -100,9 +99,9 @@ def watch_visits(
     columns = [task.probes.index(name) for name in PROBES]
     cell = getattr(task.maker, "map_cell", SMALLEST_CELL)
     counters: dict[Path, Visits] = {}
-    for folder, max_steps, max_episodes, resumed in runs:
-        counters[folder] = Visits(max_steps, max_episodes, cell)
-        if resumed and (folder / VISITS).is_file():
+    for folder, end in runs:
+        counters[folder] = Visits(int(end.steps), int(end.episodes), cell)
+        if (folder / VISITS).is_file():
             try:
                 counters[folder].restore(load_visits(folder))
             except InputError as error:

@@ -49,7 +49,7 @@ def main(folder: str, *passed: str) -> None:
             try:
                 if copies is None:
                     maker, numbers, num, sys.path[:] = pickle.loads(message)
-                    copies = Copies(_load(maker), numbers, memory, num)
+                    copies = Copies(pickle.loads(maker), numbers, memory, num)
                     answer = copies.specs
                 else:
                     copies.answer(pickle.loads(message) if message else None)
@@ -65,18 +65,8 @@ def main(folder: str, *passed: str) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _load(maker: bytes) -> Maker:
-    try:
-        return pickle.loads(maker)
-    except Exception as error:
-        raise wrap_error(error, "loading the maker of the environment in a worker") from error
-
-
 def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:
-    """Map a file to an array with a row for each of `num` environments of a pool.
-
-    The action goes in, everything else comes out. The array outlives the descriptor of the file.
-    """
+    """Map a file to rows, one for each environment: the action goes in, the rest comes out."""
     shape, dtype, _ = spec.layout
     fields = [
         ("action", "int32"),
@@ -95,9 +85,8 @@ def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:
 class Copies:
     """The environments of one process: those with these `numbers`, of `num` in the pool.
 
-    They write results into the rows of the file with the descriptor `memory`. At a boundary an
-    environment is reset immediately: `next_obs` is the last observation of the ended episode,
-    `obs` the first one of the next episode.
+    They write results into the rows of `memory`. At a boundary an environment is reset immediately:
+    `next_obs` is the last observation of an episode, `obs` the first one of the next.
     """
 
     def __init__(self, maker: Maker, numbers: Sequence[int], memory: int, num: int):
@@ -161,33 +150,31 @@ class Copies:
     def close(self) -> list[str]:
         """Close every simulator, and return a line for each one that raised."""
         errors = []
-        while self._simulators:
+        for number, simulator in zip(self._numbers, self._simulators, strict=False):
             try:
-                self._simulators.pop().close()
+                simulator.close()
             except Exception as error:
-                number = self._numbers[len(self._simulators)]
                 errors.append(str(wrap_error(error, f"environment {number} in its close")))
+        self._simulators = []
         return errors
 
 
 def check_observation(value: Any, layout: Layout) -> np.ndarray:
     """Convert an observation to an array of the layout; scalars and other real numbers pass."""
     array = np.asarray(value)
-    if layout.dtype == "uint8":
-        if array.dtype != np.uint8:
-            raise InputError(f"need frames of uint8, got {array.dtype}")
-    elif array.dtype.kind not in "fiub":
+    frames = layout.dtype == "uint8"
+    if frames and array.dtype != np.uint8:
+        raise InputError(f"need frames of uint8, got {array.dtype}")
+    if array.dtype.kind not in "fiub":
         raise InputError(f"need an observation of real numbers, got {_shorten(value)}")
     if array.shape == () and layout.shape == (1,):
         array = array.reshape(1)
     if array.shape != layout.shape:
         raise InputError(f"need an observation of shape {layout.shape}, got {array.shape}")
-    if layout.dtype == "uint8":
-        return array
-    if array.dtype != np.float32:
+    if array.dtype != layout.dtype:
         with np.errstate(over="ignore"):
             array = array.astype(np.float32)
-    if not np.isfinite(array).all():
+    if not frames and not np.isfinite(array).all():
         raise InputError(f"need a finite observation, got {_shorten(value)}")
     return array
 

@@ -23,11 +23,15 @@ from typing import Any
 
 import winkel
 from winkel.errors import InputError
-from winkel.simulators.base import Maker, SimulatorDied, SimulatorHung
+from winkel.simulators.base import Maker, SimulatorDied
 from winkel.simulators.worker_main import Copies
 
 CLOSE_TIMEOUT = 3.0
 """Seconds that all workers together may take to close their simulators."""
+
+MAKING, RESET = "while it made its environments", "in a reset"
+STEP = "in a step or the reset after it"
+"""What a worker is doing, in messages."""
 
 _CHECK_EVERY = 0.2  # seconds between checks whether the process that should answer has ended
 _MAIN = "import sys; from winkel.simulators.worker_main import main; main(*sys.argv[1:])"
@@ -42,8 +46,7 @@ class Worker:
     """A worker process with those of a pool's `num` environments that have these `numbers`.
 
     The `descriptors` are those of the shared memory and of the read end of a pipe that closes when
-    the pool's process ends, however it ends. `restarts` counts how often the process was replaced.
-    With `search_here` modules of the current folder are found first.
+    the pool's process ends. With `search_here` modules of the current folder are found first.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class Worker:
         self.numbers = numbers
         self.restarts = 0
         self._index = index
-        self._arguments = (_pickle(maker), numbers, num, _search_path(search_here))
+        here = [os.getcwd()] if search_here else []
+        path = [os.path.abspath(folder) for folder in sys.path if folder not in ("", *here)]
+        self._arguments = (_pickle(maker), numbers, num, [*here, *path])
         self._descriptors = descriptors
         self.start()
 
@@ -66,11 +71,6 @@ class Worker:
         first, last = self.numbers[0], self.numbers[-1]
         what = f"environment {first}" if first == last else f"environments {first} to {last}"
         return f"worker {self._index} ({what})"
-
-    @property
-    def pid(self) -> int:
-        """Id of the process and of the group that holds everything that it started."""
-        return self._process.pid
 
     def start(self) -> None:
         """Start a process in a folder and a process group of its own; it answers with its specs.
@@ -98,13 +98,13 @@ class Worker:
                     start_new_session=True,
                 )
             undo.pop_all()
+        self.pid = self._process.pid  # also of the group of everything that it starts
         self.send(self._arguments)
 
     def send(self, request: Any = None) -> None:
-        """Send a request; a lost worker is noticed when it should answer.
+        """Send what to make, then seeds for a reset, or None for a step: an empty message is fast.
 
-        The first request says what to make. Later ones are seeds for a reset, or None for a step:
-        an empty message, since a pickled one takes several times as long.
+        A lost worker is noticed when it should answer.
         """
         message = b"" if request is None else pickle.dumps(request)
         self._sent = time.monotonic()
@@ -114,17 +114,19 @@ class Worker:
     def receive(self, seconds: float, doing: str) -> Any:
         """Return the answer, at most so many seconds after the request.
 
-        Raise an error of the environment, or `SimulatorDied` with how, and what it was `doing`.
+        Raise an error of the environment, or `SimulatorDied` with how, and what it was `doing`. A
+        worker that hangs is replaced only in a step.
         """
         while not self._readable.poll(1000 * min(_CHECK_EVERY, seconds)):
             if self._process.poll() is not None:
                 raise SimulatorDied(self._describe_end(doing))
             if time.monotonic() > self._sent + seconds:
                 self.kill()
-                raise SimulatorHung(
+                how = (
                     f"did not answer for {seconds:g} s {doing} and was killed (--timeout SECONDS "
                     "allows more)"
                 )
+                raise SimulatorDied(how) if doing is STEP else InputError(f"{self} {how}")
         try:
             message = self._connection.recv_bytes()
         except (EOFError, ConnectionResetError):
@@ -137,7 +139,7 @@ class Worker:
         return answer
 
     def leave(self) -> None:
-        """Ask the worker to close its simulators and end."""
+        """Let the simulators be closed."""
         self._connection.close()
 
     def kill(self, patience: float = 0.0) -> str:
@@ -156,18 +158,15 @@ class Worker:
             return self._report.read().decode(errors="replace")
 
     def _describe_end(self, doing: str) -> str:
-        report = self.kill(patience=1.0)
-        status = self._process.returncode
-        how = (
-            f"died of {signal.Signals(-status).name}"
-            if status < 0
-            else f"ended by itself with status {status}"
-        )
+        report, status = self.kill(patience=1.0), self._process.returncode
+        how = f"ended by itself with status {status}"
+        if status < 0:
+            how = f"died of {signal.Signals(-status).name}"
         return f"{how} {doing}{_find_crash(report)}"
 
 
 class LocalWorker:
-    """All environments in this process. Same interface as `Worker`."""
+    """All environments in this process, whose requests wait for `receive`. Same interface."""
 
     pid = None
 
@@ -181,16 +180,13 @@ class LocalWorker:
         return "this process"
 
     def start(self) -> None:
-        """Make the environments."""
         self._copies = copies = Copies(*self._arguments)
         self._answer: Callable[[], Any] = lambda: copies.specs
 
     def send(self, seeds: Any = None) -> None:
-        """Keep a request until `receive`."""
         self._answer = partial(self._copies.answer, seeds)
 
     def receive(self, seconds: float, doing: str) -> Any:
-        """Do what was requested, however long it takes."""
         try:
             return self._answer()
         except SimulatorDied:
@@ -198,11 +194,9 @@ class LocalWorker:
             raise
 
     def leave(self) -> None:
-        """Close all simulators."""
         self._errors = self._copies.close()
 
     def kill(self, patience: float = 0.0) -> str:
-        """Return what closing raised; this process goes on."""
         return "\n".join(self._errors)
 
 
@@ -230,12 +224,6 @@ def _pickle(maker: Maker) -> bytes:
     return pickled
 
 
-def _search_path(here_first: bool) -> list[str]:
-    """Return where modules are found, in words that a process in another folder understands."""
-    here = [os.getcwd()] if here_first else []
-    return [*here, *(os.path.abspath(folder) for folder in sys.path if folder not in ("", *here))]
-
-
 def _environment(warnings: bool) -> dict[str, str]:
     """Return environment variables for a worker: one thread per library, this winkel, no GPU."""
     home = str(Path(winkel.__file__).parents[1])
@@ -255,23 +243,13 @@ def _find_crash(report: str) -> str:
     return ""
 
 
-def _list_errors(report: str) -> list[str]:
-    """Return a line for each error of closing simulators."""
-    errors, crash, _ = report.partition(_CRASH)
-    crashes = [f"closing environments crashed{_find_crash(report)}"] if crash else []
-    return [*errors.splitlines(), *crashes]
-
-
 def close_workers(
     workers: list[Worker | LocalWorker],
     descriptors: list[int],
     owner: int,
     notice: Callable[[str], None],
 ) -> None:
-    """Let all workers close their simulators, then end them, and close the descriptors.
-
-    `notice` is called if simulators raise.
-    """
+    """Let all workers close their simulators, then end them; notice if simulators raise."""
     if os.getpid() != owner:  # in a fork of the process that started the workers
         return
     for worker in workers:
@@ -279,7 +257,11 @@ def close_workers(
     deadline = time.monotonic() + CLOSE_TIMEOUT
     errors: list[str] = []
     for worker in workers:
-        errors += _list_errors(worker.kill(patience=max(0.0, deadline - time.monotonic())))
+        report = worker.kill(patience=max(0.0, deadline - time.monotonic()))
+        raised, crash, _ = report.partition(_CRASH)
+        errors += raised.splitlines()
+        if crash:
+            errors.append(f"closing environments crashed{_find_crash(report)}")
     workers.clear()
     for descriptor in descriptors:
         os.close(descriptor)

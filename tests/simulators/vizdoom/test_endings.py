@@ -13,7 +13,7 @@ import pytest
 from winkel.errors import InputError
 from winkel.simulators.base import SimulatorDied
 from winkel.simulators.pool import Pool
-from winkel.simulators.vizdoom import DoomMaker, MyWayHome, my_way_home
+from winkel.simulators.vizdoom import DoomMaker, MyWayHome, find_program
 
 OWNER = """
 import sys
@@ -193,7 +193,7 @@ def test_programs_that_cannot_run_are_refused(tmp_path):
     (tmp_path / "vizdoom").touch()
     for package in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InputError, match=r"chmod \+x"):
-            my_way_home.find_program(package)
+            find_program(package)
 
 
 def test_a_folder_that_nothing_runs_from_is_refused_and_removed(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winkel.simulators.vizdoom.my_way_home import RENDERINGS, SIDE, average_weights
+from winkel.simulators.vizdoom import RENDERINGS, SIDE, average_weights
 
 
 @given(st.integers(min_value=1, max_value=700))

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from winkel.errors import InputError
-from winkel.simulators.vizdoom import MyWayHome
-from winkel.simulators.vizdoom.my_way_home import EPISODE_LENGTH, RENDERINGS
-from winkel.simulators.vizdoom.scenario import STARTS, read_floor_plan
+from winkel.simulators.vizdoom import EPISODE_LENGTH, RENDERINGS, STARTS, MyWayHome, read_floor_plan
 
 TURN = 360 / 65536
 
@@ -109,7 +107,7 @@ def test_a_vest_found_with_the_last_step_is_no_truncation(make, walk, monkeypatc
     simulator = make("sparse", timeout="truncation")
     simulator.reset(1)
     length = len(walk(simulator)) - 1
-    monkeypatch.setattr("winkel.simulators.vizdoom.my_way_home.EPISODE_LENGTH", length)
+    monkeypatch.setattr("winkel.simulators.vizdoom.EPISODE_LENGTH", length)
     simulator.reset(1)
     *_, last = walk(simulator)
     assert last.reward == pytest.approx(0.9999)

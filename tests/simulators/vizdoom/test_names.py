@@ -7,8 +7,7 @@ import pytest
 
 from winkel.errors import InputError
 from winkel.simulators.names import parse
-from winkel.simulators.vizdoom import DoomMaker, MyWayHome
-from winkel.simulators.vizdoom.my_way_home import NAMES
+from winkel.simulators.vizdoom import NAMES, DoomMaker, MyWayHome
 
 
 def test_every_name_has_a_maker_that_travels():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from winkel.errors import InputError
-from winkel.simulators.vizdoom import scenario
-from winkel.simulators.vizdoom.scenario import read_floor_plan, read_scenario
+from winkel.simulators import vizdoom as scenario
+from winkel.simulators.vizdoom import read_floor_plan, read_scenario
 
 # The whole script of both, as the originals have it.
 SCRIPTS = {

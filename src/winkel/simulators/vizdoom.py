@@ -1,12 +1,20 @@
-"""VizDoom's MyWayHome: find a vest in a maze of rooms, from pictures alone.
+"""VizDoom's MyWayHome, dense, sparse and very sparse: find a vest in a maze, from pictures alone.
 
-Every environment has an engine, a process that vizdoom starts, with a keeper (see `keeper`) and a
-folder of its own: nothing is left behind, however it ends.
+Every environment has an engine, a process that vizdoom starts, with a keeper (`vizdoom_keeper`) and
+a folder of its own: nothing is left behind, however it ends. The three variants have the same map
+and differ in where episodes start. Dense is the scenario of the vizdoom package. The other two
+(Pathak et al., 2017) are made in memory by replacing the compiled script that runs when the player
+enters the map, so that no WAD comes with winkel. The file's checksum is verified, so its parts are
+known by their positions.
 """
 
+import hashlib
+import importlib.util
 import os
+import re
 import shlex
 import shutil
+import struct
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,9 +27,28 @@ import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from winkel.errors import LARGEST_SEED, InputError, require_integer
+from winkel.simulators import vizdoom_keeper
 from winkel.simulators.base import Layout, SimulatorDied, Step
-from winkel.simulators.vizdoom import keeper
-from winkel.simulators.vizdoom.scenario import STARTS, VERSION, read_floor_plan, read_scenario
+
+SHA256 = "18e98ff4c9186808eb00696b799cfe88a79e7486429c1692aafbed8ef359c0b1"
+"""Checksum of my_way_home.wad."""
+VERSION = "1.3.2"
+"""Version of the vizdoom package that has this file."""
+
+_MAP = slice(12, 25358)  # text in the format UDMF
+_ENTER_SCRIPT = slice(25378, 25422)  # compiled
+_TERMINATE = b"\x01"
+_VEST, _MAP_SPOT = 2018, 9001  # kinds of things
+_BLOCK = re.compile(r"(\w+)[^{};=]*\{([^}]*)\}")
+_FIELD = re.compile(r"(\w+)\s*=\s*([^;]+);")
+
+
+STARTS: dict[str, tuple[int, int, int] | None] = {
+    "dense": None,  # any of the 17 spots 10–26 and any angle
+    "sparse": (10, 0, 655),
+    "very-sparse": (15, 32112, 33423),
+}
+"""Variants: tag of the map spot, smallest and largest angle in 1/65536 of a turn."""
 
 LIVING_REWARD = -0.0001
 START_TIME = 10
@@ -45,15 +72,81 @@ NAMES = tuple(f"doom:my-way-home/{variant}" for variant in STARTS)
 
 _ONE_HOT = np.eye(len(ACTIONS)).tolist()
 _POSITION = ("POSITION_X", "POSITION_Y", "ANGLE")
+_FAILURES = ("ViZDoomUnexpectedExit", "ViZDoomIsNotRunning", "ViZDoomError", "MessageQueue",
+             "SharedMemory")  # fmt: skip
+
+
+def read_scenario(variant: str) -> bytes:
+    """Return the WAD of a variant."""
+    if variant not in STARTS:
+        raise InputError(f"need a variant of {', '.join(STARTS)}, got {variant!r}")
+    package = importlib.util.find_spec("vizdoom")  # finds it without importing it
+    if package is None or package.origin is None:
+        raise InputError("need the package vizdoom for doom environments: pip install winkel[doom]")
+    path = Path(package.origin).parent / "scenarios" / "my_way_home.wad"
+    if not path.is_file():
+        raise InputError(f"need the file {path}, which is missing: pip install vizdoom=={VERSION}")
+    content = path.read_bytes()
+    if (found := hashlib.sha256(content).hexdigest()) != SHA256:
+        raise InputError(
+            f"need {path} with sha256 {SHA256}, got {found}: pip install vizdoom=={VERSION}"
+        )
+    start = STARTS[variant]
+    if start is None:
+        return content
+    script = _enter_script(*start).ljust(_ENTER_SCRIPT.stop - _ENTER_SCRIPT.start, _TERMINATE)
+    return content[: _ENTER_SCRIPT.start] + script + content[_ENTER_SCRIPT.stop :]
+
+
+def _enter_script(spot: int, low: int, high: int) -> bytes:
+    """Compile: stand at the spot, look along a random angle, own nothing, have no reward.
+
+    In the source: SetActorPosition(0, GetActorX(spot), GetActorY(spot), 0, 0);
+    SetActorAngle(0, random(low, high)); reward = 0; ClearInventory().
+    """
+    return (
+        bytes([0xA7, spot])
+        + bytes.fromhex("19 00 a7 00 1c 00 c4 1c 00 c5 b0 00 00 f0 2b 36 a7 00")
+        + struct.pack("<bibi", 0x03, low, 0x03, high)
+        + bytes.fromhex("39 f0 24 a7 00 b5 00 8e 01")
+    )
+
+
+def read_floor_plan(variant: str) -> dict[str, np.ndarray]:
+    """Read the map of a variant from above, in map units; x grows to the east, y to the north.
+
+    Returns `walls` [walls, 2 ends, xy], lines with a single side, `starts` [starts, xy] and `goal`
+    [xy], where the vest lies.
+    """
+    text = re.sub(r"//[^\n]*", "", read_scenario(variant)[_MAP].decode("latin-1"))
+    blocks: dict[str, list[dict[str, str]]] = {"thing": [], "vertex": [], "linedef": []}
+    for kind, content in _BLOCK.findall(text):
+        blocks.setdefault(kind, []).append(dict(_FIELD.findall(content)))
+    vertices = np.array([_place(vertex) for vertex in blocks["vertex"]])
+    walls = [line for line in blocks["linedef"] if "sideback" not in line]
+    [goal] = (_place(thing) for thing in blocks["thing"] if int(thing["type"]) == _VEST)
+    start = STARTS[variant]
+    starts = [
+        _place(thing)
+        for thing in blocks["thing"]
+        if int(thing["type"]) == _MAP_SPOT and (start is None or int(thing["id"]) == start[0])
+    ]
+    return {
+        "walls": vertices[[[int(wall["v1"]), int(wall["v2"])] for wall in walls]],
+        "starts": np.array(starts),
+        "goal": np.array(goal),
+    }
+
+
+def _place(block: dict[str, str]) -> tuple[float, float]:
+    return float(block["x"]), float(block["y"])
 
 
 class Rendering:
-    """How a picture is drawn, converted to gray, and averaged over SIDE × SIDE equal areas.
+    """How the engine's picture becomes gray and is averaged over SIDE × SIDE equal areas.
 
-    Args:
-        height, width: pixels that the engine draws.
-        luma: weights of red, green and blue, which are exact in float32 as the gray levels are.
-        rounded: whether gray levels are rounded (halves up) before they are averaged.
+    `luma` weighs red, green and blue; the weights are exact in float32, as the gray levels are.
+    With `rounded`, gray levels are rounded (halves up) before they are averaged.
     """
 
     def __init__(self, height: int, width: int, luma: tuple[float, float, float], rounded: bool):
@@ -100,13 +193,9 @@ class MyWayHome:
     (0.9999) on a step that does not end the episode. The next step ends it with −0.0001, and with
     the frame of the step before, because a finished episode has no frame.
 
-    Args:
-        variant: where episodes start, a name in `STARTS`.
-        rendering: a name in `RENDERINGS`.
-        timeout: how an episode ends after 2,100 steps. As a termination (as in the original
-            experiment) the engine ends it, and the last frame is repeated. As a truncation the
-            engine does not end it, and the last observation is the frame after the last step.
-        stack: number of frames that an agent sees.
+    An episode ends after 2,100 steps. With the `timeout` "termination" (as in the original
+    experiment) the engine ends it, and the last frame is repeated; with "truncation" the last
+    observation is the frame after the last step.
     """
 
     num_actions = len(ACTIONS)
@@ -116,10 +205,12 @@ class MyWayHome:
     def __init__(
         self, variant: str, rendering: str = "fast", timeout: str = "termination", stack: int = 6
     ):
-        if timeout not in TIMEOUTS:
-            raise InputError(f"need a timeout of {', '.join(TIMEOUTS)}, got {timeout!r}")
-        if rendering not in RENDERINGS:
-            raise InputError(f"need a rendering of {', '.join(RENDERINGS)}, got {rendering!r}")
+        for name, value, known in (
+            ("timeout", timeout, TIMEOUTS),
+            ("rendering", rendering, RENDERINGS),
+        ):
+            if value not in known:
+                raise InputError(f"need a {name} of {', '.join(known)}, got {value!r}")
         stack = require_integer("stack", stack, at_least=1)
         self.layout = Layout(shape=(SIDE, SIDE), dtype="uint8", stack=stack)
         self._truncates = timeout == "truncation"
@@ -128,12 +219,9 @@ class MyWayHome:
         self._game: Any = None
         self._folder = ""
         self._frame = np.zeros((SIDE, SIDE), np.uint8)
-        self._ended = True
-        self._num_steps = 0
-        self._found = False
+        self._ended, self._num_steps, self._found = True, 0, False
 
     def reset(self, seed: int | None = None) -> UInt8[np.ndarray, "42 42"]:
-        """Begin an episode; a seed determines this one and all that follow."""
         if seed is not None:
             require_integer("a seed", seed, at_least=0, at_most=LARGEST_SEED)
         if self._game is None:
@@ -148,10 +236,6 @@ class MyWayHome:
         return self._frame
 
     def step(self, action: int) -> Step:
-        """Press one button for one tic.
-
-        Raises `SimulatorDied` if the engine has died; a reset starts another one.
-        """
         if self._ended:
             raise InputError("need reset() before step(): no episode is running")
         if not 0 <= action < self.num_actions:
@@ -195,13 +279,7 @@ class MyWayHome:
         """Start the engine, which begins an episode; no seed: an unknown one."""
         import vizdoom
 
-        self._failures = (
-            vizdoom.ViZDoomUnexpectedExitException,
-            vizdoom.ViZDoomIsNotRunningException,
-            vizdoom.ViZDoomErrorException,
-            vizdoom.MessageQueueException,
-            vizdoom.SharedMemoryException,
-        )
+        self._failures = tuple(getattr(vizdoom, f"{name}Exception") for name in _FAILURES)
         self._position = [getattr(vizdoom.GameVariable, name) for name in _POSITION]
         program = find_program(Path(vizdoom.__file__).parent)
         self._game = game = vizdoom.DoomGame()
@@ -257,7 +335,7 @@ def _write_launcher(folder: str, program: Path) -> str:
     """Write the script that vizdoom runs as its engine: it starts the keeper, which starts it."""
     if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
         raise InputError(f"need a folder that programs run from, got {folder}: set TMPDIR")
-    words = [sys.executable, "-IS", keeper.__file__, str(os.getpid()), folder, str(program)]
+    words = [sys.executable, "-IS", vizdoom_keeper.__file__, str(os.getpid()), folder, str(program)]
     launcher = Path(folder, "engine")
     launcher.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     launcher.chmod(0o700)
@@ -266,7 +344,7 @@ def _write_launcher(folder: str, program: Path) -> str:
 
 @dataclass(frozen=True)
 class DoomMaker:
-    """Makes one environment with the arguments of `MyWayHome`."""
+    """Makes an environment, whose engine starts with the first reset."""
 
     variant: str
     rendering: str = "fast"
@@ -278,11 +356,10 @@ class DoomMaker:
     """Side of a cell in counts of visits: the player's radius."""
 
     def __call__(self) -> MyWayHome:
-        """Make a simulator; its engine starts with the first reset."""
+        """Make a simulator."""
         return MyWayHome(**asdict(self))
 
     def floor_plan(self) -> dict[str, np.ndarray]:
-        """Read walls, starts and goal."""
         return read_floor_plan(self.variant)
 
 
