@@ -9,7 +9,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
-from winkel.agents import bdqn, c51, dltv, dqn, ids, pe_dqn, qr_dqn, statistic
+from winkel.agents import bdqn, c51, dltv, dqn, hyper_agent, ids, pe_dqn, qr_dqn, rnd, statistic
 from winkel.agents.base import Agent, Settings, Spec, check_agent
 from winkel.extensions import find
 
@@ -18,13 +18,31 @@ AGENTS: dict[str, type[Agent]] = {
     "c51": c51.C51,
     "dltv": dltv.DLTV,
     "dqn": dqn.DQN,
+    "hyper_agent": hyper_agent.HyperAgent,
     "ids": ids.IDS,
     "pe_dqn": pe_dqn.PEDQN,
     "qr_dqn": qr_dqn.QRDQN,
+    "rnd": rnd.RND,
     "statistic": statistic.Statistic,
 }
 
+PE_DQN_PLUS: dict[str, Any] = {
+    "learning_rate": 2e-3,
+    "updates_per_step": 2,
+    "capacity": 60_000,
+    "priority_exponent": 0.6,
+    "importance_final": 0.45,
+    "beta": 1.0,
+    "beta_final": 1.0,
+    "bonus_discount": 0.98,
+    "bonus_support": 1.0,
+    "unit_prior": True,
+    "prior_scale": 1.0,
+}
+"""PE-DQN with one setting for all sizes of deep sea and no schedule (docs/research/deep-sea.md)."""
+
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pe_dqn_plus": ("pe_dqn", PE_DQN_PLUS),
     "pe_dqn_qr_qr": ("pe_dqn", {"projections": ("quantile", "quantile")}),
     "pe_dqn_c51_c51": (
         "pe_dqn",

@@ -1,7 +1,7 @@
 """PE-DQN on a GPU: the functions of `winkel.agents.pe_dqn`, by kernels.
 
 For the paper's agent (a quantile and a categorical model, the mixture's target, a propagated bonus)
-on networks with one hidden layer, see `kernels_support` there. All other configurations run in
+on networks with one hidden layer, see `kernels.support`. All other configurations run in
 plain JAX; `tests/kernels/test_pe_dqn.py` compares the two.
 """
 
@@ -73,7 +73,7 @@ def update(
         _outputs(target, next_obs, next_prior),
         (action, greedy), (transitions.reward, discount, share), layout, scales,
     )  # fmt: skip
-    learned = [("value", hidden, gradient)]
+    learned, bonus_clipped = [("value", hidden, gradient)], jnp.zeros_like(clipped)
 
     # Lines 21–23: losses of the bonus members against γ (b_raw + w_avg)(s', a'_ε).
     if not frozen:
@@ -84,8 +84,9 @@ def update(
         exploratory = jnp.argmax(mask(value + beta * (raw + apart)), axis=-1)
         apart = jnp.take_along_axis(apart, exploratory[:, None], axis=1)[:, 0]
         remaining = discount if agent.config.episodic_bonus else gamma
+        remaining = remaining * hyper.bonus_discount**agent.config.n_step
         hidden = mlp.hidden(phi, obs, active=True)
-        gradient, losses, _ = loss_and_gradient(
+        gradient, losses, bonus_clipped = loss_and_gradient(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),
             _outputs(target, next_obs),
             (action, exploratory), (remaining * apart, remaining, share), layout, bonus_scales,
@@ -100,6 +101,7 @@ def update(
         "loss": jnp.mean(batch.weights * total),
         "beta": beta,
         "clipped": jnp.mean(clipped),
+        "bonus_clipped": jnp.mean(bonus_clipped),
     }
     return learner, Update(priorities=total, metrics=metrics)
 
@@ -124,7 +126,7 @@ def _scales(hyper: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
     """Ends of the categories of values and of bonuses, each with the factor of the priors."""
     low, high = jnp.asarray(hyper.z_min), jnp.asarray(hyper.z_max)
     scale = jnp.asarray(hyper.prior_scale, jnp.float32)
-    bonus = jnp.stack([jnp.zeros_like(low), 2.0 * (high - low), scale])
+    bonus = jnp.stack([jnp.zeros_like(low), hyper.bonus_support * (high - low), scale])
     return jnp.stack([low, high, scale]).astype(jnp.float32), bonus.astype(jnp.float32)
 
 

@@ -102,7 +102,9 @@ class Streams:
     alpha: float = 0.0
     """The exponent of priorities; 0 draws uniformly."""
     importance_exponent: float = 0.45
-    """Of the importance weights at the start of a run; 1 at its end."""
+    """Of the importance weights at the start of a run."""
+    importance_final: float = 1.0
+    """The same at its end."""
 
     def __post_init__(self) -> None:
         require_integer("num_envs", self.num_envs, at_least=1)
@@ -204,7 +206,8 @@ class Streams:
         if self.alpha == 0.0:
             weights = jnp.ones(batch_size)
         else:
-            exponent = sum_tree.importance_exponent(self.importance_exponent, progress)
+            ends = self.importance_exponent, self.importance_final
+            exponent = sum_tree.importance_exponent(ends[0], progress, ends[1])
             drawn = sum_tree.leaves(state.priorities, indices)
             weights = sum_tree.importance_weights(drawn, exponent)
         return Batch(

@@ -105,9 +105,11 @@ def _child(block: Num[Array, "B F"], key: PRNGKeyArray) -> Int[Array, "B"]:
     return jnp.minimum(first, last)
 
 
-def importance_exponent(start: float, progress: Float[Array, ""] | float) -> Float[Array, ""]:
-    """Linear from `start` at the beginning of a run to 1 at its end."""
-    return start + (1.0 - start) * jnp.clip(jnp.asarray(progress, float), 0.0, 1.0)
+def importance_exponent(
+    start: float, progress: Float[Array, ""] | float, final: float = 1.0
+) -> Float[Array, ""]:
+    """Linear from `start` at the beginning of a run to `final` at its end."""
+    return start + (final - start) * jnp.clip(jnp.asarray(progress, float), 0.0, 1.0)
 
 
 def importance_weights(
