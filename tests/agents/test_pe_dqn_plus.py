@@ -10,6 +10,7 @@ from runs.tiny import TINY
 from winkel.agents import VARIANTS, Spec
 from winkel.agents.pe_dqn import PEDQN, Config, Hyper, largest_bonus
 from winkel.errors import InputError
+from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options
 from winkel.types import OneHot, Transition
 
@@ -36,11 +37,18 @@ def test_the_papers_agent_depends_on_the_horizon():
     assert any((ours != theirs).any() for ours, theirs in zip(*leaves, strict=True))
 
 
-def test_two_updates_for_each_step():
-    once, twice = (train(episodes=20, updates_per_step=count).runs[0] for count in (1, 2))
-    steps = int(once.clock.env_steps) - TINY["burn_in"]
-    assert int(once.clock.updates) == steps
-    assert int(twice.clock.updates) == 2 * steps
+@pytest.mark.parametrize("env", ["deep_sea:size=4", "simulators.jax_env:make:env=deep_sea/0"])
+def test_two_updates_for_each_step(env, tmp_path):
+    """Both kinds of environments: the last of 80 steps is number 144 of the updates after 8."""
+    simulated = {"workers": 0, "z_min": 0.0, "z_max": 1.0} if ":make" in env else {}
+    settings = SMALL | {"options": Options(chunk_steps=24, snapshots=0)} | simulated
+    runs = winkel.train(env, "pe_dqn_plus", steps=80, out=tmp_path, **settings).runs
+    assert [int(run.learner.opt_state.count) for run in runs] == [144, 144]
+    for path in tmp_path.rglob("metrics.jsonl"):
+        rows = read_metrics(path)
+        assert [row["updates"] for row in rows] == [48, 96, 144]
+        assert [row["env_steps"] for row in rows] == [32, 56, 80]
+    assert len([*tmp_path.rglob("metrics.jsonl")]) == 2
 
 
 def test_updates_per_step_are_checked():
@@ -72,7 +80,9 @@ def test_the_bonus_has_its_own_discount_and_support():
     one = Transition(cell, cell, jnp.zeros(()), jnp.ones(()), cell + 1, jnp.array(False), ())
 
     def target(share):
-        made = agent.targets(learner, 1.0, hyper._replace(bonus_discount=share), one, cell + 1)
+        made = agent.targets(
+            learner, jnp.ones(()), hyper._replace(bonus_discount=share), one, cell + 1
+        )
         return made.bonus.locations, made.value[0].locations
 
     (whole, value), (half, same) = target(1.0), target(0.5)

@@ -12,6 +12,7 @@ from winkel.types import OneHot
 
 NOW = clock_at()
 AGENT = RND(Config(hidden=(), num_features=1), SPEC)
+LEARNED = RND(Config(hidden=(), num_features=1, immediate=False), SPEC)
 
 
 def learner_of(values, target, error=0.0):
@@ -29,27 +30,36 @@ def learner_of(values, target, error=0.0):
     )
 
 
+def with_deviation(learner, deviation):
+    moments = RunningMoments.init()._replace(variance=jnp.asarray(deviation**2))
+    return learner._replace(intrinsic=moments)
+
+
 def test_targets_by_hand():
     """Q = [1, 4], Q_i = [9, 0], β = 1: a' is 1 for Q and 0 for Q_i.
 
-    Targets are 0.5 + 0.9 · 3 = 3.2 and 2 + 0.5 · 7 = 5.5 with intrinsic reward 2.
+    Errors of 4 over a deviation of 2 are intrinsic rewards of 2. The target of Q is 0.5 + 0.9 · 3;
+    that of Q_i is 0.5 (2 + 7), as the reward at (s, a) is added to its output, else 2 + 0.5 · 7.
     """
-    learner = learner_of([[1.0, 4.0], [9.0, 0.0]], [[2.0, 3.0], [7.0, 8.0]])
+    learner = learner_of([[1.0, 4.0], [9.0, 0.0]], [[2.0, 3.0], [7.0, 8.0]], error=4.0)
+    learner, hyper = with_deviation(learner, 2.0), Hyper(gamma=0.9, bonus_gamma=0.5)
     transition = jax.tree.map(lambda x: x[0], batch_of().transitions)
-    hyper = Hyper(gamma=0.9, bonus_gamma=0.5)
-    found = AGENT._targets(learner, hyper, transition, OBS, jnp.array(2.0))
-    np.testing.assert_allclose(found, [3.2, 5.5], rtol=1e-6)
     ended = transition._replace(discount=jnp.array(0.0))
-    found = AGENT._targets(learner, hyper, ended, OBS, jnp.array(2.0))
-    np.testing.assert_allclose(found, [0.5, 2.0], rtol=1e-6)
+    for agent, wanted, last in ((AGENT, 4.5, 0.0), (LEARNED, 5.5, 2.0)):
+        found = agent._targets(learner, hyper, transition, OBS)
+        np.testing.assert_allclose(found, [3.2, wanted], rtol=1e-6)
+        found = agent._targets(learner, hyper, ended, OBS)
+        np.testing.assert_allclose(found, [0.5, last], rtol=1e-6)
 
 
 def test_the_agent_acts_by_both_values_and_is_judged_by_one():
     learner = learner_of([[1.0, 4.0], [9.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]], error=4.0)
-    np.testing.assert_allclose(AGENT.scores(learner, OBS, NOW, Hyper(beta=2.0)), [19.0, 4.0])
+    learner, hyper = with_deviation(learner, 2.0), Hyper(beta=2.0)
+    np.testing.assert_allclose(AGENT.scores(learner, OBS, NOW, hyper), [23.0, 8.0], rtol=1e-6)
+    np.testing.assert_allclose(LEARNED.scores(learner, OBS, NOW, hyper), [19.0, 4.0], rtol=1e-6)
     found = AGENT.estimates(learner, OBS, Hyper())
     np.testing.assert_allclose(found.value, [1.0, 4.0])
-    np.testing.assert_allclose(found.bonus, [9.0, 0.0])
+    np.testing.assert_allclose(found.bonus, [11.0, 2.0], rtol=1e-6)
     np.testing.assert_allclose(found.disagreement, [4.0, 4.0], rtol=1e-6)
 
 

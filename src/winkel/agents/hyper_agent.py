@@ -125,7 +125,9 @@ class HyperAgent(base.Agent):
 
         params, weights = learner.params, batch.weights
         gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
-        without_bias = eqx.tree_at(_last_bias, gradients.params, replace_fn=jnp.zeros_like)
+        without_bias = eqx.tree_at(
+            lambda network: network.layers[-1].bias, gradients.params, replace_fn=jnp.zeros_like
+        )
         learner = learning.optimizer_step(
             learner,
             inputs,
@@ -220,7 +222,3 @@ def draw_sphere(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*bat
 def at_index(outputs: Float[Array, "*A C"], indices: Float[Array, "*J M"]) -> Float[Array, "..."]:
     """Q at one index for all actions, or at several indices for one action."""
     return outputs[..., :-1] @ indices.T + outputs[..., -1]
-
-
-def _last_bias(network: MLP) -> Array:
-    return network.layers[-1].bias
