@@ -8,7 +8,7 @@ import pytest
 import winkel
 from runs.tiny import TINY
 from winkel.agents import VARIANTS, Spec
-from winkel.agents.pe_dqn import PEDQN, Config, Hyper, largest_bonus
+from winkel.agents.pe_dqn import PEDQN, Config, Hyper
 from winkel.errors import InputError
 from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options
@@ -72,9 +72,10 @@ def test_a_unit_prior_has_the_same_deviation_in_every_grid(size):
 
 def test_the_bonus_has_its_own_discount_and_support():
     """b_raw of the target network and w_avg are discounted by γ times `bonus_discount`."""
-    hyper = Hyper(z_min=-1.0, z_max=2.0, bonus_support=1.5)
-    assert largest_bonus(hyper) == 4.5
-    agent = PEDQN(Config(num_atoms=5, hidden=(8,)), Spec(OneHot((3,)), num_actions=2))
+    hyper = Hyper(z_min=-1.0, z_max=2.0)
+    config = Config(num_atoms=5, hidden=(8,), bonus_support=1.5)
+    agent = PEDQN(config, Spec(OneHot((3,)), num_actions=2))
+    np.testing.assert_allclose(agent._bonus_projections(hyper)[1].z_max, 4.5)
     learner = agent.init(jax.random.key(1), hyper)
     cell = jnp.array(0)
     one = Transition(cell, cell, jnp.zeros(()), jnp.ones(()), cell + 1, jnp.array(False), ())

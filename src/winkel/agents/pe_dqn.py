@@ -20,7 +20,7 @@ What the paper leaves open is in decision 014.
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,8 @@ class Config(base.Settings):
     hidden: base.Hidden = (512,)
     num_atoms: base.NumAtoms = 101
     """Of each member; odd for expectiles."""
+    bonus_support: Annotated[float, base.Range(0.0, open=True)] = 2.0
+    """The support of categorical bonus models is [0, this · (z_max − z_min)]."""
     unit_prior: bool = False
     """On one-hot observations, draw the first layers of priors with a fan-in of 1. Their outputs
     have the deviation √2 `prior_scale` in grids of any size, instead of √(2 / cells) times it."""
@@ -95,8 +97,6 @@ class Hyper(NamedTuple):
     beta_decay: base.HorizonShare = 1 / 3
     bonus_discount: base.Discount = 1.0
     """The bonus is discounted by γ times this."""
-    bonus_support: base.Positive = 2.0
-    """The support of categorical bonus models is [0, this · (z_max − z_min)]."""
     epsilon: base.Epsilon = 0.0
     epsilon_final: base.Epsilon = 0.0
     epsilon_steps: base.EpsilonSteps = 0.0
@@ -119,9 +119,7 @@ class Targets(NamedTuple):
     bonus: Atoms | None
     """Target distribution of all bonus members; None without propagation."""
     clipped: Float[Array, ""]
-    """Mass of the value targets outside of their support, a metric."""
-    bonus_clipped: Float[Array, ""]
-    """Mass of the bonus target outside of its support, a metric."""
+    """Mass of the value targets outside of the support, a metric."""
     disagreement: Float[Array, ""]
     """w_avg(s', a'_ε), of which running moments are taken."""
 
@@ -201,8 +199,7 @@ class PEDQN(base.Agent):
         )
         if learner.intrinsic is not None:
             learner = learner._replace(intrinsic=learner.intrinsic.update(targets.disagreement))
-        clipped = {name: jnp.mean(getattr(targets, name)) for name in ("clipped", "bonus_clipped")}
-        metrics = {"loss": gradients.loss, "beta": beta, **clipped}
+        metrics = {"loss": gradients.loss, "beta": beta, "clipped": jnp.mean(targets.clipped)}
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def predict(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
@@ -255,7 +252,7 @@ class PEDQN(base.Agent):
 
         # Lines 21–22: γ (b_raw + w_avg)(s', a'_ε), as w_avg(s, a) is added to the output at (s, a);
         # learned, w_avg(s, a) + γ b(s', a'_ε).
-        bonus_target, bonus_clipped = None, jnp.zeros(())
+        bonus_target = None
         if config.propagate:
             raw = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
             raw = at_action(raw, exploratory)
@@ -271,12 +268,10 @@ class PEDQN(base.Agent):
                 w_avg = here.disagreement[transition.action]
                 bonus_reward = self._intrinsic_reward(w_avg, learner, hyper)
             bonus_target = bootstrap(bonus_reward, bonus_discount, raw)
-            bonus_clipped = mass_outside(bonus_target, 0.0, largest_bonus(hyper))
         return Targets(
             value=value_targets,
             bonus=bonus_target,
             clipped=mass_outside(mixture(value_targets), hyper.z_min, hyper.z_max),
-            bonus_clipped=bonus_clipped,
             disagreement=online.disagreement[exploratory],
         )
 
@@ -337,7 +332,7 @@ class PEDQN(base.Agent):
         return base.linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
 
     def _bonus_projections(self, hyper: Hyper) -> list[Projection]:
-        return self._projections(0.0, largest_bonus(hyper))
+        return self._projections(0.0, self.config.bonus_support * (hyper.z_max - hyper.z_min))
 
     def _projections(self, z_min: Any, z_max: Any) -> list[Projection]:
         """One for each member; the categorical ones have the support [z_min, z_max]."""
@@ -376,11 +371,6 @@ class PEDQN(base.Agent):
         if self.config.average_bonus and self.config.propagate:
             w_avg = (1.0 - hyper.gamma**self.config.n_step) * w_avg
         return w_avg
-
-
-def largest_bonus(hyper: Hyper) -> base.Number:
-    """Upper end of the support of categorical bonus models."""
-    return hyper.bonus_support * (hyper.z_max - hyper.z_min)
 
 
 def _decode(projections: list[Projection], theta: Float[Array, "M A K"]) -> list[Atoms]:

@@ -30,7 +30,7 @@ def value_and_bonus(
 
     `agent`, `learner` and `hyper` are those of `winkel.agents.pe_dqn`, as in `update`.
     """
-    layout, (scales, bonus_scales) = _layout(agent), _scales(hyper)
+    layout, (scales, bonus_scales) = _layout(agent), _scales(agent, hyper)
     obs, frozen = _flatten(agent, obs), agent.bonus_frozen
     theta, phi = weights_of(learner.params.value), weights_of(learner.params.bonus)
     prior = _prior(agent, learner.prior, obs)
@@ -51,7 +51,11 @@ def update(
     With a frozen bonus, φ and its moments stay as they are, and values are learned as before: where
     β is 0, they do not depend on the bonus.
     """
-    layout, (scales, bonus_scales), frozen = _layout(agent), _scales(hyper), agent.bonus_frozen
+    layout, (scales, bonus_scales), frozen = (
+        _layout(agent),
+        _scales(agent, hyper),
+        agent.bonus_frozen,
+    )
     transitions, mask = batch.transitions, agent.spec.mask_unavailable
     obs, next_obs = _flatten(agent, transitions.obs), _flatten(agent, transitions.next_obs)
     action, share = jnp.asarray(transitions.action), batch.weights / len(batch.weights)
@@ -73,7 +77,7 @@ def update(
         _outputs(target, next_obs, next_prior),
         (action, greedy), (transitions.reward, discount, share), layout, scales,
     )  # fmt: skip
-    learned, bonus_clipped = [("value", hidden, gradient)], jnp.zeros_like(clipped)
+    learned = [("value", hidden, gradient)]
 
     # Lines 21–23: losses of the bonus members against γ (b_raw + w_avg)(s', a'_ε).
     if not frozen:
@@ -86,7 +90,7 @@ def update(
         remaining = discount if agent.config.episodic_bonus else gamma
         remaining = remaining * hyper.bonus_discount**agent.config.n_step
         hidden = mlp.hidden(phi, obs, active=True)
-        gradient, losses, bonus_clipped = loss_and_gradient(
+        gradient, losses, _ = loss_and_gradient(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),
             _outputs(target, next_obs),
             (action, exploratory), (remaining * apart, remaining, share), layout, bonus_scales,
@@ -101,7 +105,6 @@ def update(
         "loss": jnp.mean(batch.weights * total),
         "beta": beta,
         "clipped": jnp.mean(clipped),
-        "bonus_clipped": jnp.mean(bonus_clipped),
     }
     return learner, Update(priorities=total, metrics=metrics)
 
@@ -122,11 +125,11 @@ def _layout(agent: Any) -> Layout:
     )
 
 
-def _scales(hyper: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+def _scales(agent: Any, hyper: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
     """Ends of the categories of values and of bonuses, each with the factor of the priors."""
     low, high = jnp.asarray(hyper.z_min), jnp.asarray(hyper.z_max)
     scale = jnp.asarray(hyper.prior_scale, jnp.float32)
-    bonus = jnp.stack([jnp.zeros_like(low), hyper.bonus_support * (high - low), scale])
+    bonus = jnp.stack([jnp.zeros_like(low), agent.config.bonus_support * (high - low), scale])
     return jnp.stack([low, high, scale]).astype(jnp.float32), bonus.astype(jnp.float32)
 
 
