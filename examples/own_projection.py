@@ -33,15 +33,12 @@ class Histogram(eqx.Module):
         return Atoms(locations=centres, probs=jax.nn.softmax(theta))
 
     def project(self, target):
-        """Give each atom a normal distribution, and sum its mass in each bin."""
+        """Give each atom a normal distribution, and sum its mass in bins that cover all numbers."""
         centres = jnp.linspace(self.z_min, self.z_max, self.num_atoms)
         width = centres[1] - centres[0]
-        edges = jnp.concatenate([centres - width / 2, centres[-1:] + width / 2])
-        z = jnp.clip(target.locations, self.z_min, self.z_max)
-        mass = jnp.diff(norm.cdf((edges[:, None] - z[None]) / (0.75 * width)), axis=0)
-        return Atoms(
-            locations=centres, probs=(mass / mass.sum(axis=0, keepdims=True)) @ target.probs
-        )
+        edges = jnp.pad(centres[1:] - width / 2, 1, constant_values=(-jnp.inf, jnp.inf))
+        below = norm.cdf((edges[:, None] - target.locations[None]) / (0.75 * width))
+        return Atoms(locations=centres, probs=jnp.diff(below, axis=0) @ target.probs)
 
     def loss(self, theta, target):
         """Kullback-Leibler divergence from the projected target; that carries no gradient."""
@@ -51,8 +48,8 @@ class Histogram(eqx.Module):
 
 def main(argv=("200",)):
     """Train PE-DQN with it in a small deep sea, and print how often it found the treasure."""
-    episodes, members = int(argv[0]), ("quantile", Histogram)
     settings = {"hidden": (64,), "beta": 1.0, "beta_final": 1.0, "learning_rate": 2e-3}
+    episodes, members = int(argv[0]), ("quantile", Histogram)
     run = winkel.train("deep_sea:size=5", projections=members, episodes=episodes, **settings)
     print(f"found the treasure in {run.episodes['treasure'].sum():.0f} of {episodes} episodes")
 

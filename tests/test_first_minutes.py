@@ -131,7 +131,7 @@ def test_every_setting_of_every_agent_has_a_meaning():
 def test_the_settings_of_an_agent_are_listed_with_meaning_range_and_default(capsys):
     cli.main(["list", "agents", "ids_clip"])
     printed = capsys.readouterr().out
-    assert "--batch-size 128  (a whole number >= 1)\n      Transitions of an update;" in printed
+    assert "--batch-size 128  (a whole number >= 1)\n      Transitions of an update." in printed
     assert "--learning-rate 0.001  (a number > 0)\n      Step size α of Adam." in printed
     assert "--noise clipped  (epsilon or clipped)" in printed
     assert "--hidden 64,64  (a list, each a whole number >= 1)" in printed

@@ -79,7 +79,8 @@ OBS = jnp.array([0.5, -1.0, 2.0])
 @pytest.mark.parametrize("name", AGENTS)
 def test_epsilon_decays_with_the_steps_of_the_environment(name):
     """From uniform actions to the greedy one; without ε no key changes the action."""
-    _, hyper = made(name, epsilon=1.0, epsilon_final=0.0, epsilon_steps=1000.0)
+    # With γ = 1 HyperAgent keeps its index for a whole episode.
+    _, hyper = made(name, epsilon=1.0, epsilon_final=0.0, epsilon_steps=1000.0, gamma=1.0)
     none = hyper._replace(epsilon=0.0, epsilon_steps=0.0)
     (greedy,) = set(acted(name)(KEYS, OBS, jnp.asarray(3), none).action.tolist())
     for at, share in ((0, 0.25), (500, 0.625), (1000, 1.0)):

@@ -66,9 +66,11 @@ def test_the_papers_table_for_vizdoom():
     assert Hyper(**split("pe_dqn", table["pe_dqn"])[1]).beta_decay == pytest.approx(1 / 3)
     assert table["pe_dqn"]["normalise_intrinsic"]
     official, slope = PRESETS["vizdoom-official"], {"he_slope": pytest.approx(5**0.5)}
-    assert official["pe_dqn"] == {**table["pe_dqn"], **slope, "learning_rate": 6.25e-4}
-    for name in set(table) - {"pe_dqn"}:
-        assert official[name] == {**table[name], **slope}
+    rates = {"bdqn": 2.5e-4, "dltv": 7.5e-4, "ids": 2.5e-4, "pe_dqn": 6.25e-4}
+    for name, fields in table.items():
+        faster = {"learning_rate": rates.get(name, 6.25e-4)}
+        faster |= {"c51_learning_rate": 2.5e-4} if name == "ids" else {}
+        assert official[name] == {**fields, **slope, **faster}
 
 
 def test_the_papers_network_for_vizdoom():

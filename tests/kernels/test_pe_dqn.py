@@ -11,17 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from winkel import kernels
 from winkel.agents import Spec
-from winkel.agents.pe_dqn import PEDQN, Config, Hyper, kernels_support
+from winkel.agents.pe_dqn import PEDQN, Config, Hyper
 from winkel.kernels import common
 from winkel.kernels import pe_dqn as fused
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Dense, Image, OneHot, Transition
 
-CONFIG = Config(hidden=(24,), num_atoms=9, batch_size=16, target_period=2)
+CONFIG = Config(hidden=(24,), num_atoms=9, batch_size=16, target_period=2, bonus_support=1.5)
 DENSE = Spec(Dense((2, 3)), num_actions=3)
 ONE_HOT = Spec(OneHot((5, 5), triangle=True), num_actions=2)
-HYPER = Hyper(z_min=-2.0, z_max=3.0)
+HYPER = Hyper(z_min=-2.0, z_max=3.0, bonus_discount=0.9)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -86,7 +87,7 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
     batches = [random_batch(spec, CONFIG.batch_size, number) for number in range(5)]
     config = dataclasses.replace(CONFIG, **changes)
     agent = PEDQN(config, spec)
-    assert kernels_support(config, spec)
+    assert kernels.support(config, spec)
     plain = jax.jit(partial(with_two(agent).update, hyper=HYPER, key=jax.random.key(0)))
     expected = made = jax.jit(agent.init)(jax.random.key(1), HYPER)
     clock = start_clock()
@@ -150,15 +151,15 @@ def test_lanes_lower_to_kernels_for_a_gpu(spec, monkeypatch):
     ],
 )
 def test_configurations_that_the_kernels_do_not_support(changes):
-    assert kernels_support(CONFIG, DENSE)
-    assert not kernels_support(dataclasses.replace(CONFIG, **changes), DENSE)
+    assert kernels.support(CONFIG, DENSE)
+    assert not kernels.support(dataclasses.replace(CONFIG, **changes), DENSE)
 
 
 def test_observations_that_the_kernels_do_not_support():
-    assert kernels_support(dataclasses.replace(CONFIG, n_step=10), DENSE)
-    assert not kernels_support(CONFIG, Spec(Image((8, 8), 1), 2))
-    assert not kernels_support(CONFIG, Spec(Dense((28, 28)), num_actions=10))
-    assert kernels_support(CONFIG, Spec(OneHot((100, 100), triangle=True), num_actions=2))
+    assert kernels.support(dataclasses.replace(CONFIG, n_step=10), DENSE)
+    assert not kernels.support(CONFIG, Spec(Image((8, 8), 1), 2))
+    assert not kernels.support(CONFIG, Spec(Dense((28, 28)), num_actions=10))
+    assert kernels.support(CONFIG, Spec(OneHot((100, 100), triangle=True), num_actions=2))
 
 
 assert_equal_to_rounding = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)

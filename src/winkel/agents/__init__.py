@@ -9,7 +9,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
-from winkel.agents import bdqn, c51, dltv, dqn, ids, pe_dqn, qr_dqn, statistic
+from winkel.agents import bdqn, c51, dltv, dqn, hyper_agent, ids, pe_dqn, qr_dqn, rnd, statistic
 from winkel.agents.base import Agent, Settings, Spec, check_agent
 from winkel.extensions import find
 
@@ -18,13 +18,31 @@ AGENTS: dict[str, type[Agent]] = {
     "c51": c51.C51,
     "dltv": dltv.DLTV,
     "dqn": dqn.DQN,
+    "hyper_agent": hyper_agent.HyperAgent,
     "ids": ids.IDS,
     "pe_dqn": pe_dqn.PEDQN,
     "qr_dqn": qr_dqn.QRDQN,
+    "rnd": rnd.RND,
     "statistic": statistic.Statistic,
 }
 
+PE_DQN_PLUS: dict[str, Any] = {
+    "learning_rate": 2e-3,
+    "updates_per_step": 2,
+    "capacity": 60_000,
+    "priority_exponent": 0.6,
+    "importance_final": 0.45,
+    "beta": 1.0,
+    "beta_final": 1.0,
+    "bonus_discount": 0.98,
+    "bonus_support": 1.0,
+    "unit_prior": True,
+    "prior_scale": 1.0,
+}
+"""PE-DQN with one setting for all sizes of deep sea and no schedule (docs/research/deep-sea.md)."""
+
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pe_dqn_plus": ("pe_dqn", PE_DQN_PLUS),
     "pe_dqn_qr_qr": ("pe_dqn", {"projections": ("quantile", "quantile")}),
     "pe_dqn_c51_c51": (
         "pe_dqn",
@@ -46,26 +64,30 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """An agent's name, and the fields of its `Config` or `Hyper` that differ."""
 
 
-def _vizdoom(**more: Any) -> dict[str, dict[str, Any]]:
-    """Every agent's fields in `vizdoom.toml`, and more."""
+def _vizdoom(rate: int = 1, **more: Any) -> dict[str, dict[str, Any]]:
+    """Every agent's fields in `vizdoom.toml`, and more; learning rates times `rate`."""
     table = tomllib.loads((resources.files("winkel.agents") / "vizdoom.toml").read_text("utf-8"))
-    made = {name: {**table["all"], **fields, **more} for name, fields in table["agents"].items()}
-    return {
-        name: {field: tuple(x) if isinstance(x, list) else x for field, x in fields.items()}
-        for name, fields in made.items()
-    }
+    presets = {}
+    for name, own in table["agents"].items():
+        fields = {**table["all"], **own, **more}
+        for field, value in fields.items():
+            if field.endswith("learning_rate"):
+                fields[field] = round(rate * value, 9)
+            elif isinstance(value, list):
+                fields[field] = tuple(value)
+        presets[name] = fields
+    return presets
 
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "bsuite": {name: {} for name in AGENTS},
     "vizdoom": _vizdoom(),
-    "vizdoom-official": _vizdoom(he_slope=5.0**0.5),
+    "vizdoom-official": _vizdoom(rate=10, he_slope=5.0**0.5),
 }
 """Fields of an agent's `Config` or `Hyper` that differ, by the preset's name and the agent's.
 
-The last is nearer to the authors' program: PE-DQN learns at ten times the table's rate, and weights
-start smaller, so that a fresh head gives about a hundredth of what it gives by He et al."""
-PRESETS["vizdoom-official"]["pe_dqn"]["learning_rate"] = 6.25e-4
+The last is nearer to the authors' program: all agents learn at ten times the table's rate, and
+weights start smaller, so that a fresh head gives about a hundredth of what it gives by He et al."""
 
 
 def find_agent(name: str) -> tuple[type[Agent], dict[str, Any]]:

@@ -68,6 +68,11 @@ Hidden = tuple[Count, ...]
 HuberWidth = Annotated[float, Range(0.0)]
 """Width of the Huber loss; 0 for the squared loss, or plain quantile regression."""
 
+AdamEpsilon = Annotated[float, Range(0.0, open=True)]
+"""ε of Adam is this divided by the batch size."""
+ClipNorm = Annotated[float, Range(0.0)]
+"""Largest global norm of the gradients, which are scaled down to it; 0 for no clipping."""
+
 Real = Annotated[Number, Range()]
 Positive = Annotated[Number, Range(0.0, open=True)]
 NonNegative = Annotated[Number, Range(0.0)]
@@ -98,7 +103,9 @@ class Settings:
     """
 
     batch_size: Count = 128
-    """Transitions of an update; there is one update for each step."""
+    """Transitions of an update."""
+    updates_per_step: Count = 1
+    """Updates for each step of the environment, or of all environments of a run in simulators."""
     capacity: Count = 10_000
     """Transitions that replay holds."""
     burn_in: Count = 128
@@ -110,11 +117,11 @@ class Settings:
     priority_exponent: Annotated[float, Range(0.0, 1.0)] = 0.0
     """α of prioritised replay; 0 draws uniformly."""
     importance_exponent: Annotated[float, Range(0.0, 1.0)] = 0.45
-    """Exponent of the importance weights at the start; it increases to 1."""
-    adam_epsilon: Annotated[float, Range(0.0, open=True)] = 1e-3
-    """ε of Adam is this divided by the batch size."""
-    clip_norm: Annotated[float, Range(0.0)] = 0.0
-    """Largest global norm of the gradients, which are scaled down to it; 0 for no clipping."""
+    """Exponent of the importance weights at the start."""
+    importance_final: Annotated[float, Range(0.0, 1.0)] = 1.0
+    """Exponent of the importance weights at the end of the horizon."""
+    adam_epsilon: AdamEpsilon = 1e-3
+    clip_norm: ClipNorm = 0.0
     channels: Count = 2
     """On images, times 16, 32 and 32: the channels of the body's blocks."""
     spectral: bool = True

@@ -33,7 +33,7 @@ def describe_settings(agent: type[base.Agent], changed: dict[str, Any]) -> list[
     hints = get_type_hints(config, include_extras=True) | get_type_hints(hyper, include_extras=True)
     meanings: dict[str, str] = {}
     for kind in (*config.__mro__[::-1], hyper):
-        meanings |= _read_meanings(kind)
+        meanings |= {name: text for name, text in _read_meanings(kind).items() if text}
     return [
         Setting(name, _write(default), _accepts(hints[name]), meanings.get(name, ""))
         for name, default in defaults.items()
@@ -84,6 +84,6 @@ def _write(default: Any) -> str:
     """Write a default as the command line reads it."""
     if isinstance(default, tuple):
         return ",".join(map(str, default)) or "none"
-    if isinstance(default, bool | str):
+    if isinstance(default, int | str):
         return str(default).lower()
     return "by the environment" if default != default else f"{default:g}"

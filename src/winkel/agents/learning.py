@@ -331,9 +331,9 @@ class RunningMoments(NamedTuple):
         """Moments before the first batch."""
         return cls(weight=jnp.zeros(()), mean=jnp.zeros(()), variance=jnp.ones(()))
 
-    def update(self, values: Float[Array, " B"]) -> "RunningMoments":
-        """Moments of a batch and of all before it, at `MEMORY` times their weight."""
-        old, new = MEMORY * self.weight, len(values)
+    def update(self, values: Float[Array, " B"], memory: float = MEMORY) -> "RunningMoments":
+        """Moments of a batch and of all before it, at `memory` times their weight."""
+        old, new = memory * self.weight, len(values)
         share = new / (old + new)
         shift = jnp.mean(values) - self.mean
         within = (1.0 - share) * self.variance + share * jnp.var(values)

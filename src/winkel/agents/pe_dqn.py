@@ -20,12 +20,13 @@ What the paper leaves open is in decision 014.
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from winkel import kernels
 from winkel.agents import base, learning
 from winkel.agents.learning import Learner, RunningMoments, at_action, mass_outside
 from winkel.distributions import bootstrap, disagreement, mean, mixture
@@ -33,7 +34,7 @@ from winkel.errors import require_integer
 from winkel.networks import Ensemble
 from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import Categorical, Projection, find_projection
-from winkel.types import Atoms, Batch, Clock, Estimates, Image, Planes, Transition, Update
+from winkel.types import Atoms, Batch, Clock, Estimates, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,11 @@ class Config(base.Settings):
     hidden: base.Hidden = (512,)
     num_atoms: base.NumAtoms = 101
     """Of each member; odd for expectiles."""
+    bonus_support: Annotated[float, base.Range(0.0, open=True)] = 2.0
+    """The support of categorical bonus models is [0, this · (z_max − z_min)]."""
+    unit_prior: bool = False
+    """On one-hot observations, draw the first layers of priors with a fan-in of 1. Their outputs
+    have the deviation √2 `prior_scale` in grids of any size, instead of √(2 / cells) times it."""
     kernels: bool = True
     """Use `winkel.kernels` on a GPU, for configurations that they support."""
 
@@ -89,6 +95,8 @@ class Hyper(NamedTuple):
     beta_final: base.NonNegative = 0.0
     """β after its decay, which takes the share `beta_decay` of the horizon."""
     beta_decay: base.HorizonShare = 1 / 3
+    bonus_discount: base.Discount = 1.0
+    """The bonus is discounted by γ times this."""
     epsilon: base.Epsilon = 0.0
     epsilon_final: base.Epsilon = 0.0
     epsilon_steps: base.EpsilonSteps = 0.0
@@ -113,8 +121,7 @@ class Targets(NamedTuple):
     clipped: Float[Array, ""]
     """Mass of the value targets outside of the support, a metric."""
     disagreement: Float[Array, ""]
-    """w_avg(s', a'_ε). The running moments are always of this one, even if `intrinsic_reward` is
-    "learned", where w_avg(s, a) is divided by their deviation."""
+    """w_avg(s', a'_ε), of which running moments are taken."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +141,12 @@ class PEDQN(base.Agent):
         )
         config, spec = self.config, self.spec
         members, priors = len(config.projections), len(config.prior_members)
+        aligned = kernels.support(config, spec)
+        unit = spec._replace(fan_in=1) if config.unit_prior and spec.one_hot else spec
 
-        def networks(key: PRNGKeyArray, count: int) -> Ensemble:
-            aligned = kernels_support(config, spec)
-            return learning.init_networks(
-                key, spec, config, config.hidden, config.num_atoms, count, aligned
-            )
+        def networks(key: PRNGKeyArray, count: int, spec: base.Spec = spec) -> Ensemble:
+            shape = config.hidden, config.num_atoms, count, aligned
+            return learning.init_networks(key, spec, config, *shape)
 
         params = Params(
             value=networks(key_value, members),
@@ -148,7 +155,7 @@ class PEDQN(base.Agent):
         return Learner(
             params=params,
             target_params=params,
-            prior=networks(key_prior, priors).tabulate() if priors else None,
+            prior=networks(key_prior, priors, unit).tabulate() if priors else None,
             opt_state=learning.init_optimizer(params),
             shared=learning.init_body(key_body, spec, config),
             intrinsic=RunningMoments.init() if config.normalise_intrinsic else None,
@@ -250,7 +257,9 @@ class PEDQN(base.Agent):
             raw = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
             raw = at_action(raw, exploratory)
             remaining = transition.discount if config.episodic_bonus else gamma_power
-            bonus_discount = jnp.asarray(hyper.gamma) * remaining
+            bonus_discount = (
+                jnp.asarray(hyper.gamma) * hyper.bonus_discount**config.n_step * remaining
+            )
             if config.intrinsic_reward == "prior":
                 w_avg = online.disagreement[exploratory]
                 bonus_reward = bonus_discount * self._intrinsic_reward(w_avg, learner, hyper)
@@ -300,7 +309,6 @@ class PEDQN(base.Agent):
         return base.ValueNetworks(networks, projections, learner.prior, hyper.prior_scale, members)
 
     def member_names(self) -> tuple[str, ...]:
-        """The projections."""
         return self.config.projections
 
     def can_freeze_bonus(self, progress: float, hyper: Hyper) -> bool:
@@ -309,12 +317,11 @@ class PEDQN(base.Agent):
         return unused and self.config.priority_exponent == 0.0 and self._kernels() is not None
 
     def with_frozen_bonus(self) -> "PEDQN":
-        """The same agent without learning the bonus."""
         return replace(self, bonus_frozen=True)
 
     def _kernels(self) -> ModuleType | None:
         """Lines 8–10 and 14–24 as GPU kernels (decision 015), if they support this agent."""
-        if jax.default_backend() != "gpu" or not kernels_support(self.config, self.spec):
+        if jax.default_backend() != "gpu" or not kernels.support(self.config, self.spec):
             return None
         from winkel.kernels import pe_dqn as fused  # imports Triton
 
@@ -325,8 +332,7 @@ class PEDQN(base.Agent):
         return base.linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
 
     def _bonus_projections(self, hyper: Hyper) -> list[Projection]:
-        """The categorical bonus model has the support [0, 2 (z_max − z_min)]."""
-        return self._projections(0.0, 2.0 * (hyper.z_max - hyper.z_min))
+        return self._projections(0.0, self.config.bonus_support * (hyper.z_max - hyper.z_min))
 
     def _projections(self, z_min: Any, z_max: Any) -> list[Projection]:
         """One for each member; the categorical ones have the support [z_min, z_max]."""
@@ -371,30 +377,3 @@ def _decode(projections: list[Projection], theta: Float[Array, "M A K"]) -> list
     """The distributions [A, K] of each member."""
     pairs = zip(projections, theta, strict=True)
     return [jax.vmap(projection.decode)(outputs) for projection, outputs in pairs]
-
-
-def kernels_support(config: Config, spec: base.Spec) -> bool:
-    """Whether `winkel.kernels` computes this configuration on a GPU.
-
-    If so, last layers are padded on every platform: a CPU can read a GPU's checkpoints.
-    """
-    return (
-        config.kernels
-        # The paper's ensemble and targets.
-        and sorted(config.projections) == ["categorical", "quantile"]
-        and config.backup == "mixture"
-        and config.propagate
-        and config.intrinsic_reward == "prior"
-        and config.distance == "exact"
-        and config.huber_width == 0.0
-        and (config.n_step == 1 or config.episodic_bonus)
-        and not (config.normalise_intrinsic or config.average_bonus)
-        # The paper's optimizer for bsuite.
-        and config.adam_epsilon == 1e-3
-        and not config.clip_norm
-        # Sizes that fit in the kernels' tiles.
-        and len(config.hidden) == 1
-        and config.batch_size in (16, 32, 64, 128, 256)
-        and not isinstance(spec.observation, Image | Planes)
-        and (spec.one_hot or spec.inputs <= 128)
-    )

@@ -1,7 +1,7 @@
 """PE-DQN on a GPU: the functions of `winkel.agents.pe_dqn`, by kernels.
 
 For the paper's agent (a quantile and a categorical model, the mixture's target, a propagated bonus)
-on networks with one hidden layer, see `kernels_support` there. All other configurations run in
+on networks with one hidden layer, see `kernels.support`. All other configurations run in
 plain JAX; `tests/kernels/test_pe_dqn.py` compares the two.
 """
 
@@ -29,7 +29,7 @@ def value_and_bonus(
 
     `agent`, `learner` and `hyper` are those of `winkel.agents.pe_dqn`, as in `update`.
     """
-    layout, (scales, bonus_scales) = _layout(agent), _scales(hyper)
+    layout, (scales, bonus_scales) = _layout(agent), _scales(agent, hyper)
     obs, frozen = _flatten(agent, obs), agent.bonus_frozen
     theta, phi = weights_of(learner.params.value), weights_of(learner.params.bonus)
     prior = _prior(agent, learner.prior, obs)
@@ -50,7 +50,11 @@ def update(
     With a frozen bonus, φ and its moments stay as they are, and values are learned as before: where
     β is 0, they do not depend on the bonus.
     """
-    layout, (scales, bonus_scales), frozen = _layout(agent), _scales(hyper), agent.bonus_frozen
+    layout, (scales, bonus_scales), frozen = (
+        _layout(agent),
+        _scales(agent, hyper),
+        agent.bonus_frozen,
+    )
     transitions, mask = batch.transitions, agent.spec.mask_unavailable
     obs, next_obs = _flatten(agent, transitions.obs), _flatten(agent, transitions.next_obs)
     action, share = jnp.asarray(transitions.action), batch.weights / len(batch.weights)
@@ -83,6 +87,7 @@ def update(
         exploratory = jnp.argmax(mask(value + beta * (raw + apart)), axis=-1)
         apart = jnp.take_along_axis(apart, exploratory[:, None], axis=1)[:, 0]
         remaining = discount if agent.config.episodic_bonus else gamma
+        remaining = remaining * hyper.bonus_discount**agent.config.n_step
         hidden = mlp.hidden(phi, obs, active=True)
         gradient, losses, _ = loss_and_gradient(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),
@@ -119,11 +124,11 @@ def _layout(agent: Any) -> Layout:
     )
 
 
-def _scales(hyper: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+def _scales(agent: Any, hyper: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
     """Ends of the categories of values and of bonuses, each with the factor of the priors."""
     low, high = jnp.asarray(hyper.z_min), jnp.asarray(hyper.z_max)
     scale = jnp.asarray(hyper.prior_scale, jnp.float32)
-    bonus = jnp.stack([jnp.zeros_like(low), 2.0 * (high - low), scale])
+    bonus = jnp.stack([jnp.zeros_like(low), agent.config.bonus_support * (high - low), scale])
     return jnp.stack([low, high, scale]).astype(jnp.float32), bonus.astype(jnp.float32)
 
 

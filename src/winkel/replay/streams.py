@@ -97,7 +97,9 @@ class Streams:
     alpha: float = 0.0
     """The exponent of priorities; 0 draws uniformly."""
     importance_exponent: float = 0.45
-    """Of the importance weights at the start of a run; 1 at its end."""
+    """Of the importance weights at the start of a run."""
+    importance_final: float = 1.0
+    """The same at its end."""
 
     def __post_init__(self) -> None:
         require_integer("num_envs", self.num_envs, at_least=1)
@@ -199,9 +201,10 @@ class Streams:
         weights = jnp.ones(batch_size)
         if self.alpha != 0.0:
             # (N P(i))^(−b) over the largest in the batch (Schaul et al. 2016), where P(i) is the
-            # priority over the sum of all; that sum and N cancel. b grows linearly to 1.
+            # priority over the sum of all; that sum and N cancel. b is linear in progress.
             done = jnp.clip(jnp.asarray(progress, float), 0.0, 1.0)
-            exponent = self.importance_exponent + (1.0 - self.importance_exponent) * done
+            start, final = self.importance_exponent, self.importance_final
+            exponent = start + (final - start) * done
             drawn = sum_tree.leaves(state.priorities, indices)
             weights = (drawn / jnp.min(drawn)) ** -exponent
         return Batch(

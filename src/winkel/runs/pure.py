@@ -29,6 +29,7 @@ from winkel.types import Batch, Clock, Dense, Image, Observation, OneHot, RunSta
 
 OF_THE_LOOP = (
     "burn_in", "capacity", "n_step", "priority_exponent", "importance_exponent",
+    "importance_final", "updates_per_step",
     "beta_final", "beta_decay", "epsilon", "epsilon_final", "epsilon_steps",
 )  # fmt: skip
 """Fields of PE-DQN about replay and action selection."""

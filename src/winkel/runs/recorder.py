@@ -161,7 +161,8 @@ class Recorder:
             updates=report.updates,
             state=state,
         )
-        chunk = report.updates // self.spec.options.chunk_steps
+        steps_of_learning = report.updates // self.spec.agent.config.updates_per_step
+        chunk = steps_of_learning // self.spec.options.chunk_steps
         due = bool(report.metrics) and chunk % self.spec.options.log_every == 0
         if self.folder is not None and report.failure is None and (report.finished or due):
             if self._log is None:

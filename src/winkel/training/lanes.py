@@ -217,7 +217,9 @@ class Lanes:
         running, before = row.running, row.clock
         counts = list(zip(before.episodes, before.env_steps, strict=True))
         ended = {n for run, n in running.items() if self.plans[run].share_done(*counts[n]) == 1.0}
-        failures = find_failures(metrics, before.updates, {*running.values()} - ended)
+        learning = {*running.values()} - ended
+        ratio = self.agent.config.updates_per_step
+        failures = find_failures(metrics, before.updates, learning, ratio)
         if self.world.refills and (ended or failures):
             which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
             states = programs.shard_lanes(programs.where_lanes(which, row.lanes, states), self.mesh)
@@ -276,7 +278,7 @@ def make_report(
     end = min(clock.env_steps, int(plan.end.steps))
     if num_episodes == int(plan.end.episodes) and len(table["env_steps"]):
         end = min(end, int(table["env_steps"][-1]))
-    # There is one update for each step, or for several steps in simulators.
+    # Metrics have a row for each step; in simulators, for each step of all environments.
     updates, steps = clock.updates - before.updates, clock.env_steps - before.env_steps
     counted = updates - (clock.env_steps - end) * updates // max(steps, 1)
     done = plan.share_done(clock.episodes, clock.env_steps)
@@ -287,7 +289,7 @@ def make_report(
         run=run,
         episodes=table,
         metrics={
-            name: float(np.mean(x[:counted], dtype=np.float64))
+            name: float(np.mean(x[: len(x) * counted // updates], dtype=np.float64))
             for name, x in metrics.items()
             if counted > 0
         },
@@ -329,7 +331,9 @@ def cut_at_end(table: Arrays, num_episodes: int, plan: Plan) -> Arrays:
     return table if kept.all() else {name: values[kept] for name, values in table.items()}
 
 
-def find_failures(metrics: Arrays, updates: np.ndarray, lanes: Collection[int]) -> dict[int, str]:
+def find_failures(
+    metrics: Arrays, updates: np.ndarray, lanes: Collection[int], updates_per_row: int = 1
+) -> dict[int, str]:
     """A sentence for each of some lanes whose loss was not finite.
 
     `updates` is how many each lane had made before the chunk.
@@ -341,7 +345,7 @@ def find_failures(metrics: Arrays, updates: np.ndarray, lanes: Collection[int]) 
     first = np.argmin(finite, axis=1)
     return {
         int(lane): f"the loss was {losses[lane, first[lane]]} at update "
-        f"{int(updates[lane]) + int(first[lane]) + 1}"
+        f"{int(updates[lane]) + int(first[lane]) * updates_per_row + 1}"
         for lane in np.flatnonzero(~finite.all(axis=1))
         if lane in lanes
     }

@@ -155,7 +155,7 @@ class SimulatorWorld(World):
         runs = runs._replace(obs=obs, first=first)
         if saved:
             runs = cut_episodes(agent, (), jobs, runs)
-        self._updates = int(runs.clock.updates[0])
+        self._updates = int(runs.clock.updates[0]) // row.agent.config.updates_per_step
         self._decided = self.programs.call(decide, agent, (), jobs, runs._replace(replay=()))
         return runs, None
 
@@ -320,12 +320,12 @@ def _decide(agent: Agent, env: Any, job: Job, run: RunState) -> tuple[Decision, 
 def _learn(
     agent: Agent, env: Any, job: Job, run: RunState, metrics: Metrics
 ) -> tuple[RunState, Metrics]:
-    """Make one update.
+    """Make the updates of one step.
 
     Metrics stay on the accelerator: with all arrays at the same place at each call, a GPU repeats
     the last CUDA graph instead of recording it anew.
     """
-    number = run.clock.updates
+    number = run.clock.updates // agent.config.updates_per_step
     run, update = steps.learn(agent, run, job.hyper, steps.step_key(run))
     return run, {
         name: rows.at[number % len(rows)].set(update.metrics[name])

@@ -37,7 +37,7 @@ UNLIMITED = 2**31 - 1
 KEY_LEARNER, KEY_ACTOR, KEY_RESET, KEY_RUN, _, KEY_EVALUATION = range(6)
 """Numbers that are folded into the key of a run, by use; 4 is not used any more."""
 
-KEY_DECIDE, KEY_ENVIRONMENT, KEY_SAMPLE, KEY_UPDATE = range(4)
+KEY_DECIDE, KEY_ENVIRONMENT, KEY_SAMPLE, KEY_UPDATE, KEY_MORE_UPDATES = range(5)
 """Numbers that are folded into the key of a step, by use."""
 
 COPY_OFFSET = 1_000_000
@@ -191,6 +191,20 @@ def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[
 
 
 def learn(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[RunState, Update]:
+    """Make the updates of one step; returns the last one, with the means of all metrics."""
+    run, update = _update(agent, run, hyper, key)
+    made = [update.metrics]
+    for number in range(1, agent.config.updates_per_step):
+        key_more = jax.random.fold_in(key, KEY_MORE_UPDATES + number)
+        run, update = _update(agent, run, hyper, key_more)
+        made.append(update.metrics)
+    if len(made) > 1:
+        means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *made)
+        update = update._replace(metrics=means)
+    return run, update
+
+
+def _update(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[RunState, Update]:
     """Sample, update, reprioritise."""
     replay = replay_of(agent, run)
     batch = replay.sample(
@@ -286,6 +300,7 @@ def make_replay(config: Any, observation: Observation, num_envs: int = 1) -> Uni
         stack=stack,
         alpha=config.priority_exponent,
         importance_exponent=config.importance_exponent,
+        importance_final=config.importance_final,
     )
 
 

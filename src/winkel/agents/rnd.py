@@ -1,0 +1,167 @@
+"""RND: DQN with a bonus by random network distillation (Burda et al. 2019).
+
+A predictor learns the outputs of a fixed random network. Its squared error e is large where there
+was little data, and is the intrinsic reward, divided by the standard deviation of all so far. As in
+the original there are two value functions, of rewards and of intrinsic rewards.
+
+The original is for PPO on images. What differs here: the networks have outputs for every action, so
+that the reward is e(s, a) and not e(s'), since the last action of an episode would have none; and
+intrinsic returns end with the episode. By default e(s, a) is added to the output of the network, as
+PE-DQN adds its disagreement: then an action has its reward before it was ever tried, and the agent
+differs from PE-DQN in what it calls new, not in what it does with it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from winkel.agents import base, learning
+from winkel.agents.bdqn import point_masses
+from winkel.agents.learning import Learner, RunningMoments
+from winkel.networks import MLP, Ensemble
+from winkel.networks.mlp import select_action
+from winkel.types import Batch, Clock, Estimates, Transition, Update
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(base.Settings):
+    """Static settings."""
+
+    num_features: base.Count = 64
+    """Outputs of the random network for each action."""
+    immediate: bool = True
+    """Add e(s, a) to the bonus network's output, which learns what follows; else it learns both."""
+    hidden: base.Hidden = (64, 64)
+
+
+class Hyper(NamedTuple):
+    """Hyperparameters, traced."""
+
+    learning_rate: base.LearningRate = 1e-3
+    gamma: base.Discount = 0.99
+    beta: base.NonNegative = 0.1
+    """Weight of the intrinsic value."""
+    bonus_gamma: base.Discount = 0.99
+    """Discount factor of intrinsic rewards."""
+    epsilon: base.Epsilon = 0.0
+    epsilon_final: base.Epsilon = 0.0
+    epsilon_steps: base.EpsilonSteps = 0.0
+
+
+class Params(NamedTuple):
+    """The networks that learn."""
+
+    values: Ensemble
+    """Q and Q_i."""
+    predictor: MLP
+
+
+@dataclass(frozen=True)
+class RND(base.Agent):
+    """Two value functions, of rewards and of the errors of a predictor."""
+
+    config: Config
+    config_type = Config
+    hyper_type = Hyper
+
+    def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
+        """Value networks, the predictor and the fixed random network, independent."""
+        config, spec = self.config, self.spec
+        keys = [jax.random.fold_in(key, use) for use in range(4)]
+
+        def network(key: PRNGKeyArray) -> MLP:
+            columns = config.num_features
+            return learning.init_networks(key, spec, config, config.hidden, columns, members=None)
+
+        params = Params(
+            learning.init_networks(keys[0], spec, config, config.hidden, 1, members=2),
+            network(keys[1]),
+        )
+        return Learner(
+            params=params,
+            target_params=params,
+            prior=network(keys[2]).tabulate(),
+            opt_state=learning.init_optimizer(params),
+            shared=learning.init_body(keys[3], spec, config),
+            intrinsic=RunningMoments.init(),
+        )
+
+    def scores(
+        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
+    ) -> Float[Array, " A"]:
+        predicted = self.estimates(learner, obs, hyper)
+        return predicted.value + hyper.beta * predicted.bonus
+
+    def update(
+        self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
+    ) -> tuple[Learner, Update]:
+        """One step on both TD errors and on the predictor's error."""
+        inputs = learning.encode(learner.shared, batch.transitions)
+        errors = jax.vmap(lambda t: _errors(learner.params, learner.prior, t.obs)[t.action])(
+            inputs.transitions
+        )
+        assert learner.intrinsic is not None
+        learner = learner._replace(intrinsic=learner.intrinsic.update(errors, memory=1.0))
+        targets = jax.vmap(lambda t, n: self._targets(learner, hyper, t, n))(
+            inputs.transitions, inputs.target_next_obs
+        )
+
+        def loss(params: Params, transition: Transition, targets: Array) -> Float[Array, ""]:
+            values = select_action(params.values(transition.obs), transition.action)[:, 0]
+            errors = _errors(params, learner.prior, transition.obs)
+            return 0.5 * jnp.sum((values - targets) ** 2) + errors[transition.action]
+
+        params, weights, rate = learner.params, batch.weights, hyper.learning_rate
+        gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
+        metrics = {"loss": gradients.loss, "intrinsic": jnp.mean(errors)}
+        return learner, Update(priorities=gradients.losses, metrics=metrics)
+
+    def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
+        """Point masses at Q; the bonus is the intrinsic value, the disagreement the error."""
+        value, bonus, errors = self._predict(learner, learning.features(learner.shared, obs))
+        return point_masses(value[None], value, errors)._replace(bonus=bonus)
+
+    def value_networks(self, learner: Learner, hyper: Hyper) -> base.ValueNetworks:
+        first = jax.tree.map(lambda x: x[:1], learner.params.values)
+        return base.ValueNetworks(first, (None,))
+
+    def member_names(self) -> tuple[str, ...]:
+        return ("value",)
+
+    def _predict(self, learner: Learner, obs: Array) -> tuple[Array, Array, Array]:
+        """Q(s, ·), the intrinsic value and the errors of all actions."""
+        value, bonus = learner.params.values(obs)[..., 0]
+        errors = _errors(learner.params, learner.prior, obs)
+        return value, bonus + self.config.immediate * self._normalise(learner, errors), errors
+
+    def _normalise(self, learner: Learner, errors: Float[Array, "*A"]) -> Float[Array, "*A"]:
+        assert learner.intrinsic is not None
+        return errors / learner.intrinsic.deviation
+
+    def _targets(
+        self, learner: Learner, hyper: Hyper, transition: Transition, target_next_obs: Array
+    ) -> Float[Array, "2"]:
+        """Targets of Q, by its greedy action, and of Q_i, by the action that the agent takes."""
+        value, bonus, errors = self._predict(learner, transition.next_obs)
+        mask = self.spec.mask_unavailable
+        greedy = jnp.argmax(mask(value))
+        exploratory = jnp.argmax(mask(value + hyper.beta * bonus))
+        successor = learner.target_params.values(target_next_obs)[..., 0]
+        bonus_discount = jnp.asarray(hyper.bonus_gamma) * transition.discount
+        if self.config.immediate:
+            reward = bonus_discount * self._normalise(learner, errors)[exploratory]
+        else:
+            here = _errors(learner.params, learner.prior, transition.obs)[transition.action]
+            reward = self._normalise(learner, here)
+        discount = jnp.asarray(hyper.gamma) * transition.discount
+        of_value = transition.reward + discount * successor[0, greedy]
+        return jnp.stack([of_value, reward + bonus_discount * successor[1, exploratory]])
+
+
+def _errors(params: Params, random: Any, obs: Array) -> Float[Array, " A"]:
+    """Mean squared error e(s, ·) of the predictor for every action."""
+    return jnp.mean((params.predictor(obs) - jax.lax.stop_gradient(random(obs))) ** 2, axis=-1)
