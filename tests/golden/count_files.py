@@ -8,6 +8,7 @@ the networks (`EXCLUDED`). All threads are traced.
 import sys
 import tempfile
 import threading
+from importlib import import_module
 from pathlib import Path
 
 import winkel
@@ -32,6 +33,8 @@ def executed_files() -> list[str]:
         elif event == "return" and code.co_name == "save_checkpoint":
             counted.update(called)
 
+    for module, *_ in cli.COMMANDS.values():
+        import_module(f"winkel.commands.{module}")
     with tempfile.TemporaryDirectory() as out:
         threading.setprofile(trace)
         sys.setprofile(trace)
