@@ -61,7 +61,6 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        ("bench", ["deep_sea/0"]),
         ("shard", ["{made}/plan/manifest.json", "0"]),
         ("inspect", [f"{{made}}/{RUN}"]),
         ("play", [f"{{made}}/{RUN}"]),

@@ -9,12 +9,12 @@ import io
 import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from winkel.commands.output import checked_output, warn
 from winkel.errors import InputError, suggest
 from winkel.extensions import permit
 from winkel.interrupts import set_exit_message
@@ -35,7 +35,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "score": ("bsuite", "Score", "Print bsuite's official scores of runs."),
     "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
     "figure": ("figure", "Figure", "Make a figure of runs, or one of the paper."),
-    "bench": ("bench", "BenchCommand", "Measure how fast an agent trains."),
     "data": ("bsuite", "Data", "Fetch a data set that environments need."),
     "list": ("listing", "List", "List the names that commands take."),
 }
@@ -50,11 +49,12 @@ Deep exploration with distributional reinforcement learning.
 """
 
 
-@checked_output()
 def main(argv: list[str] | None = None) -> None:
     """Run a command. WINKEL_DEBUG=1 shows the traceback of a user error."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
+        if sys.stdout is None:
+            raise InputError("standard output is closed")
         if arguments == ["--version"]:
             sys.stdout.write(f"winkel {__version__}\n")
         elif arguments in (["--help"], ["-h"]):
@@ -62,10 +62,18 @@ def main(argv: list[str] | None = None) -> None:
             sys.stdout.write(HELP.format("\n".join(lines)))
         else:
             _parse(arguments).run()
+        sys.stdout.flush()
     except (InputError, OSError) as error:  # an OSError is about what is outside of winkel
         if os.environ.get("WINKEL_DEBUG"):
             raise
-        warn(f"error: {' '.join(str(error).split())}")
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError:  # nothing can be written; Python flushes once more when it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # nobody reads standard output any more
+            raise SystemExit(128 + signal.SIGPIPE) from None
+        sys.stderr.write(f"winkel: error: {' '.join(str(error).split())}\n")
         raise SystemExit(2) from None
 
 
@@ -77,10 +85,6 @@ def _parse(arguments: list[str]) -> Any:
     if not arguments:
         raise InputError("need a command; see `winkel --help`")
     name, *rest = arguments
-    for text in rest:
-        value = _parse_value(text.rpartition("=")[2])
-        if isinstance(value, int | float) and not text.isascii():  # Python reads other digits, too
-            raise InputError(f"need the digits 0 to 9, got {text!r}")
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, "see `winkel --help`")
         raise InputError(f"unknown command {name!r}; {hint}")

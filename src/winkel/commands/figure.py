@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 import tyro
 
-from winkel.commands.options import File
 from winkel.commands.terminal import say
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
@@ -39,7 +38,7 @@ class Figure:
     """Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."""
     out: Path = Path("figures")
     """Folder for the pictures and the arrays behind them (NAME.npz)."""
-    data: File = None
+    data: Path | None = None
     """Draw from this .npz file of an earlier call instead of computing or reading runs."""
     unfinished: bool = False
     """Also show runs that have not ended, up to their newest checkpoint, in learning-curves and

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from winkel.commands.options import check_fields, option_names, unknown_option
-from winkel.commands.output import exit_if_failed
-from winkel.commands.terminal import console, progress_bar, say
+from winkel.commands.terminal import console, exit_if_failed, progress_bar, say
 from winkel.commands.train import make_table
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset

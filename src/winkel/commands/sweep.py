@@ -13,7 +13,7 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.commands.options import File, check_fields
+from winkel.commands.options import check_fields
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, make_table
@@ -109,7 +109,7 @@ class SweepCommand:
     """Run shards as tasks of Ray, or write a job array for SLURM."""
     address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
     """Of a Ray cluster, or auto; one on this machine by default."""
-    script: File = None
+    script: Path | None = None
     """File for SLURM's job array."""
     shard_runs: int | None = None
     """Most runs of a shard; as many as it has lanes by default. It also limits the lanes."""

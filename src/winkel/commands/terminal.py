@@ -1,9 +1,19 @@
 """The terminal that all commands print to."""
 
+import sys
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-console = Console()
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave a pipe that nobody reads to `cli.main`."""
+        raise BrokenPipeError
+
+
+console = _Console()
 
 
 def say(text: str) -> None:
@@ -20,3 +30,13 @@ def progress_bar() -> Progress:
         TimeRemainingColumn(),
         console=console,
     )
+
+
+def exit_if_failed(what: str, reasons: Sequence[str], total: int, allowed: bool) -> None:
+    """Count what has failed in a line on standard error; exit with status 1 unless allowed."""
+    if reasons:
+        sys.stderr.write(
+            f"winkel: {len(reasons)} of {total} {what} failed; the first: {reasons[0]}\n"
+        )
+        if not allowed:
+            raise SystemExit(1)

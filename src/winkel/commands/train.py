@@ -16,8 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from winkel.commands.options import EnvName, check_fields
-from winkel.commands.output import exit_if_failed
-from winkel.commands.terminal import console, say
+from winkel.commands.terminal import console, exit_if_failed, say
 from winkel.errors import require_integer
 from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
