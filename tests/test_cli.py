@@ -70,15 +70,6 @@ def test_a_figure_leaves_pictures_and_the_arrays_behind_them(tmp_path, capsys):
     assert "wrote" in printed
 
 
-def test_a_figure_is_redrawn_from_its_arrays(tmp_path):
-    cli.main(["figure", "operator", "--out", str(tmp_path / "a"), "--formats", "png"])
-    data = tmp_path / "a" / "operator.npz"
-    out = tmp_path / "b"
-    cli.main(["figure", "operator", "--data", str(data), "--out", str(out), "--formats", "png"])
-    assert {p.name for p in out.iterdir()} == {"operator.png"}
-    assert (out / "operator.png").read_bytes() == (tmp_path / "a" / "operator.png").read_bytes()
-
-
 def test_lists_name_every_entry(capsys):
     cli.main(["list", "projections"])
     printed = capsys.readouterr().out
@@ -91,10 +82,7 @@ def test_lists_name_every_entry(capsys):
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        (["figure", "operator", "--data", "absent.npz"], "no such file: absent.npz"),
-        (["figure", "operator", "--data", "pyproject.toml"], "pyproject.toml is not a readable"),
         (["figure", "operator", "--out", "pyproject.toml"], "the file pyproject.toml"),
-        (["figure", "operator", "--formats"], "at least one format"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_two(arguments, shown, capsys, monkeypatch, request):

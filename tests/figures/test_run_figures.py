@@ -35,8 +35,7 @@ def curves(rng, names, key, agents):
     return band(rng, len(names), len(agents), 50) | {
         key: np.array(names), "agents": np.array(agents), "x": points,
         "greedy": np.arange(len(names)) % 2, "num_seeds": np.full((len(names), len(agents)), 10),
-        "clocks": np.resize(["steps", "episodes"], len(names)), "statistic": np.array("mean"),
-        "window": np.array(0.05),
+        "clocks": np.resize(["steps", "episodes"], len(names)),
     }  # fmt: skip
 
 
@@ -185,9 +184,7 @@ def test_curves_show_means_and_bold_titles_and_say_what_they_are(rng):
     said = " ".join(words(figure).split())
     assert "Means over 10 seeds, with 90 % Student t bands" in said
     assert "panels with * of training" in said
-    assert "averaged over windows of 500 environment steps" in said
-    medians = draw("learning-curves", results | {"statistic": np.array("median")})
-    assert "Medians over 10 seeds, with quartiles" in words(medians)
+    assert "training returns are averaged over 5% of the time" in said
     greedy = draw("learning-curves", results | {"greedy": np.array([1, 1])})
     assert greedy.axes[0].get_ylabel() == "greedy return"
 
@@ -279,16 +276,11 @@ def runs_in(tmp_path):
     return tmp_path
 
 
-def test_a_figure_of_runs_is_drawn_and_redrawn_from_its_arrays(tmp_path, capsys):
+def test_a_figure_of_runs_is_drawn(tmp_path, capsys):
     runs = runs_in(tmp_path / "runs")
     cli.main(["figure", "regret", str(runs), "--out", str(tmp_path / "a"), "--formats", "png"])
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"regret.npz", "regret.png"}
-    printed = capsys.readouterr().out
-    assert "note: of 4 pairs of setting and seed" in printed
-    data = str(tmp_path / "a" / "regret.npz")
-    cli.main(["figure", "regret", "--data", data, "--out", str(tmp_path / "b"), "--formats", "png"])
-    one, other = (tmp_path / folder / "regret.png" for folder in "ab")
-    assert one.read_bytes() == other.read_bytes()
+    assert "note: of 4 pairs of setting and seed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -297,26 +289,18 @@ def test_a_figure_of_runs_is_drawn_and_redrawn_from_its_arrays(tmp_path, capsys)
         (["regret"], "need a folder of runs: winkel figure regret RUNS"),
         (["regret", "/nowhere"], "no such folder: /nowhere"),
         (["toy", "RUNS"], "toy is computed and needs no runs"),
-        (["regret", "RUNS", "--data", "x.npz"], "got both"),
         (["vizdoom", "RUNS"], "no vizdoom runs in "),
         (["learning-curves", "RUNS", "--returns", "greedy"], "no training runs with greedy eval"),
-        (
-            ["learning-curves", "RUNS", "--window", "0"],
-            "need --window above 0 and at most 1, got 0",
-        ),
-        (["regret", "RUNS", "--over", "steps"], "need learning-curves or vizdoom and a folder"),
+        (["regret", "RUNS", "--over", "steps"], "need learning-curves or vizdoom for --unf"),
         (["radar", "RUNS"], "no bsuite runs in bsuite's own settings"),
         (["statistics", "RUNS"], "no statistic runs in "),
         (["coverage", "RUNS"], "no deep_sea runs with visited in "),
         (["ensemble-size", "RUNS"], "no deep_sea runs of bdqn in "),
         (["heatmaps", "RUNS"], "no deep_sea runs with snapshots in "),
-        (["regret", "--data", "absent.npz"], "no such file: absent.npz"),
-        (["regret", "--data", "OTHER"], "need arrays of the figure regret, got "),
     ],
 )
 def test_bad_input_is_one_line(arguments, shown, tmp_path, capsys):
-    given = {"RUNS": str(runs_in(tmp_path / "runs")), "OTHER": str(tmp_path / "other.npz")}
-    np.savez(given["OTHER"], visits=np.zeros(3))
+    given = {"RUNS": str(runs_in(tmp_path / "runs"))}
     out = ["--out", str(tmp_path / "out")]
     with pytest.raises(SystemExit) as stop:
         cli.main(["figure", *(given.get(a, a) for a in arguments), *out])

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from winkel.commands.inspect import draw
+from winkel.commands.figure import write_figure
 from winkel.commands.terminal import console, say
 from winkel.commands.train import Display, print_summary
-from winkel.figures.heatmaps import snapshot_arrays
+from winkel.figures import heatmaps
 from winkel.files import ensure_folder
-from winkel.play.inspection import inspection_arrays
+from winkel.play import inspection
 from winkel.runs.spec import Options
 from winkel.runs.train import train
 from winkel.training.programs import start_jax
@@ -54,11 +54,11 @@ class Demo:
         say(f"goal reached: {sum(found)} of {len(found)} seeds")
         say(f"solved (9 of 10 of the last 50 episodes): {sum(solved)} of {len(solved)} seeds")
         best = training.runs[int(np.argmax(found))]
-        grids = snapshot_arrays(ENV, best.snapshots)
-        pictures = (
-            draw("heatmaps", grids, self.out, ("png", "pdf")),
-            draw("inspect", inspection_arrays(best, np.array(0)), self.out, ("png",)),
-        )
-        for files in pictures:
+        grids = heatmaps.snapshot_arrays(ENV, best.snapshots)
+        estimates = inspection.inspection_arrays(best, np.array(0))
+        for files in (
+            write_figure(heatmaps.draw, grids, self.out / "heatmaps", ("png", "pdf")),
+            write_figure(inspection.draw, estimates, self.out / "inspect", ("png",)),
+        ):
             say(f"picture: {files[1]}")
         say(f"records: {self.out}/deep_sea/pe_dqn/0 (python: winkel.load({str(self.out)!r}))")

@@ -1,17 +1,16 @@
 """`winkel figure`: compute arrays or collect them from runs, save and draw."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
 from winkel.commands.terminal import say
 from winkel.errors import InputError
-from winkel.figures import COLLECTED, COMPUTED, FIGURES, style
-from winkel.figures.learning_curves import DEFAULTS, CurveOptions
-from winkel.files import ensure_folder, load_arrays, save_arrays
+from winkel.figures import COMPUTED, FIGURES, style
+from winkel.files import Arrays, ensure_folder, save_arrays
 from winkel.runs.results import read_results
 from winkel.training.programs import start_jax
 
@@ -38,72 +37,55 @@ class Figure:
     """Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."""
     out: Path = Path("figures")
     """Folder for the pictures and the arrays behind them (NAME.npz)."""
-    data: Path | None = None
-    """Draw from this .npz file of an earlier call instead of computing or reading runs."""
     unfinished: bool = False
     """Also show runs that have not ended, up to their newest checkpoint, in learning-curves and
     vizdoom; the figure says so."""
-    curves: tyro.conf.OmitArgPrefixes[CurveOptions] = DEFAULTS
-    """What learning-curves and vizdoom show."""
+    over: Literal["steps", "episodes"] | None = None
+    """Show learning-curves and vizdoom over environment steps or over episodes; by default over
+    what the budget of the runs counts."""
+    returns: Literal["greedy", "training"] | None = None
+    """Returns of greedy evaluations or of training in learning-curves and vizdoom; by default
+    greedy where all runs of an environment have evaluations."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
 
     def run(self) -> None:
         """Write the files and name them."""
-        self._check()
-        ensure_folder(self.out)
-        written = []
-        if self.data is not None:
-            arrays = load_arrays(self.data)
-        else:
-            arrays = self._make_arrays()
-            written.append(self.out / f"{self.name}.npz")
-            save_arrays(written[0], arrays)
-        for note in arrays.get("notes", ()):
-            say(f"note: {note}")
-        with style.paper_style():
-            try:
-                figure = FIGURES[self.name].draw(arrays)
-            except (IndexError, KeyError, TypeError, ValueError) as error:
-                if self.data is None:
-                    raise
-                raise InputError(
-                    f"need arrays of the figure {self.name}, got {self.data} ({error!r})"
-                ) from error
-            written += style.save(figure, self.out / self.name, self.formats)
-        for path in written:
-            say(f"wrote {path}")
-
-    def _check(self) -> None:
-        if not self.formats:
-            raise InputError("need at least one format of png, pdf, svg, got none")
-        if self.runs is not None and self.data is not None:
-            raise InputError(
-                f"need a folder of runs or --data, got both, {self.runs} and {self.data}"
-            )
         if self.runs is not None and self.name in COMPUTED:
             raise InputError(f"{self.name} is computed and needs no runs, got {self.runs}")
-        if self.runs is None and self.data is None and self.name in COLLECTED:
+        if self.runs is None and self.name not in COMPUTED:
             raise InputError(f"need a folder of runs: winkel figure {self.name} RUNS")
-        if self.unfinished and (self.runs is None or self.name not in CURVES):
+        if self.name not in CURVES and (self.unfinished or self.over or self.returns):
             raise InputError(
-                f"need {' or '.join(CURVES)} and a folder of runs for --unfinished, since other "
-                f"figures are of whole runs, got {self.name}"
-            )
-        if self.curves != DEFAULTS and (self.runs is None or self.name not in CURVES):
-            raise InputError(
-                f"need {' or '.join(CURVES)} and a folder of runs for options of curves, "
+                f"need {' or '.join(CURVES)} for --unfinished, --over and --returns, "
                 f"got {self.name}"
             )
-        if self.runs is None and self.data is None:
-            start_jax()
+        ensure_folder(self.out)
+        arrays = self._make_arrays()
+        for note in arrays.get("notes", ()):
+            say(f"note: {note}")
+        for path in write_figure(
+            FIGURES[self.name].draw, arrays, self.out / self.name, self.formats
+        ):
+            say(f"wrote {path}")
 
-    def _make_arrays(self) -> dict[str, np.ndarray]:
+    def _make_arrays(self) -> Arrays:
         if self.runs is None:
+            start_jax()
             return FIGURES[self.name].compute()
         results = read_results(self.runs, unfinished=self.unfinished)
         try:
-            options = (self.curves,) if self.name in CURVES else ()
+            options = (self.over, self.returns) if self.name in CURVES else ()
             return FIGURES[self.name].collect(results, *options)
         except InputError as error:
             raise InputError(f"{error} in {self.runs}") from error
+
+
+def write_figure(
+    draw: Callable[[Arrays], Any], arrays: Arrays, stem: Path, formats: tuple[Format, ...]
+) -> list[Path]:
+    """Save arrays and the figure that `draw` makes of them; return the files written."""
+    data = stem.with_suffix(".npz")
+    save_arrays(data, arrays)
+    with style.paper_style():
+        return [data, *style.save(draw(arrays), stem, formats)]

@@ -5,17 +5,14 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from winkel.analysis.scores import OFFICIAL_IDS
-from winkel.analysis.statistics import Interval, median_iqr, student_interval
+from winkel.analysis.statistics import student_interval
 from winkel.envs.registry import EXPERIMENTS
-from winkel.errors import InputError
 from winkel.figures import common, style
 from winkel.figures.common import Selection, agent_of, num_episodes
 from winkel.files import Arrays
@@ -29,6 +26,8 @@ POINTS = 50
 """Points of a curve, at most."""
 LEVEL = 0.9
 """Confidence of the intervals over seeds."""
+WINDOW = 0.05
+"""Share of the time over which training returns are averaged."""
 CLOCKS = {"steps": "environment steps", "episodes": "episodes"}
 """Words for the horizontal axis."""
 
@@ -37,49 +36,30 @@ _LETTERS, _LINE = 20, 0.11  # letters of a title to the inch, and inches from li
 _UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
 
 
-@dataclass(frozen=True)
-class CurveOptions:
-    """What curves show."""
-
-    over: Literal["steps", "episodes"] | None = None
-    """Show learning curves over environment steps or over episodes; by default over what the budget
-    of the runs counts."""
-    returns: Literal["greedy", "training"] | None = None
-    """Returns of greedy evaluations or of training; by default greedy where all runs of an
-    environment have evaluations."""
-    statistic: Literal["mean", "median"] = "mean"
-    """Mean over seeds with a 90 % Student t band, or median with quartiles."""
-    window: float = 0.05
-    """Training returns are averaged over this share of the time."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.window <= 1:
-            raise InputError(f"need --window above 0 and at most 1, got {self.window}")
-
-
-DEFAULTS = CurveOptions()
-
-
-def collect(results: Results, options: CurveOptions = DEFAULTS) -> dict[str, np.ndarray]:
+def collect(
+    results: Results, over: str | None = None, returns: str | None = None
+) -> dict[str, np.ndarray]:
     """Returns of each environment over time; bsuite's settings are averaged by experiment.
 
-    Those of '_scale' experiments are divided by their scale.
+    Those of '_scale' experiments are divided by their scale. `over` is 'steps' or 'episodes', by
+    default what the budget of the runs counts. `returns` are 'greedy' (of evaluations) or
+    'training', by default greedy where all runs of an environment have evaluations.
     """
-    selection = select_runs(results, "training", options)
+    selection = select_runs(results, "training", returns)
     names = panel_names(selection.records)
     return {
         "environments": np.array(names),
         "hard": common.hard_exploration(names),
-        **collect_panels(selection, names, panel_of, options),
+        **collect_panels(selection, names, panel_of, over, returns),
     }
 
 
 def select_runs(
-    results: Results, what: str, options: CurveOptions, experiments: Container[str] | None = None
+    results: Results, what: str, returns: str | None, experiments: Container[str] | None = None
 ) -> Selection:
     """Select runs that have the returns which are to be shown."""
     selection = common.select(results, what, experiments=experiments)
-    if options.returns == "greedy":
+    if returns == "greedy":
         selection.keep(_is_evaluated, "with greedy evaluations", "without greedy evaluations")
     return selection
 
@@ -113,7 +93,8 @@ def collect_panels(
     selection: Selection,
     names: Sequence[str],
     name_of: Callable[[RunRecord], str],
-    options: CurveOptions,
+    over: str | None,
+    returns: str | None,
 ) -> dict[str, np.ndarray]:
     """Curves of all agents in a panel for each name, [names, agents, points], and notes.
 
@@ -129,20 +110,20 @@ def collect_panels(
     for panel, name in enumerate(names):
         part = Selection(name, [record for record in selection.records if name_of(record) == name])
         _, unit = part.keep_most(_planned, lambda budget: "of {:,} {}".format(*budget))
-        clocks.append(options.over or unit)
-        curves, greedy[panel] = _returns(part, clocks[-1], options.returns)
+        clocks.append(over or unit)
+        curves, greedy[panel] = _returns(part, clocks[-1], returns)
         ends = [steps[-1] for steps, _ in curves]
         if max(ends) > _UNEQUAL * min(ends):
             end = f"{min(ends):,.0f} {clocks[-1]}"
             part.notes.append(f"curves end after {end}, as the shortest run does")
-        at, values = _interpolate(curves) if greedy[panel] else _smooth(curves, options.window)
+        at, values = _interpolate(curves) if greedy[panel] else _smooth(curves)
         x[panel, : len(at)] = at
-        returns = np.concatenate([y for _, y in curves])
+        everything = np.concatenate([y for _, y in curves])
         for agent, seeds in _average_settings(part.records, values).items():
             place = panel, agents.index(agent)
             num_seeds[place] = len(seeds)
-            for band, found in zip(bands.values(), _spread(seeds, options), strict=True):
-                band[place][: len(at)] = np.clip(found, returns.min(), returns.max())
+            for band, found in zip(bands.values(), student_interval(seeds, LEVEL), strict=True):
+                band[place][: len(at)] = np.clip(found, everything.min(), everything.max())
         selection.notes += [f"{name}: {note}" for note in part.notes]
         kept += part.records
     selection.records = kept
@@ -153,17 +134,8 @@ def collect_panels(
         "x": x,
         **bands,
         "num_seeds": num_seeds,
-        "statistic": np.array(options.statistic),
-        "window": np.array(options.window),
         "notes": selection.all_notes(),
     }
-
-
-def _spread(seeds: np.ndarray, options: CurveOptions) -> Interval:
-    """Estimate and band over seeds [seeds, points]."""
-    if options.statistic == "mean":
-        return student_interval(seeds, LEVEL)
-    return common.over_seeds(seeds.T, median_iqr)
 
 
 def _is_evaluated(record: RunRecord) -> bool:
@@ -179,9 +151,7 @@ def _planned(record: RunRecord) -> tuple[int, str]:
     return episodes, "episodes"
 
 
-def _returns(
-    part: Selection, clock: str, wanted: Literal["greedy", "training"] | None
-) -> tuple[list[Curve], bool]:
+def _returns(part: Selection, clock: str, wanted: str | None) -> tuple[list[Curve], bool]:
     """The returns of each run, and whether they are greedy.
 
     All or none are: evaluations of some runs cannot be compared with training returns of others.
@@ -221,7 +191,7 @@ def _average_settings(
     return {agent: np.stack(curves) for agent, curves in seeds.items()}
 
 
-def _smooth(curves: Sequence[Curve], window: float) -> tuple[np.ndarray, list[np.ndarray]]:
+def _smooth(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Average over the episodes that ended in the last share of the time, at equal distances.
 
     The time ends with the last episode of the shortest run. Where no episode ended, the average is
@@ -232,7 +202,7 @@ def _smooth(curves: Sequence[Curve], window: float) -> tuple[np.ndarray, list[np
     at = np.linspace(0.0, end, num_points + 1)[1:]
     points = []
     for x, y in curves:
-        first, last = (np.searchsorted(x, t.round(6), "right") for t in (at - window * end, at))
+        first, last = (np.searchsorted(x, t.round(6), "right") for t in (at - WINDOW * end, at))
         total = np.append(0.0, np.cumsum(y))
         have = np.flatnonzero(last > first)
         mean = (total[last] - total[first])[have] / (last - first)[have]
@@ -320,25 +290,13 @@ def _title(name: str, width: float) -> str:
 
 def write_caption(figure: Figure, results: Arrays, each: str = "") -> None:
     """Write beneath a figure what its curves and bands are, and what `each` seed's curve is."""
-    mean = results["statistic"] == "mean"
-    bands = "90 % Student t bands, cut at the lowest and highest return" if mean else "quartiles"
-    bands = f", with {bands}" if results["num_seeds"].max() > 1 else ""
-    seeds = style.seeds_text(results["num_seeds"])
-    caption = f"{'Means' if mean else 'Medians'} over {seeds}{each}{bands}"
+    caption = f"Means over {style.seeds_text(results['num_seeds'])}{each}"
+    if results["num_seeds"].max() > 1:
+        caption += ", with 90 % Student t bands, cut at the lowest and highest return"
     if 0 < results["greedy"].mean() < 1:
         caption += "; returns of the greedy policy, but in panels with * of training"
     if not results["greedy"].all():
-        caption += f"; training returns are averaged over windows of {_window(results)}"
+        caption += f"; training returns are averaged over {WINDOW:.0%} of the time"
     if any(name.endswith("_scale") for name in results.get("environments", ())):
         caption += "; returns of scale experiments are divided by the scale"
     style.write_below(figure, f"{caption}.", results["notes"])
-
-
-def _window(results: Arrays) -> str:
-    """Such as '400 environment steps' if all panels of training returns have this window."""
-    training = results["greedy"] == 0
-    share, clocks = float(results["window"]), set(results["clocks"][training].tolist())
-    ends = np.nanmax(results["x"][training], axis=-1)
-    if len(clocks) > 1 or np.ptp(ends) > 0.01 * ends.max():
-        return f"{100 * share:g} % of their length"
-    return f"{share * ends.max():,.0f} {CLOCKS[clocks.pop()]}"

@@ -3,14 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from winkel.figures.learning_curves import (
-    DEFAULTS,
-    CurveOptions,
-    collect_panels,
-    draw_panels,
-    select_runs,
-    write_caption,
-)
+from winkel.figures.learning_curves import collect_panels, draw_panels, select_runs, write_caption
 from winkel.files import Arrays
 from winkel.runs.results import Results, RunRecord
 
@@ -21,14 +14,16 @@ EXPERIMENT = "doom"
 _SPARSITY = ("dense", "sparse", "very-sparse")
 
 
-def collect(results: Results, options: CurveOptions = DEFAULTS) -> dict[str, np.ndarray]:
+def collect(
+    results: Results, over: str | None = None, returns: str | None = None
+) -> dict[str, np.ndarray]:
     """Returns over time in each setting, as learning curves show them."""
-    selection = select_runs(results, "vizdoom", options, (EXPERIMENT,))
+    selection = select_runs(results, "vizdoom", returns, (EXPERIMENT,))
     names = {setting_of(r) for r in selection.records}
     settings = [name for name in _SPARSITY if name in names] + sorted(names - set(_SPARSITY))
     return {
         "settings": np.array(settings),
-        **collect_panels(selection, settings, setting_of, options),
+        **collect_panels(selection, settings, setting_of, over, returns),
     }
 
 

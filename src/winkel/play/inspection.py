@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.figures import style
+from winkel.files import Arrays
 from winkel.play.episodes import newest_frame, to_arrays
-from winkel.runs.record import Arrays, RunRecord
+from winkel.runs.record import RunRecord
 from winkel.types import OneHot
 
 MAX_NAMED = 4

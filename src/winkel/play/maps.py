@@ -11,7 +11,8 @@ from matplotlib.ticker import FuncFormatter
 
 from winkel.errors import InputError
 from winkel.figures import style
-from winkel.runs.record import Arrays, RunRecord
+from winkel.files import Arrays
+from winkel.runs.record import RunRecord
 from winkel.simulators.visits import VISITS, load_visits
 
 PANELS = 5
