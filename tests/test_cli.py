@@ -145,7 +145,9 @@ def test_a_rollout_is_kept_scored_and_exported(tmp_path, capsys):
     cli.main(["score", str(runs)])
     printed = capsys.readouterr().out
     assert "random, seed 0" in printed
-    assert re.search(r"catch +[\d.]+  \(from 30 of 10,000 episodes\)", printed)
+    assert re.search(r"catch +[\d.]+\n", printed)
+    assert "note: random has 20 of 468 settings" in printed
+    assert "20 of 20 runs are shorter than bsuite's" in printed
     assert "tag basic" in printed
     assert "tag memory" not in printed
     cli.main(["export", "bsuite", str(runs), str(out)])

@@ -21,7 +21,6 @@ from winkel.interrupts import set_exit_message
 from winkel.version import __version__
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "Demo", "Train PE-DQN on a small deep sea, and draw what it learned."),
     "train": ("train", "Train", "Train an agent in an environment."),
     "sweep": ("sweep", "SweepCommand", "Run an experiment of the paper: many agents and seeds."),
     "shard": ("shard", "ShardCommand", "Run one shard of a sweep."),
@@ -31,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "play": ("play", "Play", "Film a trained agent."),
     "evaluate": ("evaluate", "Evaluate", "Print the returns of greedy episodes."),
     "policy": ("evaluate", "Policy", "Write a trained policy as one file for NumPy alone."),
-    "rollout": ("rollout", "Rollout", "Run a fixed policy in an environment."),
+    "rollout": ("evaluate", "Rollout", "Run a fixed policy in an environment."),
     "score": ("bsuite", "Score", "Print bsuite's official scores of runs."),
     "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
     "figure": ("figure", "Figure", "Make a figure of runs, or one of the paper."),

@@ -60,6 +60,8 @@ class Figure:
                 f"need {' or '.join(CURVES)} for --unfinished, --over and --returns, "
                 f"got {self.name}"
             )
+        if self.runs is None:
+            start_jax()
         ensure_folder(self.out)
         arrays = self._make_arrays()
         for note in arrays.get("notes", ()):
@@ -71,7 +73,6 @@ class Figure:
 
     def _make_arrays(self) -> Arrays:
         if self.runs is None:
-            start_jax()
             return FIGURES[self.name].compute()
         results = read_results(self.runs, unfinished=self.unfinished)
         try:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from winkel.commands.figure import Format, write_figure
+from winkel.commands.options import OfRun
 from winkel.commands.terminal import say
 from winkel.errors import InputError
 from winkel.figures import heatmaps
@@ -17,11 +16,9 @@ from winkel.training.programs import start_jax
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect:
+class Inspect(OfRun):
     """Draw return distributions, value, disagreement and bonus; heat maps or a map where known."""
 
-    path: tyro.conf.Positional[Path]
-    """Folder of a run, or of several of one agent and environment."""
     seed: int | None = None
     """Which of several runs; the first by default."""
     at: str = "start"
@@ -31,12 +28,6 @@ class Inspect:
     """Folder for pictures and arrays; the run's own by default."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
-    env: str | None = None
-    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
-    or a library's with settings. It must be the run's own; what a run's folder names is not run
-    otherwise."""
-    code: tuple[str, ...] = ()
-    """Agents and projections of the run, module:Name, that are imported because you name them."""
     timeout: float = TIMEOUT
     """Seconds that a simulator may take to start, for a reset and for a step."""
 

@@ -5,6 +5,7 @@ A list is written with spaces or with commas: `--sizes 6 8` or `--sizes 6,8`.
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import tyro
@@ -54,11 +55,21 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
 
 def option_names(command: Any) -> list[str]:
     """Return the names of a command's options."""
-    names = []
-    for field in dataclasses.fields(command):
-        value = getattr(command, field.name)
-        names += option_names(value) if dataclasses.is_dataclass(value) else [field.name]
-    return names
+    return [field.name for field in dataclasses.fields(command)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfRun:
+    """Options of commands about trained agents."""
+
+    path: tyro.conf.Positional[Path]
+    """Folder of a run, or of several of one agent and environment."""
+    env: str | None = None
+    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
+    or a library's with settings. It must be the run's own; what a run's folder names is not run
+    otherwise."""
+    code: tuple[str, ...] = ()
+    """Agents and projections of the run, module:Name, that are imported because you name them."""
 
 
 def check_fields(command: Any, *agents: str) -> None:

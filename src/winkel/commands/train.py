@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import tyro
-from rich.console import Group
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -24,9 +22,6 @@ from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
 
-MAX_ROWS = 12
-REFRESH = 0.25
-"""Seconds between two drawings of the display, during which the accelerator would wait."""
 LINE_SECONDS, LINE_SHARE, MOST_LINE_SECONDS = 10.0, 0.1, 60.0
 """Without a terminal, lines are so many seconds apart, and after so much progress or time."""
 
@@ -118,7 +113,7 @@ class Train:
                 ),
                 mirrors=self._make_mirrors,
                 progress=display.update,
-                notice=display.say,
+                notice=say,
                 **self.fields,
             )
         print_summary(training)
@@ -137,7 +132,7 @@ class Train:
 
 
 class Display:
-    """A live table of runs under one progress bar for all of them; without a terminal, lines."""
+    """One progress bar for all runs with episodes, return and speed; without a terminal, lines."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -146,30 +141,24 @@ class Display:
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[speed]}"),
+            TextColumn("{task.fields[facts]}"),
             console=console,
+            disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
-        self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
+        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, facts="")
         self._updates: dict[tuple[str, str, int], int] = {}
         self._new_updates = 0
         self._start: tuple[float, float] | None = None
         self._shown = (-math.inf, 0.0)
 
     def __enter__(self) -> "Display":
-        if console.is_terminal:
-            self._live.__enter__()
-        else:
-            self.say(f"{self.title}: compiling")
+        self._bar.start()
+        if not console.is_terminal:
+            say(f"{self.title}: compiling")
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        if console.is_terminal:
-            self._live.__exit__(*exception)
-
-    def say(self, text: str) -> None:
-        """Print a line above the display."""
-        say(text)
+        self._bar.stop()
 
     def update(self, statuses: list[Status]) -> None:
         """Show the status of all runs."""
@@ -180,18 +169,23 @@ class Display:
         """Show a title, the share that is done, and some runs."""
         now = time.monotonic()
         speed, left = self._measure(now, share, statuses)
+        returns = [status.recent_return for status in statuses if status.num_episodes]
+        facts = [
+            f"{sum(status.num_episodes for status in statuses):,} episodes",
+            f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
+            speed,
+        ]
+        self._bar.update(
+            self._task,
+            completed=share,
+            description=title,
+            facts=", ".join(filter(None, facts)),
+        )
         since, gained = now - self._shown[0], share - self._shown[1]
-        if console.is_terminal:
-            if share < 1.0 and since < REFRESH:
-                return
-            self._bar.update(self._task, completed=share, description=title, speed=speed)
-            self._live.update(Group(self._bar, _status_table(statuses)))
-        else:
-            if since < LINE_SECONDS or (gained < LINE_SHARE and since < MOST_LINE_SECONDS):
-                return
-            facts = (f"{title}: {share:.0%}", *_sum_up(statuses), speed, left)
-            self.say(", ".join(filter(None, facts)))
-        self._shown = now, share
+        due = since >= LINE_SECONDS and (gained >= LINE_SHARE or since >= MOST_LINE_SECONDS)
+        if due and not console.is_terminal:
+            say(", ".join(filter(None, [f"{title}: {share:.0%}", *facts, left])))
+            self._shown = now, share
 
     def _measure(self, now: float, share: float, statuses: list[Status]) -> tuple[str, str]:
         """Updates a second and the time left, by what was done since the first call."""
@@ -206,14 +200,6 @@ class Display:
         return f"{self._new_updates / (now - begin):,.0f} updates/s", f"{left} left"
 
 
-def _sum_up(statuses: list[Status]) -> tuple[str, str]:
-    """Episodes of all runs, and the mean of their returns."""
-    returns = [status.recent_return for status in statuses if status.num_episodes]
-    episodes = sum(status.num_episodes for status in statuses)
-    shown = f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else ""
-    return f"{episodes:,} episodes", shown
-
-
 def make_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None
 ) -> Table:
@@ -225,24 +211,6 @@ def make_table(
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _status_table(statuses: list[Status]) -> Table:
-    columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
-    countable = any(status.visited is not None for status in statuses)
-    if countable:
-        columns += ["visited", "goal first reached"]
-    rows = []
-    for status in statuses[:MAX_ROWS]:
-        counts = (str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}")
-        row = [*counts, f"{status.recent_return:.3f}"]
-        if countable:
-            row.append("" if status.visited is None else f"{status.visited:.0%}")
-            row.append("" if status.goal_episode is None else f"episode {status.goal_episode}")
-        rows.append([*row, "" if status.state == "running" else status.state])
-    if len(statuses) > MAX_ROWS:
-        rows.append([f"and {len(statuses) - MAX_ROWS} more"])
-    return make_table([*columns, ""], rows)
 
 
 def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
