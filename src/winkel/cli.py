@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sweep": ("sweep", "SweepCommand", "Run an experiment of the paper: many agents and seeds."),
     "shard": ("shard", "ShardCommand", "Run one shard of a sweep."),
     "search": ("search", "SearchCommand", "Search for hyperparameters."),
-    "report": ("report", "Report", "Write a page of results and of the paper's claims."),
+    "report": ("figure", "Report", "Write a page of results and of the paper's claims."),
     "inspect": ("inspect", "Inspect", "Draw what a trained agent predicts, and where it has been."),
     "play": ("play", "Play", "Film a trained agent."),
     "evaluate": ("evaluate", "Evaluate", "Print the returns of greedy episodes."),

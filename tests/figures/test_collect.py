@@ -148,10 +148,9 @@ def test_ensemble_sizes_are_read_from_the_config_whatever_the_label(tmp_path):
         deep_sea(tmp_path, "pe_dqn", 6, seed, bads(5, first=4), algorithm="pe_dqn")
     bdqn("bdqn", 20, 0, bads(1), size=8)
     arrays = collected("ensemble-size", tmp_path)
-    assert arrays["quantities"].tolist() == ["first", "regret"]
     assert arrays["members"].tolist() == [0, 2, 20]  # PE-DQN first
     assert (arrays["size"], arrays["budget"]) == (6, 10)
-    np.testing.assert_array_equal(arrays["estimate"], [[4, np.inf, 3], [5, np.inf, 4]])
+    np.testing.assert_array_equal(arrays["estimate"], [5, np.inf, 4])
     assert "bdqn with 2 members 2/3" in notes(arrays)
     assert "left out: 1 of size 8" in notes(arrays)
 
@@ -284,7 +283,7 @@ def test_greedy_and_training_returns_are_never_compared(tmp_path):
 
 
 @pytest.mark.parametrize("columns", [{}, {"env_steps": np.cumsum(np.full(100, 10))}])
-def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
+def test_runs_of_planned_steps_are_shown_over_steps(tmp_path, columns):
     dense, length = "doom:my-way-home/dense", np.full(100, 10)
     for env, reward in ((dense, 1.0), ("doom:my-way-home/very-sparse", 0.0)):
         for seed in range(2):
@@ -292,8 +291,8 @@ def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
             add(tmp_path, env, "pe_dqn", seed, episodes, horizon={"steps": 1000})
     short = {"return": np.ones(50), "length": length[:50]}
     add(tmp_path, dense, "bdqn", 0, short, horizon={"steps": 1000})
-    arrays = collected("vizdoom", tmp_path)
-    assert arrays["settings"].tolist() == ["dense", "very-sparse"]
+    arrays = collected("learning-curves", tmp_path)
+    assert [name.rpartition("/")[2] for name in arrays["environments"]] == ["dense", "very-sparse"]
     np.testing.assert_allclose(arrays["estimate"][0, 1], 0.5)
     np.testing.assert_allclose(arrays["estimate"][1, 1], 0.0)
     assert np.isnan(arrays["estimate"][1, 0]).all()

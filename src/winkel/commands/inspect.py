@@ -50,8 +50,7 @@ class Inspect(OfRun):
             grids = heatmaps.snapshot_arrays(task.id, run.snapshots)
             written += write_figure(heatmaps.draw, grids, out / "heatmaps", self.formats)
         if (visited := maps.map_arrays(run)) is not None:
-            name, counts = visited
-            written += write_figure(maps.draw, counts, out / name, self.formats)
+            written += write_figure(maps.draw, visited, out / "map", self.formats)
         for path in written:
             say(f"wrote {path}")
         for action, name in enumerate(arrays["actions"]):

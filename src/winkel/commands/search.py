@@ -8,16 +8,12 @@ import tyro
 
 from winkel.commands.options import check_fields, option_names, unknown_option
 from winkel.commands.terminal import console, exit_if_failed, progress_bar, say
-from winkel.commands.train import make_table
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import Options
 
 if TYPE_CHECKING:
     from winkel.search.study import Summary
-
-MAX_ROWS = 10
-"""Rows of the printed table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,17 +187,11 @@ Action = (
 
 
 def print_summary(summary: "Summary") -> None:
-    """Print the best trials with their scores by environment."""
-    problem = summary.study.problem
-    environments = [f"{entry.id}\n{entry.score}" for entry in problem.environments]
-    rows = []
-    for i, trial in enumerate(summary.complete[:MAX_ROWS]):
-        scores = zip(summary.calibrated[i], summary.raw[i], strict=True)
-        cells = [f"{calibrated:.2f} ({raw:,.6g})" for calibrated, raw in scores]
-        params = [str(trial.params[name]) for name in problem.parameters]
-        rows.append([str(trial.number), f"{summary.totals[i]:.3f}", *cells, *params])
-    columns = ["trial", "score", *environments, *problem.parameters]
-    console.print(make_table(columns, rows, title=f"Search for {problem.agent}"))
+    """Print the best trial, and how many there are."""
+    if summary.complete:
+        best = summary.complete[0]
+        params = ", ".join(f"{name} {value}" for name, value in best.params.items())
+        say(f"best: trial {best.number}, final score {summary.totals[0]:.3f}: {params}")
     say(
         f"{summary.num_trials} trials: {len(summary.complete)} complete, {len(summary.pruned)} "
         f"pruned, {len(summary.failed)} failed, {summary.unfinished} unfinished; "

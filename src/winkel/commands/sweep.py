@@ -15,8 +15,8 @@ from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
 from winkel.commands.options import check_fields
 from winkel.commands.shard import check_items, say_counts
-from winkel.commands.terminal import console, say
-from winkel.commands.train import Display, make_table
+from winkel.commands.terminal import print_table, say
+from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
 from winkel.interrupts import defer_interrupt
@@ -321,7 +321,7 @@ def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
     groups = outcome["groups"]
     rows = [[f"{v:,.0f}" if k != "group" else v for k, v in group.items()] for group in groups]
-    console.print(make_table([name.replace("_per_", "/") for name in groups[0]], rows))
+    print_table([name.replace("_per_", "/") for name in groups[0]], rows)
     say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
     say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
     say_counts(outcome["runs"], outcome["seconds"])

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from winkel.commands.options import EnvName, check_fields
-from winkel.commands.terminal import console, exit_if_failed, say
+from winkel.commands.terminal import console, exit_if_failed, print_table, say
 from winkel.errors import require_integer
 from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
@@ -200,19 +199,6 @@ class Display:
         return f"{self._new_updates / (now - begin):,.0f} updates/s", f"{left} left"
 
 
-def make_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None
-) -> Table:
-    """Make a table of numbers. In a narrow terminal words are wrapped, but not cut."""
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        words = " ".join([column, *(row[index] for row in rows if index < len(row))]).split()
-        table.add_column(column, justify="right", min_width=max(map(len, words), default=0))
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
     """Exit with status 1 if runs failed, now or in an earlier call, unless that is allowed."""
     configs = [run.config for run in runs]
@@ -240,4 +226,4 @@ def print_summary(training: Training) -> None:
             row.append(f"episode {goals[0] + 1}" if len(goals) else "never")
             row.append(f"{int(run.episodes['bad'].sum()):,}")
         rows.append([*row, run.config.get("status", "unfinished")])
-    console.print(make_table([*columns, "status"], rows, title="Summary"))
+    print_table([*columns, "status"], rows, title="Summary")

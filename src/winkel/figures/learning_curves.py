@@ -4,7 +4,7 @@ import math
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -36,34 +36,6 @@ _LETTERS, _LINE = 20, 0.11  # letters of a title to the inch, and inches from li
 _UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
 
 
-def collect(
-    results: Results, over: str | None = None, returns: str | None = None
-) -> dict[str, np.ndarray]:
-    """Returns of each environment over time; bsuite's settings are averaged by experiment.
-
-    Those of '_scale' experiments are divided by their scale. `over` is 'steps' or 'episodes', by
-    default what the budget of the runs counts. `returns` are 'greedy' (of evaluations) or
-    'training', by default greedy where all runs of an environment have evaluations.
-    """
-    selection = select_runs(results, "training", returns)
-    names = panel_names(selection.records)
-    return {
-        "environments": np.array(names),
-        "hard": common.hard_exploration(names),
-        **collect_panels(selection, names, panel_of, over, returns),
-    }
-
-
-def select_runs(
-    results: Results, what: str, returns: str | None, experiments: Container[str] | None = None
-) -> Selection:
-    """Select runs that have the returns which are to be shown."""
-    selection = common.select(results, what, experiments=experiments)
-    if returns == "greedy":
-        selection.keep(_is_evaluated, "with greedy evaluations", "without greedy evaluations")
-    return selection
-
-
 def panel_of(record: RunRecord) -> str:
     """The experiment of one of bsuite's own settings, else the environment."""
     env = str(record.config["env"])
@@ -89,18 +61,21 @@ def scale_of(record: RunRecord) -> float:
     return record.config.get("setting", {}).get("reward_scale", 1.0) if official else 1.0
 
 
-def collect_panels(
-    selection: Selection,
-    names: Sequence[str],
-    name_of: Callable[[RunRecord], str],
-    over: str | None,
-    returns: str | None,
+def collect(
+    results: Results, over: str | None = None, returns: str | None = None
 ) -> dict[str, np.ndarray]:
-    """Curves of all agents in a panel for each name, [names, agents, points], and notes.
+    """Returns over time of all agents in each environment, [environments, agents, points].
 
-    Curves are padded with NaN to `POINTS`. Only runs of the commonest budget are shown. Bands are
-    cut at the lowest and the highest return of the runs.
+    bsuite's settings are averaged by experiment; returns of '_scale' experiments are divided by
+    their scale. `over` is 'steps' or 'episodes', by default what the budget of the runs counts.
+    `returns` are 'greedy' (of evaluations) or 'training', by default greedy where all runs of an
+    environment have evaluations. Curves are padded with NaN to `POINTS`. Only runs of the commonest
+    budget are shown. Bands are cut at the lowest and the highest return of the runs.
     """
+    selection = common.select(results, "training")
+    if returns == "greedy":
+        selection.keep(_is_evaluated, "with greedy evaluations", "without greedy evaluations")
+    names = panel_names(selection.records)
     agents = selection.agents()
     shape = (len(names), len(agents), POINTS)
     x = np.full((len(names), POINTS), np.nan)
@@ -108,7 +83,7 @@ def collect_panels(
     greedy, num_seeds = np.zeros(len(names), int), np.zeros(shape[:2], int)
     clocks, kept = [], []
     for panel, name in enumerate(names):
-        part = Selection(name, [record for record in selection.records if name_of(record) == name])
+        part = Selection(name, [record for record in selection.records if panel_of(record) == name])
         _, unit = part.keep_most(_planned, lambda budget: "of {:,} {}".format(*budget))
         clocks.append(over or unit)
         curves, greedy[panel] = _returns(part, clocks[-1], returns)
@@ -128,6 +103,8 @@ def collect_panels(
         kept += part.records
     selection.records = kept
     return {
+        "environments": np.array(names),
+        "hard": common.hard_exploration(names),
         "agents": np.array(agents),
         "clocks": np.array(clocks),
         "greedy": greedy,
@@ -161,21 +138,18 @@ def _returns(part: Selection, clock: str, wanted: str | None) -> tuple[list[Curv
         lacking = ", ".join(sorted(set(map(agent_of, without))))
         part.notes.append(f"training returns, for {lacking} lacks evaluations")
     greedy = wanted != "training" and not without
-    curve = _greedy_curve if greedy else _training_curve
-    return [curve(record, clock) for record in part.records], greedy
+    return [_curve(record, clock, greedy) for record in part.records], greedy
 
 
-def _greedy_curve(record: RunRecord, clock: str) -> Curve:
-    table = record.evaluations
-    at = table["env_steps" if clock == "steps" else "episodes"]
-    return np.asarray(at, float), np.mean(table["returns"], axis=-1) / scale_of(record)
-
-
-def _training_curve(record: RunRecord, clock: str) -> Curve:
-    table = record.episodes
-    steps = table.get("env_steps", np.cumsum(table["length"]))
-    at = steps if clock == "steps" else np.arange(1, num_episodes(record) + 1)
-    return np.asarray(at, float), np.asarray(table["return"], float) / scale_of(record)
+def _curve(record: RunRecord, clock: str, greedy: bool) -> Curve:
+    table, returned = record.episodes, np.asarray(record.episodes["return"], float)
+    if greedy:
+        table, returned = record.evaluations, np.mean(record.evaluations["returns"], axis=-1)
+    if clock == "steps":
+        at = table["env_steps"] if "env_steps" in table else np.cumsum(table["length"])
+    else:
+        at = table["episodes"] if greedy else np.arange(1, len(returned) + 1)
+    return np.asarray(at, float), returned / scale_of(record)
 
 
 def _average_settings(
@@ -218,21 +192,11 @@ def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw returns and their bands; titles of hard exploration are bold."""
-    names = results["environments"]
-    figure = draw_panels(results, names, bold=names[results["hard"] == 1])
-    averaged = any(name in EXPERIMENTS for name in names)
-    write_caption(figure, results, ", each the mean of all settings" if averaged else "")
-    return figure
-
-
-def draw_panels(
-    results: Arrays, names: np.ndarray, bold: Container[str] = (), sharey: bool = False
-) -> Figure:
-    """Draw curves of all agents in a panel for each name.
+    """Draw returns and their bands; titles of hard exploration are bold.
 
     Bands may leave a panel: they exceed the curves by no more than the range of the curves.
     """
+    names = results["environments"]
     agents = style.in_order(results["agents"])
     columns = min(_MOST_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
@@ -243,21 +207,21 @@ def draw_panels(
     ]
     height = 0.45 + (1.7 if rows == 1 else 1.13) * rows + _LINE * sum(lines)
     figure = style.new_figure(height=height, width=width)
-    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False).ravel()
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     greedy, clocks = results["greedy"], results["clocks"].tolist()
     mixed = len(set(greedy.tolist())) > 1
     ticks = 3 if columns > 3 else 5
     kind = "return" if mixed else "greedy return" if greedy.all() else "training return"
     for axes in panels[len(names) :]:
         axes.remove()
-    for index, (axes, name, title) in enumerate(zip(panels, names.tolist(), titles, strict=False)):
+    for index, (axes, title) in enumerate(zip(panels, titles, strict=False)):
         for agent, row in agents.items():
             if results["num_seeds"][index, row]:
                 curve = style.spread_at(results, index, row)
                 style.draw_band(axes, results["x"][index], curve, agent, len(agents))
         axes.set_title(
             title + ("*" if mixed and not greedy[index] else ""),
-            fontweight="bold" if name in bold else "normal", fontsize=7, pad=3,
+            fontweight="bold" if results["hard"][index] else "normal", fontsize=7, pad=3,
             linespacing=0.95,
         )  # fmt: skip
         style.count_axis(axes, bins=ticks)
@@ -265,7 +229,7 @@ def draw_panels(
         axes.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
         axes.yaxis.get_offset_text().set_fontsize(5.5)
-        shown = results["estimate"] if sharey else results["estimate"][index]
+        shown = results["estimate"][index]
         low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
         room = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-6)
         bottom, top = axes.get_ylim()
@@ -276,6 +240,7 @@ def draw_panels(
         if index % columns == 0:
             axes.set_ylabel(kind, fontsize=7)
     style.legend_above(figure, agents)
+    _write_caption(figure, results)
     return figure
 
 
@@ -288,15 +253,18 @@ def _title(name: str, width: float) -> str:
     return "\n".join(line.replace(" ", "") for line in lines)
 
 
-def write_caption(figure: Figure, results: Arrays, each: str = "") -> None:
-    """Write beneath a figure what its curves and bands are, and what `each` seed's curve is."""
-    caption = f"Means over {style.seeds_text(results['num_seeds'])}{each}"
+def _write_caption(figure: Figure, results: Arrays) -> None:
+    """Write beneath a figure what its curves and bands are."""
+    names = results["environments"].tolist()
+    caption = f"Means over {style.seeds_text(results['num_seeds'])}"
+    if any(name in EXPERIMENTS for name in names):
+        caption += ", each the mean of all settings"
     if results["num_seeds"].max() > 1:
         caption += ", with 90 % Student t bands, cut at the lowest and highest return"
     if 0 < results["greedy"].mean() < 1:
         caption += "; returns of the greedy policy, but in panels with * of training"
     if not results["greedy"].all():
-        caption += f"; training returns are averaged over {WINDOW:.0%} of the time"
-    if any(name.endswith("_scale") for name in results.get("environments", ())):
+        caption += f"; training returns are averaged over {100 * WINDOW:g} % of the time"
+    if any(name.endswith("_scale") for name in names):
         caption += "; returns of scale experiments are divided by the scale"
     style.write_below(figure, f"{caption}.", results["notes"])

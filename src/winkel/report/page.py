@@ -21,7 +21,6 @@ from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES, style
 from winkel.files import ensure_folder, write_text
 from winkel.report import claims, tables
-from winkel.report.measures import REPETITIONS
 from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"
@@ -178,7 +177,6 @@ _ENVIRONMENT = jinja2.Environment(
 _ENVIRONMENT.filters |= {"agent": agent, "number": number, "sort_key": sort_key}
 _ENVIRONMENT.globals |= {
     "MOST_LINKED": tables.MOST_LINKED,
-    "REPETITIONS": REPETITIONS,
     "THEMED": THEMED,
     "agent_style": style.agent_style,
     "claims": claims,
