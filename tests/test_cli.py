@@ -37,14 +37,14 @@ def test_help_names_every_command(capsys):
     modules = {path.stem for path in folder.glob("*.py")} - shared
     assert {module for module, _, _ in cli.COMMANDS.values()} == modules
     for name, (module, kind, line) in cli.COMMANDS.items():
-        assert f"  {name:10} {line}\n" in printed
+        assert f"  {name:13} {line}\n" in printed
         assert callable(getattr(import_module(f"winkel.commands.{module}"), kind).run)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_describes_itself(name, capsys):
     with pytest.raises(SystemExit) as stop:
-        cli.main([name, "--help"])
+        cli.main([*name.split(), "--help"])
     assert stop.value.code == 0
     assert f"usage: winkel {name}" in capsys.readouterr().out
 

@@ -25,11 +25,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sweep": ("sweep", "SweepCommand", "Run an experiment of the paper: many agents and seeds."),
     "shard": ("shard", "ShardCommand", "Run one shard of a sweep."),
     "search": ("search", "SearchCommand", "Search for hyperparameters."),
+    "search report": ("search", "SearchReport", "Write the page of a search."),
+    "search apply": ("search", "SearchApply", "Save the winner of a search as a preset."),
+    "search space": ("search", "SearchSpace", "Print a space to search in."),
     "report": ("figure", "Report", "Write a page of results and of the paper's claims."),
     "inspect": ("inspect", "Inspect", "Draw what a trained agent predicts, and where it has been."),
     "play": ("play", "Play", "Film a trained agent."),
     "evaluate": ("evaluate", "Evaluate", "Print the returns of greedy episodes."),
-    "policy": ("evaluate", "Policy", "Write a trained policy as one file for NumPy alone."),
     "rollout": ("evaluate", "Rollout", "Run a fixed policy in an environment."),
     "score": ("bsuite", "Score", "Print bsuite's official scores of runs."),
     "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
@@ -57,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         if arguments == ["--version"]:
             sys.stdout.write(f"winkel {__version__}\n")
         elif arguments in (["--help"], ["-h"]):
-            lines = [f"  {name:10} {text}" for name, (_, _, text) in COMMANDS.items()]
+            lines = [f"  {name:13} {text}" for name, (_, _, text) in COMMANDS.items()]
             sys.stdout.write(HELP.format("\n".join(lines)))
         else:
             _parse(arguments).run()
@@ -84,6 +86,8 @@ def _parse(arguments: list[str]) -> Any:
     if not arguments:
         raise InputError("need a command; see `winkel --help`")
     name, *rest = arguments
+    if rest and f"{name} {rest[0]}" in COMMANDS:
+        name, rest = f"{name} {rest[0]}", rest[1:]
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, "see `winkel --help`")
         raise InputError(f"unknown command {name!r}; {hint}")

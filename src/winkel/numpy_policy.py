@@ -1,4 +1,4 @@
-"""Act with a policy file that winkel has written (`run.export_policy`, `winkel policy`).
+"""Act with a policy file that winkel has written (`run.export_policy`, `winkel evaluate`).
 
 This module needs NumPy and nothing else; it may be copied alone next to the file:
 

@@ -1,11 +1,9 @@
-"""`winkel evaluate`, `winkel policy`, `winkel rollout`: returns of trained and fixed policies."""
+"""`winkel evaluate` and `winkel rollout`: returns of trained and of fixed policies."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import tyro
 
 from winkel.analysis.statistics import student_interval
 from winkel.commands.options import EnvName, OfRun
@@ -29,30 +27,23 @@ class Evaluate(OfRun):
     world_seed: int = 0
     """Seed of the environments."""
 
+    seed: int | None = None
+    """Only this one of several runs."""
+    policy: Path | None = None
+    """Also write the greedy policy, of the first run by default, as a file that needs NumPy only:
+    FILE.npz, for `winkel.numpy_policy.load`."""
+
     def run(self) -> None:
         """Print a line for each run."""
         start_jax()
-        for run in load(self.path, self.env).runs:
+        found = load(self.path, self.env)
+        one = self.seed is not None or self.policy is not None
+        for run in (found.of(self.seed),) if one else found.runs:
             returns = run.evaluate(self.episodes, self.world_seed, say)
             say(f"seed {run.config['seed']}: {_describe(returns)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Policy(Evaluate):
-    """Write the greedy policy of a run, with its returns, as a file that needs NumPy only."""
-
-    out: Annotated[Path, tyro.conf.arg(metavar="FILE")]
-    """FILE.npz, for `winkel.numpy_policy.load`."""
-    seed: int | None = None
-    """Which of several runs; the first by default."""
-
-    def run(self) -> None:
-        """Evaluate the run and write the file."""
-        start_jax()
-        run = load(self.path, self.env).of(self.seed)
-        returns = run.evaluate(self.episodes, self.world_seed, say)
-        run.export_policy(self.out, returns)
-        say(f"wrote {self.out}: {_describe(returns)}")
+            if self.policy is not None:
+                run.export_policy(self.policy, returns)
+                say(f"wrote {self.policy}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from winkel.commands.options import check_fields, option_names, unknown_option
+from winkel.commands.options import check_fields
 from winkel.commands.terminal import console, exit_if_failed, progress_bar, say
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
@@ -51,19 +51,11 @@ class SearchCommand:
     """Seed of the suggested configurations."""
     allow_failures: bool = False
     """Exit with status 0 also if all trials failed."""
-    action: "tyro.conf.OmitArgPrefixes[Action]" = None
-    """What to do instead of searching."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Search, print a summary and write the page."""
-        if self.action is not None:
-            if self.fields:
-                field = next(iter(self.fields))
-                raise unknown_option(field, option_names(self.action), "see `winkel search --help`")
-            self.action.run()
-            return
         from winkel.search.population import Population, choose_lanes
         from winkel.search.problem import load_problem
         from winkel.search.study import Summary, open_study
@@ -176,14 +168,6 @@ class SearchSpace:
 
         text = read_space(self.space)
         console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
-
-
-Action = (
-    Annotated[SearchReport, tyro.conf.subcommand("report", prefix_name=False)]
-    | Annotated[SearchApply, tyro.conf.subcommand("apply", prefix_name=False)]
-    | Annotated[SearchSpace, tyro.conf.subcommand("space", prefix_name=False)]
-    | Annotated[None, tyro.conf.subcommand("run", prefix_name=False)]
-)
 
 
 def print_summary(summary: "Summary") -> None:

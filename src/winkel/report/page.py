@@ -29,11 +29,6 @@ THEMED = {
     "#ffffff": ("paper", "#1a1c20"),
     "#9a9a9a": ("faint", "#83858a"),
     "#0072b2": ("quantile", "#6f93f5"),
-    "#882255": ("wine", "#e8626c"),
-    "#332288": ("indigo", "#8f86e0"),
-    "#661100": ("brown", "#c77a5f"),
-    "#117733": ("forest", "#4fae6f"),
-    "#aa4499": ("purple", "#cf78c2"),
 }
 """Colours of figures, with the name of the page's CSS variable and the colour in the dark theme."""
 
