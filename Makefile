@@ -7,7 +7,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 .PHONY: demo test test-long test-cluster lint format docs clean
 
 demo: $(VENV)/.core
-	$(BIN)/winkel demo --out demo
+	$(BIN)/winkel train deep_sea/0 --seeds 2 --episodes 600 --beta-decay 1 --chunk-steps 50 --resume --out demo
+	$(BIN)/winkel inspect demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder

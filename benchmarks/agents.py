@@ -14,8 +14,8 @@ import argparse
 import jax
 import jax.numpy as jnp
 
+from training import time_chunks
 from winkel.agents import AGENTS
-from winkel.commands.bench import time_chunks
 from winkel.envs.registry import make
 from winkel.projections import PROJECTIONS, Categorical, Quantile
 from winkel.runs.spec import configure

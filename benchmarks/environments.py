@@ -12,8 +12,8 @@ import time
 import jax
 import numpy as np
 
+from training import time_chunks
 from winkel import envs
-from winkel.commands.bench import time_chunks
 
 LAST = {"deep_sea": 20, "deep_sea_stochastic": 20, "umbrella_distract": 22, "memory_size": 16}
 

@@ -15,7 +15,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from winkel.commands.bench import step_environments, time_chunks
+from training import step_environments, time_chunks
 from winkel.runs.spec import make_spec
 from winkel.runs.train import make_task
 from winkel.runs.worlds import check_run

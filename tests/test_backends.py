@@ -12,7 +12,6 @@ from winkel.training.programs import start_jax
 COMPUTING = {
     "train": ["train", "deep_sea/0"],
     "simulator": ["train", "gym:CartPole-v1", "--steps", "10", "--z-min=0", "--z-max=1"],
-    "demo": ["demo"],
     "sweep": ["sweep", "deep-sea"],
     "plan": ["sweep", "deep-sea", "--plan-only"],
     "search": ["search", "--agent", "bdqn", "--trials", "4"],
@@ -61,7 +60,6 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        ("bench", ["deep_sea/0"]),
         ("shard", ["{made}/plan/manifest.json", "0"]),
         ("inspect", [f"{{made}}/{RUN}"]),
         ("play", [f"{{made}}/{RUN}"]),

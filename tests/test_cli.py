@@ -33,18 +33,18 @@ def test_help_names_every_command(capsys):
     cli.main(["--help"])
     printed = capsys.readouterr().out
     folder = Path(cli.__file__).parent / "commands"
-    shared = {"__init__", "options", "output", "terminal"}
+    shared = {"__init__", "options", "terminal"}
     modules = {path.stem for path in folder.glob("*.py")} - shared
     assert {module for module, _, _ in cli.COMMANDS.values()} == modules
     for name, (module, kind, line) in cli.COMMANDS.items():
-        assert f"  {name:10} {line}\n" in printed
+        assert f"  {name:13} {line}\n" in printed
         assert callable(getattr(import_module(f"winkel.commands.{module}"), kind).run)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_describes_itself(name, capsys):
     with pytest.raises(SystemExit) as stop:
-        cli.main([name, "--help"])
+        cli.main([*name.split(), "--help"])
     assert stop.value.code == 0
     assert f"usage: winkel {name}" in capsys.readouterr().out
 
@@ -70,15 +70,6 @@ def test_a_figure_leaves_pictures_and_the_arrays_behind_them(tmp_path, capsys):
     assert "wrote" in printed
 
 
-def test_a_figure_is_redrawn_from_its_arrays(tmp_path):
-    cli.main(["figure", "operator", "--out", str(tmp_path / "a"), "--formats", "png"])
-    data = tmp_path / "a" / "operator.npz"
-    out = tmp_path / "b"
-    cli.main(["figure", "operator", "--data", str(data), "--out", str(out), "--formats", "png"])
-    assert {p.name for p in out.iterdir()} == {"operator.png"}
-    assert (out / "operator.png").read_bytes() == (tmp_path / "a" / "operator.png").read_bytes()
-
-
 def test_lists_name_every_entry(capsys):
     cli.main(["list", "projections"])
     printed = capsys.readouterr().out
@@ -91,10 +82,7 @@ def test_lists_name_every_entry(capsys):
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        (["figure", "operator", "--data", "absent.npz"], "no such file: absent.npz"),
-        (["figure", "operator", "--data", "pyproject.toml"], "pyproject.toml is not a readable"),
         (["figure", "operator", "--out", "pyproject.toml"], "the file pyproject.toml"),
-        (["figure", "operator", "--formats"], "at least one format"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_two(arguments, shown, capsys, monkeypatch, request):
@@ -157,7 +145,9 @@ def test_a_rollout_is_kept_scored_and_exported(tmp_path, capsys):
     cli.main(["score", str(runs)])
     printed = capsys.readouterr().out
     assert "random, seed 0" in printed
-    assert re.search(r"catch +[\d.]+  \(from 30 of 10,000 episodes\)", printed)
+    assert re.search(r"catch +[\d.]+\n", printed)
+    assert "note: random has 20 of 468 settings" in printed
+    assert "20 of 20 runs are shorter than bsuite's" in printed
     assert "tag basic" in printed
     assert "tag memory" not in printed
     cli.main(["export", "bsuite", str(runs), str(out)])
@@ -242,8 +232,6 @@ def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
     ("arguments", "said"),
     [
         (["train", "catch/0", "--seeds", "x"], "Error parsing --seeds: invalid literal for int()"),
-        (["train", "catch/0", "--seeds", "１０"], "need the digits 0 to 9, got '１０'"),
-        (["train", "catch/0", "--gamma=０.5"], "need the digits 0 to 9, got '--gamma=０.5'"),
         (["train"], "Missing from winkel train: ENV An id: deep_sea/0"),
         (["sweep", "foo"], "invalid choice 'foo' for argument 'kind'. Expected one of ('bsuite'"),
         (["tran"], "unknown command 'tran'; did you mean train?"),

@@ -113,8 +113,8 @@ def test_where_a_run_has_been_is_drawn(tmp_path, capsys):
         count.add(np.array([[before, 3.0], [5.0, before]]), before, 0)
     np.savez(folder / VISITS, **count.arrays())
     cli.main(["inspect", str(folder), "--env", PLAIN, "--formats", "png"])
-    assert f"wrote {folder / 'places.png'}" in capsys.readouterr().out
-    assert np.load(folder / "places.npz")["visits"].sum() == 100
+    assert f"wrote {folder / 'map.png'}" in capsys.readouterr().out
+    assert np.load(folder / "map.npz")["visits"].sum() == 100
     assert np.load(folder / VISITS)["visits"].shape[0] == 10  # as it was
 
 

@@ -191,7 +191,6 @@ def test_pictures_lie_beside_the_run_by_default(runs, tmp_path):
         (["--at", "end"], "got 'end'"),
         (["--at", ""], "got ''"),
         (["--seed", "7"], "need a seed from [0, 1], got 7"),
-        (["--formats"], "at least one format"),
         (["--sead", "7"], "unknown option --sead; did you mean --seed?"),
     ],
 )

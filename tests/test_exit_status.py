@@ -57,7 +57,7 @@ def test_failed_runs_on_ray_are_counted(tmp_path, capsys, monkeypatch):
     nodes = [{"Alive": True, "Resources": {"CPU": 1}}]
     ray = types.SimpleNamespace(cluster_resources=dict, nodes=lambda: nodes)
 
-    def run_here(ray, manifest, out, *others):
+    def run_here(ray, manifest, out, *resources, **callbacks):
         counts = [run_shard(manifest, n, out)["runs"] for n in range(len(manifest.shards))]
         return sum(map(Counter, counts), Counter())
 

@@ -77,19 +77,6 @@ def test_what_no_machine_can_hold_is_refused(tmp_path, capsys, arguments, shown)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        (["--lanes", 10**9], "for 1,000,000,000 lanes with this environment"),
-        (["--lanes", HUGE], "need steps and lanes <= 2147483647"),
-        (["--hidden", 10**9], MEMORY),
-    ],
-)
-def test_what_no_machine_can_hold_is_not_measured(capsys, monkeypatch, arguments, shown):
-    monkeypatch.setattr("winkel.commands.bench.copy_bandwidth", lambda: 1.0)
-    assert shown in refused(["bench", "deep_sea/0", *arguments], capsys)
-
-
 def test_snapshots_count_as_memory():
     """There is at most one for each chunk: 1,000 for 10 episodes of 100 steps and chunks of 1."""
     few, many = (

@@ -10,7 +10,7 @@ from process_helpers import PATIENCE, start
 from terminal_helpers import last_line
 from winkel import cli
 
-FULL = "winkel: error: cannot write to standard output: No space left on device\n"
+FULL = "winkel: error: [Errno 28] No space left on device\n"
 
 
 @pytest.mark.parametrize(

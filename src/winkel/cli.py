@@ -9,33 +9,33 @@ import io
 import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from winkel.commands.output import checked_output, warn
 from winkel.errors import InputError, suggest
 from winkel.extensions import permit
 from winkel.interrupts import set_exit_message
 from winkel.version import __version__
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "demo": ("demo", "Demo", "Train PE-DQN on a small deep sea, and draw what it learned."),
     "train": ("train", "Train", "Train an agent in an environment."),
     "sweep": ("sweep", "SweepCommand", "Run an experiment of the paper: many agents and seeds."),
     "shard": ("shard", "ShardCommand", "Run one shard of a sweep."),
     "search": ("search", "SearchCommand", "Search for hyperparameters."),
-    "report": ("report", "Report", "Write a page of results and of the paper's claims."),
+    "search report": ("search", "SearchReport", "Write the page of a search."),
+    "search apply": ("search", "SearchApply", "Save the winner of a search as a preset."),
+    "search space": ("search", "SearchSpace", "Print a space to search in."),
+    "report": ("figure", "Report", "Write a page of results and of the paper's claims."),
     "inspect": ("inspect", "Inspect", "Draw what a trained agent predicts, and where it has been."),
     "play": ("play", "Play", "Film a trained agent."),
     "evaluate": ("evaluate", "Evaluate", "Print the returns of greedy episodes."),
-    "policy": ("evaluate", "Policy", "Write a trained policy as one file for NumPy alone."),
-    "rollout": ("rollout", "Rollout", "Run a fixed policy in an environment."),
+    "rollout": ("evaluate", "Rollout", "Run a fixed policy in an environment."),
     "score": ("bsuite", "Score", "Print bsuite's official scores of runs."),
     "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
     "figure": ("figure", "Figure", "Make a figure of runs, or one of the paper."),
-    "bench": ("bench", "BenchCommand", "Measure how fast an agent trains."),
     "data": ("bsuite", "Data", "Fetch a data set that environments need."),
     "list": ("listing", "List", "List the names that commands take."),
 }
@@ -50,22 +50,31 @@ Deep exploration with distributional reinforcement learning.
 """
 
 
-@checked_output()
 def main(argv: list[str] | None = None) -> None:
     """Run a command. WINKEL_DEBUG=1 shows the traceback of a user error."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
+        if sys.stdout is None:
+            raise InputError("standard output is closed")
         if arguments == ["--version"]:
             sys.stdout.write(f"winkel {__version__}\n")
         elif arguments in (["--help"], ["-h"]):
-            lines = [f"  {name:10} {text}" for name, (_, _, text) in COMMANDS.items()]
+            lines = [f"  {name:13} {text}" for name, (_, _, text) in COMMANDS.items()]
             sys.stdout.write(HELP.format("\n".join(lines)))
         else:
             _parse(arguments).run()
+        sys.stdout.flush()
     except (InputError, OSError) as error:  # an OSError is about what is outside of winkel
         if os.environ.get("WINKEL_DEBUG"):
             raise
-        warn(f"error: {' '.join(str(error).split())}")
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except OSError:  # nothing can be written; Python flushes once more when it exits
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # nobody reads standard output any more
+            raise SystemExit(128 + signal.SIGPIPE) from None
+        sys.stderr.write(f"winkel: error: {' '.join(str(error).split())}\n")
         raise SystemExit(2) from None
 
 
@@ -77,10 +86,8 @@ def _parse(arguments: list[str]) -> Any:
     if not arguments:
         raise InputError("need a command; see `winkel --help`")
     name, *rest = arguments
-    for text in rest:
-        value = _parse_value(text.rpartition("=")[2])
-        if isinstance(value, int | float) and not text.isascii():  # Python reads other digits, too
-            raise InputError(f"need the digits 0 to 9, got {text!r}")
+    if rest and f"{name} {rest[0]}" in COMMANDS:
+        name, rest = f"{name} {rest[0]}", rest[1:]
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, "see `winkel --help`")
         raise InputError(f"unknown command {name!r}; {hint}")

@@ -1,4 +1,4 @@
-"""Act with a policy file that winkel has written (`run.export_policy`, `winkel policy`).
+"""Act with a policy file that winkel has written (`run.export_policy`, `winkel evaluate`).
 
 This module needs NumPy and nothing else; it may be copied alone next to the file:
 
@@ -22,13 +22,7 @@ FORMAT = 1
 
 
 class Policy:
-    """A greedy policy.
-
-    Attributes:
-        about: what the file says about itself: environment, agent, seed, command, returns.
-        shape: of one observation.
-        num_actions: A; actions are 0 … A − 1.
-    """
+    """A greedy policy. `about` is what the file says: environment, agent, seed, returns …"""
 
     def __init__(self, about: dict[str, Any], arrays: dict[str, np.ndarray]):
         self.about = about

@@ -6,10 +6,10 @@ import pytest
 from winkel.analysis.scores import (
     is_logged,
     log_of,
+    note_incomplete,
     score_experiment,
     score_runs,
     score_tags,
-    shortfalls,
 )
 from winkel.errors import InputError
 from winkel.runs.record import RunRecord
@@ -129,8 +129,10 @@ def test_agents_and_seeds_are_scored_on_their_own():
 def test_what_scores_lack_is_told():
     whole = [run(f"catch/{i}", "a", 0, catch(10_000, 0)) for i in range(20)]
     runs = [*whole, run("catch/0", "b", 2, catch(10, 1)), run("deep_sea:size=5", "b", 2, {})]
-    assert shortfalls(runs) == {("b", 2): {"catch": "1 of 20 settings, from 10 of 10,000 episodes"}}
-    assert shortfalls(whole) == {}
+    assert note_incomplete(runs) == [
+        "a has 20 of 468 settings, in 1 of 23 experiments; 0 of 20 runs are shorter than bsuite's",
+        "b has 1 of 468 settings, in 1 of 23 experiments; 1 of 1 runs are shorter than bsuite's",
+    ]
 
 
 @pytest.mark.parametrize(

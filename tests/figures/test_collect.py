@@ -7,7 +7,6 @@ from scipy import stats
 from winkel.envs.registry import is_simulator, parse
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES
-from winkel.figures.learning_curves import CurveOptions
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.results import read_results
 from winkel.runs.spec import run_folder
@@ -149,10 +148,9 @@ def test_ensemble_sizes_are_read_from_the_config_whatever_the_label(tmp_path):
         deep_sea(tmp_path, "pe_dqn", 6, seed, bads(5, first=4), algorithm="pe_dqn")
     bdqn("bdqn", 20, 0, bads(1), size=8)
     arrays = collected("ensemble-size", tmp_path)
-    assert arrays["quantities"].tolist() == ["first", "regret"]
     assert arrays["members"].tolist() == [0, 2, 20]  # PE-DQN first
     assert (arrays["size"], arrays["budget"]) == (6, 10)
-    np.testing.assert_array_equal(arrays["estimate"], [[4, np.inf, 3], [5, np.inf, 4]])
+    np.testing.assert_array_equal(arrays["estimate"], [5, np.inf, 4])
     assert "bdqn with 2 members 2/3" in notes(arrays)
     assert "left out: 1 of size 8" in notes(arrays)
 
@@ -200,7 +198,7 @@ def evaluated(at, returns):
 
 
 def curves(root, **options):
-    return FIGURES["learning-curves"].collect(read_results(root), CurveOptions(**options))
+    return FIGURES["learning-curves"].collect(read_results(root), **options)
 
 
 def test_curves_are_means_over_settings_then_over_seeds(tmp_path):
@@ -227,14 +225,13 @@ def test_curves_are_means_over_settings_then_over_seeds(tmp_path):
 def test_training_returns_are_smoothed_and_scales_divided_out(tmp_path):
     for index, scale in ((0, 0.001), (16, 1000.0)):
         add(tmp_path, f"catch_scale/{index}", "pe_dqn", 0, {"return": scale * np.arange(100)})
-    arrays = curves(tmp_path, window=0.02)
+    arrays = curves(tmp_path)
     assert arrays["greedy"].tolist() == [0]
     np.testing.assert_allclose(arrays["x"][0], np.arange(2, 101, 2))
-    np.testing.assert_allclose(arrays["estimate"][0, 0], np.arange(0.5, 100, 2))
+    means = arrays["estimate"][0, 0]  # over windows of five episodes
+    np.testing.assert_allclose(means[2:], np.arange(6, 101, 2) - 3)
+    np.testing.assert_allclose(means[0], 0.5)  # of the two episodes that there are
     assert np.isnan(arrays["low"]).all()  # one seed
-    wide = curves(tmp_path, window=0.1)["estimate"][0, 0]
-    np.testing.assert_allclose(wide[-1], np.arange(90, 100).mean())
-    np.testing.assert_allclose(wide[0], 0.5)  # of the two episodes that there are
 
 
 def test_any_environment_is_a_panel_over_what_its_budget_counts(tmp_path):
@@ -250,10 +247,8 @@ def test_any_environment_is_a_panel_over_what_its_budget_counts(tmp_path):
     assert arrays["clocks"].tolist() == ["episodes", "episodes", "episodes", "steps"]
     assert arrays["x"][:, -1].tolist() == [100, 100, 100, 400]
     np.testing.assert_allclose(arrays["estimate"][1:, 0], 6.0)
-    over_steps = curves(tmp_path, over="steps", statistic="median")
+    over_steps = curves(tmp_path, over="steps")
     assert over_steps["x"][:, -1].tolist() == [200, 400, 400, 400]
-    ends = [over_steps[name][3, 0, -1] for name in ("low", "estimate", "high")]
-    np.testing.assert_allclose(ends, [4.0, 5.0, 7.5])
     assert curves(tmp_path, over="episodes")["x"][3, -1] == 100
 
 
@@ -288,7 +283,7 @@ def test_greedy_and_training_returns_are_never_compared(tmp_path):
 
 
 @pytest.mark.parametrize("columns", [{}, {"env_steps": np.cumsum(np.full(100, 10))}])
-def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
+def test_runs_of_planned_steps_are_shown_over_steps(tmp_path, columns):
     dense, length = "doom:my-way-home/dense", np.full(100, 10)
     for env, reward in ((dense, 1.0), ("doom:my-way-home/very-sparse", 0.0)):
         for seed in range(2):
@@ -296,8 +291,8 @@ def test_vizdoom_is_over_steps_by_sparsity(tmp_path, columns):
             add(tmp_path, env, "pe_dqn", seed, episodes, horizon={"steps": 1000})
     short = {"return": np.ones(50), "length": length[:50]}
     add(tmp_path, dense, "bdqn", 0, short, horizon={"steps": 1000})
-    arrays = collected("vizdoom", tmp_path)
-    assert arrays["settings"].tolist() == ["dense", "very-sparse"]
+    arrays = collected("learning-curves", tmp_path)
+    assert [name.rpartition("/")[2] for name in arrays["environments"]] == ["dense", "very-sparse"]
     np.testing.assert_allclose(arrays["estimate"][0, 1], 0.5)
     np.testing.assert_allclose(arrays["estimate"][1, 1], 0.0)
     assert np.isnan(arrays["estimate"][1, 0]).all()

@@ -35,8 +35,7 @@ def curves(rng, names, key, agents):
     return band(rng, len(names), len(agents), 50) | {
         key: np.array(names), "agents": np.array(agents), "x": points,
         "greedy": np.arange(len(names)) % 2, "num_seeds": np.full((len(names), len(agents)), 10),
-        "clocks": np.resize(["steps", "episodes"], len(names)), "statistic": np.array("mean"),
-        "window": np.array(0.05),
+        "clocks": np.resize(["steps", "episodes"], len(names)),
     }  # fmt: skip
 
 
@@ -62,9 +61,6 @@ def results_of(name, rng, agents, long=False):
         "learning-curves": lambda: curves(rng, environments, "environments", agents) | {
             "hard": np.arange(len(environments)) % 2
         },
-        "vizdoom": lambda: curves(
-            rng, ["dense", "sparse", "very-sparse"][: 3 if long else 1], "settings", agents
-        ),
         "regret": lambda: band(rng, count, len(sizes), scale=1e4) | few | {
             "agents": names, "sizes": sizes,
             "seed_regrets": rng.uniform(size=(count, len(sizes), 5)),
@@ -77,9 +73,9 @@ def results_of(name, rng, agents, long=False):
             "moments": np.array(["mean", "variance", "skewness", "kurtosis"]),
             "seed_shares": rng.uniform(size=(2, 4, 30 if long else 3)),
         },
-        "ensemble-size": lambda: band(rng, 2, 5, scale=1e4) | few | {
-            "quantities": np.array(["first", "regret"]), "members": np.array([0, 2, 5, 10, 20]),
-            "seed_values": 1e4 * rng.uniform(0.1, 1, size=(2, 5, 10)),
+        "ensemble-size": lambda: band(rng, 5, scale=1e4) | few | {
+            "members": np.array([0, 2, 5, 10, 20]),
+            "seed_regrets": 1e4 * rng.uniform(0.1, 1, size=(5, 10)),
         },
     }  # fmt: skip
     return made[name]() | {"notes": NOTES if long else np.array([], np.str_)}
@@ -185,9 +181,7 @@ def test_curves_show_means_and_bold_titles_and_say_what_they_are(rng):
     said = " ".join(words(figure).split())
     assert "Means over 10 seeds, with 90 % Student t bands" in said
     assert "panels with * of training" in said
-    assert "averaged over windows of 500 environment steps" in said
-    medians = draw("learning-curves", results | {"statistic": np.array("median")})
-    assert "Medians over 10 seeds, with quartiles" in words(medians)
+    assert "training returns are averaged over 5 % of the time" in said
     greedy = draw("learning-curves", results | {"greedy": np.array([1, 1])})
     assert greedy.axes[0].get_ylabel() == "greedy return"
 
@@ -247,12 +241,12 @@ def test_coverage_has_the_baselines_apart(rng):
 
 def test_members_stand_beside_pe_dqn_if_there_is_one(rng):
     results = results_of("ensemble-size", rng, [])
-    results["estimate"][0, 2] = np.inf
+    results["estimate"][2] = np.inf
     axes = draw("ensemble-size", results).axes[0]
     heights = by_label(axes, "bdqn").get_ydata()
-    np.testing.assert_allclose(heights, np.minimum(results["estimate"][0, 1:], 10_000))
+    np.testing.assert_allclose(heights, np.minimum(results["estimate"][1:], 10_000))
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "5", "10", "20", "PE-DQN"]
-    alone = {key: results[key][:, 1:] for key in ("estimate", "low", "high", "seed_values")}
+    alone = {key: results[key][1:] for key in ("estimate", "low", "high", "seed_regrets")}
     alone["members"] = results["members"][1:]
     assert "PE-DQN" not in words(draw("ensemble-size", results | alone))
 
@@ -279,16 +273,11 @@ def runs_in(tmp_path):
     return tmp_path
 
 
-def test_a_figure_of_runs_is_drawn_and_redrawn_from_its_arrays(tmp_path, capsys):
+def test_a_figure_of_runs_is_drawn(tmp_path, capsys):
     runs = runs_in(tmp_path / "runs")
     cli.main(["figure", "regret", str(runs), "--out", str(tmp_path / "a"), "--formats", "png"])
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"regret.npz", "regret.png"}
-    printed = capsys.readouterr().out
-    assert "note: of 4 pairs of setting and seed" in printed
-    data = str(tmp_path / "a" / "regret.npz")
-    cli.main(["figure", "regret", "--data", data, "--out", str(tmp_path / "b"), "--formats", "png"])
-    one, other = (tmp_path / folder / "regret.png" for folder in "ab")
-    assert one.read_bytes() == other.read_bytes()
+    assert "note: of 4 pairs of setting and seed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -297,26 +286,17 @@ def test_a_figure_of_runs_is_drawn_and_redrawn_from_its_arrays(tmp_path, capsys)
         (["regret"], "need a folder of runs: winkel figure regret RUNS"),
         (["regret", "/nowhere"], "no such folder: /nowhere"),
         (["toy", "RUNS"], "toy is computed and needs no runs"),
-        (["regret", "RUNS", "--data", "x.npz"], "got both"),
-        (["vizdoom", "RUNS"], "no vizdoom runs in "),
         (["learning-curves", "RUNS", "--returns", "greedy"], "no training runs with greedy eval"),
-        (
-            ["learning-curves", "RUNS", "--window", "0"],
-            "need --window above 0 and at most 1, got 0",
-        ),
-        (["regret", "RUNS", "--over", "steps"], "need learning-curves or vizdoom and a folder"),
+        (["regret", "RUNS", "--over", "steps"], "need learning-curves for --unfinished"),
         (["radar", "RUNS"], "no bsuite runs in bsuite's own settings"),
         (["statistics", "RUNS"], "no statistic runs in "),
         (["coverage", "RUNS"], "no deep_sea runs with visited in "),
         (["ensemble-size", "RUNS"], "no deep_sea runs of bdqn in "),
         (["heatmaps", "RUNS"], "no deep_sea runs with snapshots in "),
-        (["regret", "--data", "absent.npz"], "no such file: absent.npz"),
-        (["regret", "--data", "OTHER"], "need arrays of the figure regret, got "),
     ],
 )
 def test_bad_input_is_one_line(arguments, shown, tmp_path, capsys):
-    given = {"RUNS": str(runs_in(tmp_path / "runs")), "OTHER": str(tmp_path / "other.npz")}
-    np.savez(given["OTHER"], visits=np.zeros(3))
+    given = {"RUNS": str(runs_in(tmp_path / "runs"))}
     out = ["--out", str(tmp_path / "out")]
     with pytest.raises(SystemExit) as stop:
         cli.main(["figure", *(given.get(a, a) for a in arguments), *out])

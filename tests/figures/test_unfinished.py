@@ -28,7 +28,7 @@ def test_a_figure_shows_an_unfinished_run_and_says_so(half, tmp_path, capsys):
     assert "need a folder of runs: winkel figure learning-curves RUNS" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["figure", "regret", str(half), *arguments, "--unfinished"])
-    assert "other figures are of whole runs, got regret" in capsys.readouterr().err
+    assert "--returns, got regret" in capsys.readouterr().err
     main(["figure", "learning-curves", str(half), *arguments, "--unfinished"])
     assert f"note: {SEED_0}: unfinished, its first 11 episodes" in capsys.readouterr().out
     assert (tmp_path / "out/learning-curves.png").is_file()

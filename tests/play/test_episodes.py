@@ -141,7 +141,6 @@ def test_deep_sea_is_played_in_python(deep_sea):
     assert found["return"][5] == pytest.approx(sum(rewards), abs=1e-6)
     assert (found["pictures"][5] == 255).all()
     assert found["step"].tolist() == [0, 1, 2, 3, 4, 5] * 2
-    assert found["cells"]
 
 
 def test_exploring_goes_by_the_clock_that_the_run_ended_with(root):
@@ -260,7 +259,6 @@ def task_of(observation, **fields):
 def test_any_observation_can_be_shown(observation, obs, name, shape):
     arrays = to_arrays(task_of(observation), [newest_frame(observation, obs)] * 2)
     assert arrays[name].shape == (2, *shape)
-    assert ("cells" in arrays) == (name == "pictures" and not isinstance(observation, Image))
 
 
 def test_padding_is_not_shown():

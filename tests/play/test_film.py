@@ -66,7 +66,8 @@ def test_frames_show_the_numbers_of_their_moment(rng, numbers):
     for index in (3, 0):
         drawn.draw(index)
         written = texts(drawn)
-        assert {"an agent", f"step {index}", "step 5", "up", "down", "wait"} <= set(written)
+        assert f"an agent\nstep {index}, return" in written[0]
+        assert {"up", "down", "wait"} <= set(written)
         for name in ("value", "bonus"):
             for number in record[name][index]:
                 assert f"{number:.3g}" in written
@@ -97,14 +98,14 @@ def test_bars_and_lines_are_the_record(rng):
 
 
 @pytest.mark.parametrize(("state", "words"), [(1, "the episode has ended"), (2, "cut here")])
-def test_the_end_is_written_in_place_of_bars(rng, state, words):
+def test_the_end_is_written_and_has_no_bars(rng, state, words):
     record = make_record(rng)
     drawn = Film(record | {"state": record["state"] * state}, "an agent")
     drawn.draw(5)
-    assert words in texts(drawn)
+    assert words in texts(drawn)[0]
     assert not any(axes.get_visible() for axes in drawn.figure.axes if axes.containers)
     drawn.draw(0)
-    assert words not in texts(drawn)
+    assert words not in texts(drawn)[0]
 
 
 def test_agents_without_a_bonus_have_none_drawn(rng):

@@ -10,7 +10,7 @@ import tyro
 from report.synthetic import deep_sea, save
 from winkel.agents import AGENTS
 from winkel.commands.bsuite import Score
-from winkel.commands.report import Report
+from winkel.commands.figure import Report
 from winkel.errors import InputError
 from winkel.report.page import write_report
 from winkel.report.tables import changes

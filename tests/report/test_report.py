@@ -128,8 +128,8 @@ def test_hostile_text_is_escaped(page):
 def test_what_is_there_and_what_is_missing(parsed):
     text = text_of(parsed)
     assert "untested" in text
-    assert "needs deep_sea by dltv, dltv_no_prior" in text
-    assert "no data (no vizdoom runs)" in text
+    assert "needs deep_sea by dltv; deep_sea by dltv_no_prior" in text
+    assert "no data (no statistic runs)" in text
     assert "regret_ratio" not in text
     assert "hidden 7,7" in text
     assert "runs that failed1, listed" in text

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from winkel.analysis.statistics import Interval
-from winkel.report.claims import RULES, apply_rule, load_claims, summarize_missing
-from winkel.report.measures import MEASURES, compare, mean_gap, median_gap, median_ratio
+from winkel.report.claims import (
+    MEASURES,
+    RULES,
+    apply_rule,
+    compare,
+    load_claims,
+    mean_gap,
+    median_gap,
+    median_ratio,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,10 +63,6 @@ def test_comparisons():
 def test_equal_up_to_rounding_is_equal():
     x = np.array([0.1 + 0.2, 0.3, 0.3])
     assert interval([x], [np.full(3, 0.3)], mean_gap) == Interval(0.0, 0.0, 0.0)
-
-
-def test_missing_runs_in_short():
-    assert summarize_missing(["a by x", "b by x", "a by y", "c"]) == "a by x, y; b by x; c"
 
 
 def test_the_file_of_claims():

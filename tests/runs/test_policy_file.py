@@ -157,8 +157,10 @@ def test_damaged_files_are_one_line(tmp_path):
 def test_the_command_writes_a_file_with_the_returns(tmp_path, capsys):
     folder = learn(tmp_path).runs[0].path
     path = tmp_path / "policy.npz"
-    cli.main(["policy", str(folder), "--out", str(path), "--episodes", "3"])
-    assert f"wrote {path}: mean return " in capsys.readouterr().out
+    cli.main(["evaluate", str(folder), "--policy", str(path), "--episodes", "3"])
+    printed = capsys.readouterr().out
+    assert "seed 0: mean return " in printed
+    assert f"wrote {path}\n" in printed
     policy = numpy_policy.load(path)
     assert policy.about["returns"]["episodes"] == 3
     assert policy(7) == winkel.load(folder).policy()(7)

@@ -1,6 +1,7 @@
 """bsuite's official scores, from logs in bsuite's layout; equal to bsuite 0.3.6. Its CSV files."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -98,20 +99,25 @@ def score_runs(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, flo
     }
 
 
-def shortfalls(runs: Iterable[RunRecord]) -> dict[tuple[str, int], dict[str, str]]:
-    """Name missing settings and episodes behind scores, by agent and seed, then by experiment."""
-    lacking: dict[tuple[str, int], dict[str, str]] = {}
-    for key, found in group_runs(runs).items():
-        for name, ids in found.items():
-            whole, fewest = EXPERIMENTS[name], min(len(r.episodes["return"]) for r in ids.values())
-            parts = []
-            if len(ids) < len(whole.settings):
-                parts.append(f"{len(ids)} of {len(whole.settings)} settings")
-            if fewest < whole.num_episodes:
-                parts.append(f"from {fewest:,} of {whole.num_episodes:,} episodes")
-            if parts:
-                lacking.setdefault(key, {})[name] = ", ".join(parts)
-    return lacking
+def note_incomplete(runs: Iterable[RunRecord]) -> list[str]:
+    """Note agents with fewer settings or episodes than bsuite's, which scores assume."""
+    by_agent: dict[str, list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        if run.config["env"] in OFFICIAL_IDS:
+            by_agent[run.config["agent"]].append(run)
+    notes = []
+    for agent, found in by_agent.items():
+        ids, names = {run.config["env"] for run in found}, {run.experiment for run in found}
+        short = sum(
+            len(run.episodes["return"]) < EXPERIMENTS[run.experiment].num_episodes for run in found
+        )
+        if short or len(ids) < len(OFFICIAL_IDS):
+            notes.append(
+                f"{agent} has {len(ids)} of {len(OFFICIAL_IDS)} settings, in {len(names)} of "
+                f"{len(EXPERIMENTS)} experiments; {short} of {len(found)} runs are shorter than "
+                "bsuite's"
+            )
+    return notes
 
 
 def group_runs(runs: Iterable[RunRecord]) -> Groups:
@@ -256,12 +262,9 @@ def export_bsuite(
 ) -> tuple[list[Path], list[Path]]:
     """Write `<out>/<agent>/seed-<n>/bsuite_id_-_<experiment>-<index>.csv` for each official run.
 
-    There is one folder per agent and seed, because bsuite's `load_bsuite` takes a folder for one
-    agent's results and would average over seeds. Everything is checked before a file is written.
-
-    Returns:
-        The files written, and the folders of runs that were skipped: environments outside bsuite's
-        468 ids, and runs in which no episode ended.
+    bsuite's `load_bsuite` averages over the seeds in a folder, so each has its own. Everything is
+    checked before a file is written. Returns the files written, and the folders of runs that were
+    skipped: environments outside bsuite's 468 ids, and runs in which no episode ended.
     """
     ended: list[RunRecord] = []
     skipped: list[RunRecord] = []

@@ -7,7 +7,7 @@ from typing import Literal
 
 import tyro
 
-from winkel.analysis.scores import export_bsuite, score_runs, score_tags, shortfalls
+from winkel.analysis.scores import export_bsuite, note_incomplete, score_runs, score_tags
 from winkel.commands.terminal import say
 from winkel.envs.bsuite.mnist_data import fetch_mnist, mnist_directory
 from winkel.errors import InputError
@@ -24,7 +24,7 @@ class Score:
     def run(self) -> None:
         """Print the scores of all experiments found, and of the capabilities they count towards."""
         runs = [load_run(folder) for folder in find_runs(self.runs)]
-        lacking, scored = shortfalls(runs), score_runs(runs)
+        scored = score_runs(runs)
         if not scored:
             raise InputError(
                 f"need runs of bsuite's 468 settings, such as catch/0, in {self.runs}; "
@@ -33,11 +33,12 @@ class Score:
         for (agent, seed), scores in scored.items():
             say(f"{agent}, seed {seed}")
             for name, value in scores.items():
-                lacks = lacking.get((agent, seed), {}).get(name)
-                say(f"  {name:24} {value:.4f}" + (f"  ({lacks})" if lacks else ""))
+                say(f"  {name:24} {value:.4f}")
             for tag, value in score_tags(scores).items():
                 if not math.isnan(value):  # no experiment of this tag has been run
                     say(f"  tag {tag:20} {value:.4f}")
+        for note in note_incomplete(runs):
+            say(f"note: {note}")
 
 
 @dataclass(frozen=True, kw_only=True)

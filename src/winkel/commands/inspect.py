@@ -3,28 +3,22 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
-from winkel.commands.figure import Format
+from winkel.commands.figure import Format, write_figure
+from winkel.commands.options import OfRun
 from winkel.commands.terminal import say
 from winkel.errors import InputError
-from winkel.figures import heatmaps, style
-from winkel.files import ensure_folder, save_arrays
+from winkel.figures import heatmaps
+from winkel.files import ensure_folder
 from winkel.play import inspection, maps
 from winkel.play.episodes import load_one, observe_after, open_environment
-from winkel.runs.record import Arrays
 from winkel.simulators.pool import TIMEOUT
 from winkel.training.programs import start_jax
 
-FIGURES = {"inspect": inspection, "heatmaps": heatmaps, "map": maps, "places": maps}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect:
+class Inspect(OfRun):
     """Draw return distributions, value, disagreement and bonus; heat maps or a map where known."""
 
-    path: tyro.conf.Positional[Path]
-    """Folder of a run, or of several of one agent and environment."""
     seed: int | None = None
     """Which of several runs; the first by default."""
     at: str = "start"
@@ -34,19 +28,11 @@ class Inspect:
     """Folder for pictures and arrays; the run's own by default."""
     formats: tuple[Format, ...] = ("png", "pdf")
     """File formats."""
-    env: str | None = None
-    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
-    or a library's with settings. It must be the run's own; what a run's folder names is not run
-    otherwise."""
-    code: tuple[str, ...] = ()
-    """Agents and projections of the run, module:Name, that are imported because you name them."""
     timeout: float = TIMEOUT
     """Seconds that a simulator may take to start, for a reset and for a step."""
 
     def run(self) -> None:
         """Write the pictures and print the numbers of each action."""
-        if not self.formats:
-            raise InputError("need at least one format of png, pdf, svg, got none")
         start_jax()
         run = load_one(self.path, self.seed, self.env)
         task, out = run.task, self.out or self.path
@@ -59,23 +45,15 @@ class Inspect:
         else:
             raise InputError(f"need --at start, or a number of greedy steps, got {self.at!r}")
         arrays = inspection.inspection_arrays(run, obs)
-        written = draw("inspect", arrays, out, self.formats)
+        written = write_figure(inspection.draw, arrays, out / "inspect", self.formats)
         if run.snapshots and run.experiment.startswith("deep_sea"):
             grids = heatmaps.snapshot_arrays(task.id, run.snapshots)
-            written += draw("heatmaps", grids, out, self.formats)
+            written += write_figure(heatmaps.draw, grids, out / "heatmaps", self.formats)
         if (visited := maps.map_arrays(run)) is not None:
-            written += draw(*visited, out, self.formats)
+            written += write_figure(maps.draw, visited, out / "map", self.formats)
         for path in written:
             say(f"wrote {path}")
         for action, name in enumerate(arrays["actions"]):
             numbers = ("value", "disagreement", "bonus")
             texts = [f"{number} {arrays[number][action]:.3f}" for number in numbers]
             say(f"{name}: {', '.join(texts)}")
-
-
-def draw(name: str, arrays: Arrays, out: Path, formats: tuple[Format, ...]) -> list[Path]:
-    """Save arrays and the figure of them; return the files written."""
-    save_arrays(out / f"{name}.npz", arrays)
-    with style.paper_style():
-        pictures = style.save(FIGURES[name].draw(arrays), out / name, formats)
-    return [out / f"{name}.npz", *pictures]

@@ -17,12 +17,8 @@ from winkel.figures import FIGURES
 from winkel.play.zoo import load_zoo, zoo_names
 from winkel.projections import PROJECTIONS
 
-IN_JAX = (
-    "gymnax:Breakout-MinAtar", "craftax:Craftax-Classic-Symbolic-v1", "navix:Navix-DoorKey-8x8-v0",
-    "pgx:minatar-freeway", "xminigrid:MiniGrid-DoorKey-8x8",
-)  # fmt: skip
 OTHERS = {
-    **{name: "an environment in JAX of that library" for name in IN_JAX},
+    "{gymnax,craftax,navix,pgx,xminigrid}:NAME": "an environment in JAX of that library",
     "jax:my_module:MyEnv": "one of yours: a class, an object or a function",
     "gym:CartPole-v1": "anything that is registered with Gymnasium",
     "gym:my_module:MyEnv-v0": "the same, once my_module is imported",
@@ -47,9 +43,9 @@ class List:
 
     def run(self) -> None:
         """Print one line for each entry, or the settings of one."""
+        if self.name is not None and self.what != "agents":
+            raise InputError(f"need `winkel list agents NAME`, got {self.what} {self.name}")
         if self.name is not None:
-            if self.what != "agents":
-                raise InputError(f"need `winkel list agents NAME`, got {self.what} {self.name}")
             _list_settings(self.name)
         elif self.what == "envs":
             _list_environments()

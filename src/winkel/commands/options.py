@@ -1,7 +1,6 @@
-"""What the options of all commands have in common: names of values, lists, unknown options.
+"""What the options of all commands have in common: lists and unknown options.
 
-Help names a value by its type (`--episodes N`, `--out FOLDER`). A list is written with spaces or
-with commas: `--sizes 6 8` or `--sizes 6,8`.
+A list is written with spaces or with commas: `--sizes 6 8` or `--sizes 6,8`.
 """
 
 import dataclasses
@@ -16,26 +15,9 @@ from winkel.errors import InputError, suggest
 from winkel.runs.spec import field_names
 
 EnvName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
-File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 
-NAMES: dict[Any, str] = {int: "N", float: "NUMBER", str: "NAME", Path: "FOLDER"}
-"""How help calls a value, by its type."""
 REGISTRY = ConstructorRegistry()
 """How tyro reads values."""
-
-
-@REGISTRY.primitive_rule
-def _read_one(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    if info.type not in NAMES:
-        return None
-    kind: Any = info.type
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=NAMES[kind],
-        instance_from_str=lambda words: kind(words[0]),
-        is_instance=lambda value: isinstance(value, kind),
-        str_from_instance=lambda value: [str(value)],
-    )
 
 
 @REGISTRY.primitive_rule
@@ -73,11 +55,21 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
 
 def option_names(command: Any) -> list[str]:
     """Return the names of a command's options."""
-    names = []
-    for field in dataclasses.fields(command):
-        value = getattr(command, field.name)
-        names += option_names(value) if dataclasses.is_dataclass(value) else [field.name]
-    return names
+    return [field.name for field in dataclasses.fields(command)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfRun:
+    """Options of commands about trained agents."""
+
+    path: tyro.conf.Positional[Path]
+    """Folder of a run, or of several of one agent and environment."""
+    env: str | None = None
+    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
+    or a library's with settings. It must be the run's own; what a run's folder names is not run
+    otherwise."""
+    code: tuple[str, ...] = ()
+    """Agents and projections of the run, module:Name, that are imported because you name them."""
 
 
 def check_fields(command: Any, *agents: str) -> None:

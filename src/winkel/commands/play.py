@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from winkel.commands.options import File
+from winkel.commands.options import OfRun
 from winkel.commands.terminal import progress_bar, say
 from winkel.errors import InputError, require_integer
 from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play
@@ -19,7 +19,7 @@ from winkel.training.programs import start_jax
 
 
 @dataclass(frozen=True, kw_only=True)
-class Play:
+class Play(OfRun):
     """Film episodes: what the agent observes, with value and bonus of every action beside it."""
 
     path: tyro.conf.Positional[Path]
@@ -30,7 +30,7 @@ class Play:
     """Number of episodes."""
     policy: Literal["greedy", "exploring"] = "greedy"
     """The action of highest value, or as the agent acted when training ended."""
-    out: File = None
+    out: Path | None = None
     """FILE.gif; play.gif in the run's folder by default, in the current one for the zoo."""
     fps: int = 35
     """Frames a second, at most 50."""
@@ -40,12 +40,6 @@ class Play:
     """Seed of the environment, and of exploration."""
     steps: int = MAX_STEPS
     """Cut an episode after so many steps."""
-    env: str | None = None
-    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
-    or a library's with settings. It must be the run's own; what a run's folder names is not run
-    otherwise."""
-    code: tuple[str, ...] = ()
-    """Agents and projections of the run, module:Name, that are imported because you name them."""
     timeout: float = TIMEOUT
     """Seconds that a simulator may take to start, for a reset and for a step."""
 

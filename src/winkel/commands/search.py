@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from winkel.commands.options import check_fields, option_names, unknown_option
-from winkel.commands.output import exit_if_failed
-from winkel.commands.terminal import console, progress_bar, say
-from winkel.commands.train import make_table
+from winkel.commands.options import check_fields
+from winkel.commands.terminal import console, exit_if_failed, progress_bar, say
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import Options
 
 if TYPE_CHECKING:
     from winkel.search.study import Summary
-
-MAX_ROWS = 10
-"""Rows of the printed table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +51,11 @@ class SearchCommand:
     """Seed of the suggested configurations."""
     allow_failures: bool = False
     """Exit with status 0 also if all trials failed."""
-    action: "tyro.conf.OmitArgPrefixes[Action]" = None
-    """What to do instead of searching."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """Fields of the agent, from the options that tyro does not know."""
 
     def run(self) -> None:
         """Search, print a summary and write the page."""
-        if self.action is not None:
-            if self.fields:
-                field = next(iter(self.fields))
-                raise unknown_option(field, option_names(self.action), "see `winkel search --help`")
-            self.action.run()
-            return
         from winkel.search.population import Population, choose_lanes
         from winkel.search.problem import load_problem
         from winkel.search.study import REASON, Summary, open_study
@@ -182,26 +169,12 @@ class SearchSpace:
         console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
 
 
-Action = (
-    Annotated[SearchReport, tyro.conf.subcommand("report", prefix_name=False)]
-    | Annotated[SearchApply, tyro.conf.subcommand("apply", prefix_name=False)]
-    | Annotated[SearchSpace, tyro.conf.subcommand("space", prefix_name=False)]
-    | Annotated[None, tyro.conf.subcommand("run", prefix_name=False)]
-)
-
-
 def print_summary(summary: "Summary") -> None:
-    """Print the best trials with their scores by environment."""
-    problem = summary.study.problem
-    environments = [f"{entry.id}\n{entry.score}" for entry in problem.environments]
-    rows = []
-    for i, trial in enumerate(summary.complete[:MAX_ROWS]):
-        scores = zip(summary.calibrated[i], summary.raw[i], strict=True)
-        cells = [f"{calibrated:.2f} ({raw:,.6g})" for calibrated, raw in scores]
-        params = [str(trial.params[name]) for name in problem.parameters]
-        rows.append([str(trial.number), f"{summary.totals[i]:.3f}", *cells, *params])
-    columns = ["trial", "score", *environments, *problem.parameters]
-    console.print(make_table(columns, rows, title=f"Search for {problem.agent}"))
+    """Print the best trial, and how many there are."""
+    if summary.complete:
+        best = summary.complete[0]
+        params = ", ".join(f"{name} {value}" for name, value in best.params.items())
+        say(f"best: trial {best.number}, final score {summary.totals[0]:.3f}: {params}")
     say(
         f"{summary.num_trials} trials: {len(summary.complete)} complete, {len(summary.pruned)} "
         f"pruned, {len(summary.failed)} failed, {summary.unfinished} unfinished; "

@@ -45,9 +45,7 @@ class ShardCommand:
         start_jax()
         say(f"shard {self.number}: {len(shard.runs)} runs, {shard.group}, {shard.lanes} lanes")
         with stop_at_signals(), Display(f"shard {self.number}") as display:
-            outcome = run_shard(
-                manifest, self.number, self.manifest.parent, display.update, display.say
-            )
+            outcome = run_shard(manifest, self.number, self.manifest.parent, display.update, say)
         say_counts(outcome["runs"], outcome["seconds"])
         check_items(shard.runs, self.manifest.parent, self.allow_failures)
 

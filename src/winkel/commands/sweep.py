@@ -13,10 +13,10 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.commands.options import File, check_fields
+from winkel.commands.options import check_fields
 from winkel.commands.shard import check_items, say_counts
-from winkel.commands.terminal import console, say
-from winkel.commands.train import Display, make_table
+from winkel.commands.terminal import print_table, say
+from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
 from winkel.interrupts import defer_interrupt
@@ -25,7 +25,7 @@ from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import MAX_LANES
-from winkel.training.programs import make_deterministic, make_mesh, start_jax
+from winkel.training.programs import make_deterministic, start_jax
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
@@ -101,15 +101,13 @@ class SweepCommand:
     """Least time between checkpoints."""
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
-    devices: int | None = None
-    """Number of local devices; all by default, those of a shard with --cluster."""
     plan_only: bool = False
     """Run nothing; write OUT/manifest.json, the shards of which `winkel shard` runs anywhere."""
     cluster: Literal["ray", "slurm"] | None = None
     """Run shards as tasks of Ray, or write a job array for SLURM."""
     address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
     """Of a Ray cluster, or auto; one on this machine by default."""
-    script: File = None
+    script: Path | None = None
     """File for SLURM's job array."""
     shard_runs: int | None = None
     """Most runs of a shard; as many as it has lanes by default. It also limits the lanes."""
@@ -117,8 +115,6 @@ class SweepCommand:
     """CPUs that a shard takes."""
     gpus_per_shard: float | None = None
     """GPUs that a shard takes, or a part of one; by default 1 if there are any, else 0."""
-    retries: int = 10
-    """How often Ray tries a shard again whose worker or node is lost."""
     fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
     """Fields of the agent, from the options that tyro does not know."""
 
@@ -143,7 +139,7 @@ class SweepCommand:
     def _check_options(self) -> None:
         """Raise if options exclude each other."""
         ray, here = self.cluster == "ray", self.cluster is None and not self.plan_only
-        cpus, gpus, retries = self.cpus_per_shard, self.gpus_per_shard, self.retries
+        cpus, gpus = self.cpus_per_shard, self.gpus_per_shard
         script, slurm = self.script is not None, self.cluster == "slurm"
         broken = {
             "--cluster slurm and --script FILE together": script != slurm,
@@ -155,9 +151,7 @@ class SweepCommand:
             "--allow-failures for `winkel shard`, not for a plan": (
                 self.allow_failures and not (here or ray)
             ),
-            f"CPUs, GPUs and retries of a shard >= 0, got {cpus}, {gpus} and {retries}": (
-                min(cpus, gpus or 0, retries) < 0
-            ),
+            f"CPUs and GPUs of a shard >= 0, got {cpus} and {gpus}": min(cpus, gpus or 0) < 0,
             f"a part of one GPU or whole ones, got {gpus}": gpus and gpus > 1 and gpus % 1,
         }
         for rule, is_broken in broken.items():
@@ -170,9 +164,7 @@ class SweepCommand:
         if self.deterministic:
             make_deterministic()
         start_jax()
-        devices = jax.local_device_count() if self.devices is None else self.devices
-        make_mesh(devices)  # raises if there are fewer
-        sweep, options = self._choose(jax.default_backend() != "cpu", devices)
+        sweep, options = self._choose(jax.default_backend() != "cpu", jax.local_device_count())
         all_groups = sweeps.group_runs(sweep, options)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
@@ -186,7 +178,7 @@ class SweepCommand:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
                     show, before = partial(_show, display, groups), ended.total()
                     outcome = sweeps.run_sweep(
-                        sweep, groups, self.out, self.lanes, before, show, display.say
+                        sweep, groups, self.out, self.lanes, before, show, say
                     )
                 _print_costs(outcome)
         self._check_runs(sweep)
@@ -224,7 +216,7 @@ class SweepCommand:
 
     def _write_manifest(self, gpus: float) -> shards.Manifest:
         """Split the sweep into shards with so many GPUs each, and write it into its folder."""
-        devices = max(int(gpus), 1) if self.devices is None else self.devices
+        devices = max(int(gpus), 1)
         sweep, options = self._choose(gpus > 0, devices)
         manifest = shards.plan_manifest(
             sweep,
@@ -279,9 +271,7 @@ class SweepCommand:
                     title = f"{len(ended)}/{len(manifest.shards)} shards"
                     display.show(title, min(done / manifest.num_runs, 1.0), statuses)
 
-                runs = run_on_ray(
-                    ray, manifest, self.out, cpus, gpus, self.retries, show, display.say
-                )
+                runs = run_on_ray(ray, manifest, self.out, cpus, gpus, show=show, notice=say)
         say_counts(runs, time.perf_counter() - begin)
         self._check_runs(manifest.sweep)
 
@@ -331,7 +321,7 @@ def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
     groups = outcome["groups"]
     rows = [[f"{v:,.0f}" if k != "group" else v for k, v in group.items()] for group in groups]
-    console.print(make_table([name.replace("_per_", "/") for name in groups[0]], rows))
+    print_table([name.replace("_per_", "/") for name in groups[0]], rows)
     say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
     say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
     say_counts(outcome["runs"], outcome["seconds"])

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -10,14 +10,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import tyro
-from rich.console import Group
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from winkel.commands.options import EnvName, check_fields
-from winkel.commands.output import exit_if_failed
-from winkel.commands.terminal import console, say
+from winkel.commands.terminal import console, exit_if_failed, print_table, say
 from winkel.errors import require_integer
 from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
@@ -25,9 +21,6 @@ from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
 
-MAX_ROWS = 12
-REFRESH = 0.25
-"""Seconds between two drawings of the display, during which the accelerator would wait."""
 LINE_SECONDS, LINE_SHARE, MOST_LINE_SECONDS = 10.0, 0.1, 60.0
 """Without a terminal, lines are so many seconds apart, and after so much progress or time."""
 
@@ -119,7 +112,7 @@ class Train:
                 ),
                 mirrors=self._make_mirrors,
                 progress=display.update,
-                notice=display.say,
+                notice=say,
                 **self.fields,
             )
         print_summary(training)
@@ -138,7 +131,7 @@ class Train:
 
 
 class Display:
-    """A live table of runs under one progress bar for all of them; without a terminal, lines."""
+    """One progress bar for all runs with episodes, return and speed; without a terminal, lines."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -147,30 +140,24 @@ class Display:
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[speed]}"),
+            TextColumn("{task.fields[facts]}"),
             console=console,
+            disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
-        self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
+        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, facts="")
         self._updates: dict[tuple[str, str, int], int] = {}
         self._new_updates = 0
         self._start: tuple[float, float] | None = None
         self._shown = (-math.inf, 0.0)
 
     def __enter__(self) -> "Display":
-        if console.is_terminal:
-            self._live.__enter__()
-        else:
-            self.say(f"{self.title}: compiling")
+        self._bar.start()
+        if not console.is_terminal:
+            say(f"{self.title}: compiling")
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        if console.is_terminal:
-            self._live.__exit__(*exception)
-
-    def say(self, text: str) -> None:
-        """Print a line above the display."""
-        say(text)
+        self._bar.stop()
 
     def update(self, statuses: list[Status]) -> None:
         """Show the status of all runs."""
@@ -181,18 +168,23 @@ class Display:
         """Show a title, the share that is done, and some runs."""
         now = time.monotonic()
         speed, left = self._measure(now, share, statuses)
+        returns = [status.recent_return for status in statuses if status.num_episodes]
+        facts = [
+            f"{sum(status.num_episodes for status in statuses):,} episodes",
+            f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
+            speed,
+        ]
+        self._bar.update(
+            self._task,
+            completed=share,
+            description=title,
+            facts=", ".join(filter(None, facts)),
+        )
         since, gained = now - self._shown[0], share - self._shown[1]
-        if console.is_terminal:
-            if share < 1.0 and since < REFRESH:
-                return
-            self._bar.update(self._task, completed=share, description=title, speed=speed)
-            self._live.update(Group(self._bar, _status_table(statuses)))
-        else:
-            if since < LINE_SECONDS or (gained < LINE_SHARE and since < MOST_LINE_SECONDS):
-                return
-            facts = (f"{title}: {share:.0%}", *_sum_up(statuses), speed, left)
-            self.say(", ".join(filter(None, facts)))
-        self._shown = now, share
+        due = since >= LINE_SECONDS and (gained >= LINE_SHARE or since >= MOST_LINE_SECONDS)
+        if due and not console.is_terminal:
+            say(", ".join(filter(None, [f"{title}: {share:.0%}", *facts, left])))
+            self._shown = now, share
 
     def _measure(self, now: float, share: float, statuses: list[Status]) -> tuple[str, str]:
         """Updates a second and the time left, by what was done since the first call."""
@@ -205,45 +197,6 @@ class Display:
             return "", ""
         left = timedelta(seconds=round((now - begin) * (1 - share) / (share - before)))
         return f"{self._new_updates / (now - begin):,.0f} updates/s", f"{left} left"
-
-
-def _sum_up(statuses: list[Status]) -> tuple[str, str]:
-    """Episodes of all runs, and the mean of their returns."""
-    returns = [status.recent_return for status in statuses if status.num_episodes]
-    episodes = sum(status.num_episodes for status in statuses)
-    shown = f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else ""
-    return f"{episodes:,} episodes", shown
-
-
-def make_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None
-) -> Table:
-    """Make a table of numbers. In a narrow terminal words are wrapped, but not cut."""
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        words = " ".join([column, *(row[index] for row in rows if index < len(row))]).split()
-        table.add_column(column, justify="right", min_width=max(map(len, words), default=0))
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _status_table(statuses: list[Status]) -> Table:
-    columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
-    countable = any(status.visited is not None for status in statuses)
-    if countable:
-        columns += ["visited", "goal first reached"]
-    rows = []
-    for status in statuses[:MAX_ROWS]:
-        counts = (str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}")
-        row = [*counts, f"{status.recent_return:.3f}"]
-        if countable:
-            row.append("" if status.visited is None else f"{status.visited:.0%}")
-            row.append("" if status.goal_episode is None else f"episode {status.goal_episode}")
-        rows.append([*row, "" if status.state == "running" else status.state])
-    if len(statuses) > MAX_ROWS:
-        rows.append([f"and {len(statuses) - MAX_ROWS} more"])
-    return make_table([*columns, ""], rows)
 
 
 def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
@@ -273,4 +226,4 @@ def print_summary(training: Training) -> None:
             row.append(f"episode {goals[0] + 1}" if len(goals) else "never")
             row.append(f"{int(run.episodes['bad'].sum()):,}")
         rows.append([*row, run.config.get("status", "unfinished")])
-    console.print(make_table([*columns, "status"], rows, title="Summary"))
+    print_table([*columns, "status"], rows, title="Summary")

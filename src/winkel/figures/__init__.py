@@ -12,7 +12,7 @@ COMPUTED = ("toy", "operator", "iteration")
 
 COLLECTED = (
     "radar", "scores", "learning-curves", "regret", "statistics", "coverage", "ensemble-size",
-    "heatmaps", "vizdoom",
+    "heatmaps",
 )  # fmt: skip
 """Figures made from runs; each has a `TITLE` for the report."""
 

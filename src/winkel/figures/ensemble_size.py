@@ -1,27 +1,21 @@
 """App. B.3: BDQN+P with different numbers of members beside PE-DQN; low is better."""
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel.analysis.statistics import median_iqr
 from winkel.errors import InputError
 from winkel.figures import common, style
-from winkel.figures.common import first_treasure, regret_of
 from winkel.files import Arrays
 from winkel.runs.results import Results, RunRecord
 
 TITLE = "Deep sea: members of the ensemble (compare Fig. 7a)"
-QUANTITIES = {"first": "first episode with treasure", "regret": "episodes without treasure"}
-
-_LOGARITHMIC = 50  # a logarithmic axis if the budget exceeds the least value so many times
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
-    """First treasure and regret of BDQN+P by its number of members, and of PE-DQN, in one deep sea.
+    """Episodes without treasure of BDQN+P by its number of members, and of PE-DQN, in one deep sea.
 
-    Arrays are [quantities, columns]; PE-DQN is the column with 0 members. A run that
-    never finds the treasure is infinite.
+    PE-DQN is the column with 0 members. A run that never finds the treasure is infinite.
     """
     selection = common.deep_sea_runs(results, having=("bad",))
     selection.records = [
@@ -31,17 +25,13 @@ def collect(results: Results) -> dict[str, np.ndarray]:
         raise InputError("no deep_sea runs of bdqn")
     size, budget = common.keep_one_size(selection, _members, "number of members")
     columns = sorted(set(map(_members, selection.records)))
-    values = common.seed_table(
-        selection.records, columns, _members, lambda r: (first_treasure(r), regret_of(r))
-    )
-    values = np.moveaxis(values, -1, 0)  # [quantities, columns, seeds]
+    regret = common.seed_table(selection.records, columns, _members, common.regret_of)
     names = [f"bdqn with {n} members" if n else "pe_dqn" for n in columns]
-    selection.notes += common.note_unsolved(names, values[1])
+    selection.notes += common.note_unsolved(names, regret)
     return {
-        "quantities": np.array(list(QUANTITIES)),
         "members": np.array(columns),
-        "seed_values": values,
-        **common.over_seeds(values, median_iqr)._asdict(),
+        "seed_regrets": regret,
+        **common.over_seeds(regret, median_iqr)._asdict(),
         "size": np.asarray(size),
         "budget": np.asarray(budget),
         "notes": selection.all_notes(),
@@ -61,30 +51,10 @@ def draw(results: Arrays) -> Figure:
     Small markers are seeds. What is infinite, because of runs that never found the treasure, is
     drawn at the budget with an open marker.
     """
-    names = results["quantities"].tolist()
-    figure = style.new_figure(height=2.05)
-    panels = figure.subplots(1, len(names), squeeze=False)[0]
-    for index, (axes, name) in enumerate(zip(panels, names, strict=True)):
-        _draw_panel(axes, results, index)
-        style.label_panel(axes, "abcdef"[index], QUANTITIES.get(name, name))
-        axes.set_xlabel("members of BDQN+P")
-    panels[0].set_ylabel("episodes")
-    shown = ["bdqn", "pe_dqn"] if 0 in results["members"] else ["bdqn"]
-    style.legend_above(figure, shown, markers=True)
-    seeds = (~np.isnan(results["seed_values"])).sum(axis=-1)
-    style.write_below(
-        figure,
-        f"Deep sea of size {int(results['size'])}: medians and interquartile ranges of "
-        f"{style.seeds_text(seeds)} within a budget of {int(results['budget']):,} episodes; small "
-        "markers are seeds, open ones never found the treasure.",
-        results["notes"],
-    )
-    return figure
-
-
-def _draw_panel(axes: Axes, results: Arrays, index: int) -> None:
-    budget, members = float(results["budget"]), results["members"]
-    spread, seeds = style.spread_at(results, index), results["seed_values"][index]
+    figure = style.new_figure(height=2.05, width=3.3)
+    axes = figure.subplots()
+    budget, members, seeds = float(results["budget"]), results["members"], results["seed_regrets"]
+    spread = style.spread_at(results)
     at_most = [np.minimum(values, budget) for values in spread]
     axes.axhline(budget, color=style.FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
     bdqn, pe_dqn = members > 0, members == 0
@@ -102,9 +72,15 @@ def _draw_panel(axes: Axes, results: Arrays, index: int) -> None:
     order = np.argsort(x)
     axes.set_xticks(x[order], [str(n) if n else "PE-DQN" for n in members[order].tolist()])
     axes.set_xlim(-0.5, x.max() + 0.5)
-    least = float(np.nanmin(seeds))
-    if least > 0 and budget / least > _LOGARITHMIC:
-        axes.set_yscale("log")
-        axes.set_ylim(0.7 * least, 1.3 * budget)
-    else:
-        axes.set_ylim(0, 1.06 * budget)
+    axes.set_ylim(0, 1.06 * budget)
+    axes.set_xlabel("members of BDQN+P")
+    axes.set_ylabel("episodes without treasure")
+    style.legend_above(figure, ["bdqn", "pe_dqn"] if pe_dqn.any() else ["bdqn"], markers=True)
+    style.write_below(
+        figure,
+        f"Deep sea of size {int(results['size'])}: medians and interquartile ranges of "
+        f"{style.seeds_text((~np.isnan(seeds)).sum(axis=-1))} within a budget of {int(budget):,} "
+        "episodes; small markers are seeds, open ones never found the treasure.",
+        results["notes"],
+    )
+    return figure

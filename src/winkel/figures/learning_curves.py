@@ -4,18 +4,15 @@ import math
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from winkel.analysis.scores import OFFICIAL_IDS
-from winkel.analysis.statistics import Interval, median_iqr, student_interval
+from winkel.analysis.statistics import student_interval
 from winkel.envs.registry import EXPERIMENTS
-from winkel.errors import InputError
 from winkel.figures import common, style
 from winkel.figures.common import Selection, agent_of, num_episodes
 from winkel.files import Arrays
@@ -29,59 +26,14 @@ POINTS = 50
 """Points of a curve, at most."""
 LEVEL = 0.9
 """Confidence of the intervals over seeds."""
+WINDOW = 0.05
+"""Share of the time over which training returns are averaged."""
 CLOCKS = {"steps": "environment steps", "episodes": "episodes"}
 """Words for the horizontal axis."""
 
 _MOST_COLUMNS = 4
 _LETTERS, _LINE = 20, 0.11  # letters of a title to the inch, and inches from line to line
 _UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
-
-
-@dataclass(frozen=True)
-class CurveOptions:
-    """What curves show."""
-
-    over: Literal["steps", "episodes"] | None = None
-    """Show learning curves over environment steps or over episodes; by default over what the budget
-    of the runs counts."""
-    returns: Literal["greedy", "training"] | None = None
-    """Returns of greedy evaluations or of training; by default greedy where all runs of an
-    environment have evaluations."""
-    statistic: Literal["mean", "median"] = "mean"
-    """Mean over seeds with a 90 % Student t band, or median with quartiles."""
-    window: float = 0.05
-    """Training returns are averaged over this share of the time."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.window <= 1:
-            raise InputError(f"need --window above 0 and at most 1, got {self.window}")
-
-
-DEFAULTS = CurveOptions()
-
-
-def collect(results: Results, options: CurveOptions = DEFAULTS) -> dict[str, np.ndarray]:
-    """Returns of each environment over time; bsuite's settings are averaged by experiment.
-
-    Those of '_scale' experiments are divided by their scale.
-    """
-    selection = select_runs(results, "training", options)
-    names = panel_names(selection.records)
-    return {
-        "environments": np.array(names),
-        "hard": common.hard_exploration(names),
-        **collect_panels(selection, names, panel_of, options),
-    }
-
-
-def select_runs(
-    results: Results, what: str, options: CurveOptions, experiments: Container[str] | None = None
-) -> Selection:
-    """Select runs that have the returns which are to be shown."""
-    selection = common.select(results, what, experiments=experiments)
-    if options.returns == "greedy":
-        selection.keep(_is_evaluated, "with greedy evaluations", "without greedy evaluations")
-    return selection
 
 
 def panel_of(record: RunRecord) -> str:
@@ -109,17 +61,21 @@ def scale_of(record: RunRecord) -> float:
     return record.config.get("setting", {}).get("reward_scale", 1.0) if official else 1.0
 
 
-def collect_panels(
-    selection: Selection,
-    names: Sequence[str],
-    name_of: Callable[[RunRecord], str],
-    options: CurveOptions,
+def collect(
+    results: Results, over: str | None = None, returns: str | None = None
 ) -> dict[str, np.ndarray]:
-    """Curves of all agents in a panel for each name, [names, agents, points], and notes.
+    """Returns over time of all agents in each environment, [environments, agents, points].
 
-    Curves are padded with NaN to `POINTS`. Only runs of the commonest budget are shown. Bands are
-    cut at the lowest and the highest return of the runs.
+    bsuite's settings are averaged by experiment; returns of '_scale' experiments are divided by
+    their scale. `over` is 'steps' or 'episodes', by default what the budget of the runs counts.
+    `returns` are 'greedy' (of evaluations) or 'training', by default greedy where all runs of an
+    environment have evaluations. Curves are padded with NaN to `POINTS`. Only runs of the commonest
+    budget are shown. Bands are cut at the lowest and the highest return of the runs.
     """
+    selection = common.select(results, "training")
+    if returns == "greedy":
+        selection.keep(_is_evaluated, "with greedy evaluations", "without greedy evaluations")
+    names = panel_names(selection.records)
     agents = selection.agents()
     shape = (len(names), len(agents), POINTS)
     x = np.full((len(names), POINTS), np.nan)
@@ -127,43 +83,36 @@ def collect_panels(
     greedy, num_seeds = np.zeros(len(names), int), np.zeros(shape[:2], int)
     clocks, kept = [], []
     for panel, name in enumerate(names):
-        part = Selection(name, [record for record in selection.records if name_of(record) == name])
+        part = Selection(name, [record for record in selection.records if panel_of(record) == name])
         _, unit = part.keep_most(_planned, lambda budget: "of {:,} {}".format(*budget))
-        clocks.append(options.over or unit)
-        curves, greedy[panel] = _returns(part, clocks[-1], options.returns)
+        clocks.append(over or unit)
+        curves, greedy[panel] = _returns(part, clocks[-1], returns)
         ends = [steps[-1] for steps, _ in curves]
         if max(ends) > _UNEQUAL * min(ends):
             end = f"{min(ends):,.0f} {clocks[-1]}"
             part.notes.append(f"curves end after {end}, as the shortest run does")
-        at, values = _interpolate(curves) if greedy[panel] else _smooth(curves, options.window)
+        at, values = _interpolate(curves) if greedy[panel] else _smooth(curves)
         x[panel, : len(at)] = at
-        returns = np.concatenate([y for _, y in curves])
+        everything = np.concatenate([y for _, y in curves])
         for agent, seeds in _average_settings(part.records, values).items():
             place = panel, agents.index(agent)
             num_seeds[place] = len(seeds)
-            for band, found in zip(bands.values(), _spread(seeds, options), strict=True):
-                band[place][: len(at)] = np.clip(found, returns.min(), returns.max())
+            for band, found in zip(bands.values(), student_interval(seeds, LEVEL), strict=True):
+                band[place][: len(at)] = np.clip(found, everything.min(), everything.max())
         selection.notes += [f"{name}: {note}" for note in part.notes]
         kept += part.records
     selection.records = kept
     return {
+        "environments": np.array(names),
+        "hard": common.hard_exploration(names),
         "agents": np.array(agents),
         "clocks": np.array(clocks),
         "greedy": greedy,
         "x": x,
         **bands,
         "num_seeds": num_seeds,
-        "statistic": np.array(options.statistic),
-        "window": np.array(options.window),
         "notes": selection.all_notes(),
     }
-
-
-def _spread(seeds: np.ndarray, options: CurveOptions) -> Interval:
-    """Estimate and band over seeds [seeds, points]."""
-    if options.statistic == "mean":
-        return student_interval(seeds, LEVEL)
-    return common.over_seeds(seeds.T, median_iqr)
 
 
 def _is_evaluated(record: RunRecord) -> bool:
@@ -179,9 +128,7 @@ def _planned(record: RunRecord) -> tuple[int, str]:
     return episodes, "episodes"
 
 
-def _returns(
-    part: Selection, clock: str, wanted: Literal["greedy", "training"] | None
-) -> tuple[list[Curve], bool]:
+def _returns(part: Selection, clock: str, wanted: str | None) -> tuple[list[Curve], bool]:
     """The returns of each run, and whether they are greedy.
 
     All or none are: evaluations of some runs cannot be compared with training returns of others.
@@ -191,21 +138,18 @@ def _returns(
         lacking = ", ".join(sorted(set(map(agent_of, without))))
         part.notes.append(f"training returns, for {lacking} lacks evaluations")
     greedy = wanted != "training" and not without
-    curve = _greedy_curve if greedy else _training_curve
-    return [curve(record, clock) for record in part.records], greedy
+    return [_curve(record, clock, greedy) for record in part.records], greedy
 
 
-def _greedy_curve(record: RunRecord, clock: str) -> Curve:
-    table = record.evaluations
-    at = table["env_steps" if clock == "steps" else "episodes"]
-    return np.asarray(at, float), np.mean(table["returns"], axis=-1) / scale_of(record)
-
-
-def _training_curve(record: RunRecord, clock: str) -> Curve:
-    table = record.episodes
-    steps = table.get("env_steps", np.cumsum(table["length"]))
-    at = steps if clock == "steps" else np.arange(1, num_episodes(record) + 1)
-    return np.asarray(at, float), np.asarray(table["return"], float) / scale_of(record)
+def _curve(record: RunRecord, clock: str, greedy: bool) -> Curve:
+    table, returned = record.episodes, np.asarray(record.episodes["return"], float)
+    if greedy:
+        table, returned = record.evaluations, np.mean(record.evaluations["returns"], axis=-1)
+    if clock == "steps":
+        at = table["env_steps"] if "env_steps" in table else np.cumsum(table["length"])
+    else:
+        at = table["episodes"] if greedy else np.arange(1, len(returned) + 1)
+    return np.asarray(at, float), returned / scale_of(record)
 
 
 def _average_settings(
@@ -221,7 +165,7 @@ def _average_settings(
     return {agent: np.stack(curves) for agent, curves in seeds.items()}
 
 
-def _smooth(curves: Sequence[Curve], window: float) -> tuple[np.ndarray, list[np.ndarray]]:
+def _smooth(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Average over the episodes that ended in the last share of the time, at equal distances.
 
     The time ends with the last episode of the shortest run. Where no episode ended, the average is
@@ -232,7 +176,7 @@ def _smooth(curves: Sequence[Curve], window: float) -> tuple[np.ndarray, list[np
     at = np.linspace(0.0, end, num_points + 1)[1:]
     points = []
     for x, y in curves:
-        first, last = (np.searchsorted(x, t.round(6), "right") for t in (at - window * end, at))
+        first, last = (np.searchsorted(x, t.round(6), "right") for t in (at - WINDOW * end, at))
         total = np.append(0.0, np.cumsum(y))
         have = np.flatnonzero(last > first)
         mean = (total[last] - total[first])[have] / (last - first)[have]
@@ -248,21 +192,11 @@ def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw returns and their bands; titles of hard exploration are bold."""
-    names = results["environments"]
-    figure = draw_panels(results, names, bold=names[results["hard"] == 1])
-    averaged = any(name in EXPERIMENTS for name in names)
-    write_caption(figure, results, ", each the mean of all settings" if averaged else "")
-    return figure
-
-
-def draw_panels(
-    results: Arrays, names: np.ndarray, bold: Container[str] = (), sharey: bool = False
-) -> Figure:
-    """Draw curves of all agents in a panel for each name.
+    """Draw returns and their bands; titles of hard exploration are bold.
 
     Bands may leave a panel: they exceed the curves by no more than the range of the curves.
     """
+    names = results["environments"]
     agents = style.in_order(results["agents"])
     columns = min(_MOST_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
@@ -273,21 +207,21 @@ def draw_panels(
     ]
     height = 0.45 + (1.7 if rows == 1 else 1.13) * rows + _LINE * sum(lines)
     figure = style.new_figure(height=height, width=width)
-    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False).ravel()
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
     greedy, clocks = results["greedy"], results["clocks"].tolist()
     mixed = len(set(greedy.tolist())) > 1
     ticks = 3 if columns > 3 else 5
     kind = "return" if mixed else "greedy return" if greedy.all() else "training return"
     for axes in panels[len(names) :]:
         axes.remove()
-    for index, (axes, name, title) in enumerate(zip(panels, names.tolist(), titles, strict=False)):
+    for index, (axes, title) in enumerate(zip(panels, titles, strict=False)):
         for agent, row in agents.items():
             if results["num_seeds"][index, row]:
                 curve = style.spread_at(results, index, row)
                 style.draw_band(axes, results["x"][index], curve, agent, len(agents))
         axes.set_title(
             title + ("*" if mixed and not greedy[index] else ""),
-            fontweight="bold" if name in bold else "normal", fontsize=7, pad=3,
+            fontweight="bold" if results["hard"][index] else "normal", fontsize=7, pad=3,
             linespacing=0.95,
         )  # fmt: skip
         style.count_axis(axes, bins=ticks)
@@ -295,7 +229,7 @@ def draw_panels(
         axes.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
         axes.yaxis.get_offset_text().set_fontsize(5.5)
-        shown = results["estimate"] if sharey else results["estimate"][index]
+        shown = results["estimate"][index]
         low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
         room = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-6)
         bottom, top = axes.get_ylim()
@@ -306,6 +240,7 @@ def draw_panels(
         if index % columns == 0:
             axes.set_ylabel(kind, fontsize=7)
     style.legend_above(figure, agents)
+    _write_caption(figure, results)
     return figure
 
 
@@ -318,27 +253,18 @@ def _title(name: str, width: float) -> str:
     return "\n".join(line.replace(" ", "") for line in lines)
 
 
-def write_caption(figure: Figure, results: Arrays, each: str = "") -> None:
-    """Write beneath a figure what its curves and bands are, and what `each` seed's curve is."""
-    mean = results["statistic"] == "mean"
-    bands = "90 % Student t bands, cut at the lowest and highest return" if mean else "quartiles"
-    bands = f", with {bands}" if results["num_seeds"].max() > 1 else ""
-    seeds = style.seeds_text(results["num_seeds"])
-    caption = f"{'Means' if mean else 'Medians'} over {seeds}{each}{bands}"
+def _write_caption(figure: Figure, results: Arrays) -> None:
+    """Write beneath a figure what its curves and bands are."""
+    names = results["environments"].tolist()
+    caption = f"Means over {style.seeds_text(results['num_seeds'])}"
+    if any(name in EXPERIMENTS for name in names):
+        caption += ", each the mean of all settings"
+    if results["num_seeds"].max() > 1:
+        caption += ", with 90 % Student t bands, cut at the lowest and highest return"
     if 0 < results["greedy"].mean() < 1:
         caption += "; returns of the greedy policy, but in panels with * of training"
     if not results["greedy"].all():
-        caption += f"; training returns are averaged over windows of {_window(results)}"
-    if any(name.endswith("_scale") for name in results.get("environments", ())):
+        caption += f"; training returns are averaged over {100 * WINDOW:g} % of the time"
+    if any(name.endswith("_scale") for name in names):
         caption += "; returns of scale experiments are divided by the scale"
     style.write_below(figure, f"{caption}.", results["notes"])
-
-
-def _window(results: Arrays) -> str:
-    """Such as '400 environment steps' if all panels of training returns have this window."""
-    training = results["greedy"] == 0
-    share, clocks = float(results["window"]), set(results["clocks"][training].tolist())
-    ends = np.nanmax(results["x"][training], axis=-1)
-    if len(clocks) > 1 or np.ptp(ends) > 0.01 * ends.max():
-        return f"{100 * share:g} % of their length"
-    return f"{share * ends.max():,.0f} {CLOCKS[clocks.pop()]}"

@@ -1,7 +1,6 @@
 """bsuite's scores by experiment: bars with intervals, a dot for each seed where there are few."""
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -9,13 +8,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.analysis.scores import OFFICIAL_IDS, score_runs
+from winkel.analysis.scores import OFFICIAL_IDS, note_incomplete, score_runs
 from winkel.analysis.statistics import student_interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.figures import common, style
-from winkel.figures.common import agent_of, num_episodes
 from winkel.files import Arrays
-from winkel.runs.results import Results, RunRecord
+from winkel.runs.results import Results
 
 Scores = Mapping[tuple[str, int], Mapping[str, float]]
 """By agent and seed, then by experiment or capability."""
@@ -47,7 +45,7 @@ def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
         "in bsuite's own settings (such as deep_sea/0)",
         "in settings not among bsuite's 468",
     )
-    selection.notes += _note_incomplete(selection.records)
+    selection.notes += note_incomplete(selection.records)
     return score_runs(selection.records), selection.all_notes()
 
 
@@ -71,24 +69,6 @@ def tabulate(scores: Scores, columns: Sequence[str]) -> dict[str, np.ndarray]:
         "low": np.clip(low, 0, 1),
         "high": np.clip(high, 0, 1),
     }
-
-
-def _note_incomplete(runs: Sequence[RunRecord]) -> list[str]:
-    """Agents with fewer settings or episodes than bsuite's, which scores assume."""
-    own: dict[str, list[RunRecord]] = defaultdict(list)
-    for run in runs:
-        own[agent_of(run)].append(run)
-    notes = []
-    for agent, found in own.items():
-        ids, names = {r.config["env"] for r in found}, {r.experiment for r in found}
-        short = sum(num_episodes(r) < EXPERIMENTS[r.experiment].num_episodes for r in found)
-        if short or len(ids) < len(OFFICIAL_IDS):
-            notes.append(
-                f"{agent} has {len(ids)} of {len(OFFICIAL_IDS)} settings, in {len(names)} of "
-                f"{len(EXPERIMENTS)} experiments; {short} of {len(found)} runs are shorter than "
-                "bsuite's"
-            )
-    return notes
 
 
 def draw(results: Arrays) -> Figure:
@@ -124,20 +104,11 @@ def draw(results: Arrays) -> Figure:
 def _draw_row(axes: Axes, results: Arrays, agents: dict[str, int], shown: np.ndarray) -> None:
     width = min(0.82 / len(agents), 0.35)
     for place, (name, agent) in enumerate(agents.items()):
-        line = style.agent_style(name)
         x = np.arange(len(shown)) + (place - (len(agents) - 1) / 2) * width
-        mean, low, high = (values[shown] for values in style.spread_at(results, agent))
-        axes.bar(x, mean, 0.88 * width, color=line.colour, alpha=0.75, label=name)
-        axes.vlines(x, low, high, color=style.INK, linewidth=0.6)
+        spread = [values[shown] for values in style.spread_at(results, agent)]
         seeds = results["seed_scores"][agent, shown]  # [E, K]
-        if 1 < seeds.shape[1] < _FEW_SEEDS:
-            spread = np.linspace(-0.25, 0.25, seeds.shape[1]) * width
-            axes.plot(
-                (x[:, None] + spread).ravel(), seeds.ravel(), "o", color=style.INK,
-                markersize=1.3, markeredgewidth=0, alpha=0.8, clip_on=False,
-            )  # fmt: skip
-        for gap in x[np.isnan(mean)]:
-            axes.plot(gap, 0.025, "x", color=line.colour, markersize=2.2, markeredgewidth=0.6)
+        colour = style.agent_style(name).colour
+        style.draw_bars(axes, x, width, spread, seeds, colour, name, _FEW_SEEDS)
     names = [str(results["experiments"][index]).replace("_", " ") for index in shown]
     axes.set_xticks(
         range(len(shown)), names, rotation=28, ha="right", rotation_mode="anchor", fontsize=6.5

@@ -47,21 +47,11 @@ def draw(results: Arrays) -> Figure:
     width = 0.78 / len(projections)
     groups = np.arange(len(results["moments"]))
     for place, name in enumerate(projections):
-        colour = _COLOURS.get(name, style.MIXTURE)
         x = groups + (place - (len(projections) - 1) / 2) * width
-        median, low, high = (100 * values for values in style.spread_at(results, place))
-        axes.bar(x, median, 0.9 * width, color=colour, alpha=0.55, label=f"{name} model")
-        axes.vlines(x, low, high, color=style.INK, linewidth=0.9)
-        for ends in (low, high):
-            axes.hlines(ends, x - 0.1 * width, x + 0.1 * width, color=style.INK, linewidth=0.9)
+        spread = [100 * values for values in style.spread_at(results, place)]
         seeds = 100 * results["seed_shares"][place]  # [moments, seeds]
-        spread = np.linspace(-0.32, 0.32, seeds.shape[1]) * width
-        axes.plot(
-            (x[:, None] + spread).ravel(), seeds.ravel(), "o", color=colour, markersize=1.9,
-            markeredgecolor=style.INK, markeredgewidth=0.25, clip_on=False,
-        )  # fmt: skip
-        for gap in x[np.isnan(median)]:
-            axes.plot(gap, 3.0, "x", color=colour, markersize=3)
+        colour = _COLOURS.get(name, style.MIXTURE)
+        style.draw_bars(axes, x, width, spread, seeds, colour, f"{name} model")
     axes.set_xticks(groups, [str(name) for name in results["moments"]])
     axes.tick_params(axis="x", length=0)
     axes.set_ylim(0, 100)

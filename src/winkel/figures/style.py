@@ -163,6 +163,35 @@ def draw_markers(
             )  # fmt: skip
 
 
+def draw_bars(
+    axes: Axes,
+    x: np.ndarray,
+    width: float,
+    spread: Sequence[np.ndarray],
+    seeds: np.ndarray,
+    colour: str,
+    label: str,
+    most_dots: int = 1000,
+) -> None:
+    """Draw bars with intervals, and dots for fewer than `most_dots` seeds [bars, seeds].
+
+    What is missing has a small cross.
+    """
+    estimate, low, high = spread
+    axes.bar(x, estimate, 0.9 * width, color=colour, alpha=0.75, label=label)
+    axes.vlines(x, low, high, color=INK, linewidth=0.7)
+    if 1 < seeds.shape[1] < most_dots:
+        beside = x[:, None] + np.linspace(-0.3, 0.3, seeds.shape[1]) * width
+        axes.plot(
+            beside.ravel(), seeds.ravel(), "o", color=INK, markersize=1.5, markeredgewidth=0,
+            alpha=0.8, clip_on=False,
+        )  # fmt: skip
+    for gap in x[np.isnan(estimate)]:
+        axes.plot(
+            gap, 0.025, "x", color=colour, markersize=2.5, transform=axes.get_xaxis_transform()
+        )
+
+
 def spread_at(results: Arrays, *index: int) -> list[np.ndarray]:
     """Return estimate, low and high at an index."""
     return [results[name][index] for name in ("estimate", "low", "high")]

@@ -134,21 +134,13 @@ def play(
 ) -> Arrays:
     """Play episodes and return arrays over moments: each observation acted on, and each last one.
 
-    Args:
-        run: a run that is loaded with its agent, or a policy of the zoo.
-        env: an environment of its task.
-        episodes: number of episodes.
-        clock: explore as the agent does at this time of training; act greedily without one.
-        seed: of exploration.
-        every: keep a picture of every so many moments of an episode, and of its last.
-        max_steps: of an episode, which is cut then.
-        progress: called with the number of steps so far.
+    The agent explores as at the time `clock` of training, with random numbers of `seed`; without a
+    clock it acts greedily. Every so many moments of an episode have a picture, and its last.
 
-    Returns:
-        `value` and `bonus` [moments, actions] (NaN at last ones), `action` (-1 at last ones),
-        `return` so far, `episode` from 1, `step` from 0, `state` (`RUNNING`, `ENDED` or `CUT`);
-        `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
-        their names, if the task has names.
+    Arrays are `value` and `bonus` [moments, actions] (NaN at last ones), `action` (-1 at last
+    ones), `return` so far, `episode` from 1, `step` from 0, `state` (`RUNNING`, `ENDED` or `CUT`);
+    `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
+    their names, if the task has names.
     """
     explore = None
     if clock is not None and isinstance(run, RunRecord):
@@ -227,8 +219,8 @@ def to_arrays(
     """Convert a task's observations, by `newest_frame`, to what a film shows.
 
     Returns `pictures`, uint8 [observations, rows, columns] or with a last axis of red, green and
-    blue, and `cells` if they are grids and not frames; or, up to `max_numbers` of them, `numbers`
-    [observations, numbers]. What pads a setting to the largest of a sweep is left out.
+    blue; or, up to `max_numbers` of them, `numbers` [observations, numbers]. What pads a
+    setting to the largest of a sweep is left out.
     """
     observation, stacked = task.env.observation, np.stack(kept)
     if isinstance(observation, Image):
@@ -248,7 +240,7 @@ def to_arrays(
     grids = _to_grids(stacked, task.setting.get("size"))
     low, high = float(grids.min()), float(grids.max())
     dark = (grids - low) / (high - low or 1.0)
-    return {"pictures": np.round(255 * (1.0 - dark)).astype(np.uint8), "cells": np.asarray(True)}
+    return {"pictures": np.round(255 * (1.0 - dark)).astype(np.uint8)}
 
 
 def _merge_channels(planes: np.ndarray, values: tuple[int, ...] | None) -> np.ndarray:

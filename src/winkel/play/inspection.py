@@ -1,7 +1,6 @@
 """Return distributions that an agent predicts at one observation, a panel for each action."""
 
 import math
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,8 +9,9 @@ from matplotlib.figure import Figure
 from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.figures import style
+from winkel.files import Arrays
 from winkel.play.episodes import newest_frame, to_arrays
-from winkel.runs.record import Arrays, RunRecord
+from winkel.runs.record import RunRecord
 from winkel.types import OneHot
 
 MAX_NAMED = 4
@@ -115,35 +115,26 @@ def _limits(arrays: Arrays) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _draw_cdf(axes: Axes, z: np.ndarray, probs: np.ndarray, colour: str, **how: Any) -> None:
-    """Draw the steps of a cdf, from 0 to 1 across the axis."""
-    order, (low, high) = np.argsort(z, kind="stable"), axes.get_xlim()
-    z, height = z[order], np.cumsum(probs[order])
-    x = np.concatenate([[min(low, z[0])], z, [max(high, z[-1])]])
-    y = np.concatenate([[0.0], height, height[-1:]])
-    axes.step(x, y, where="post", color=colour, **how)
-
-
 def _draw_members(axes: Axes, z: np.ndarray, probs: np.ndarray, names: list[str]) -> None:
     """Draw the cdfs of one action's members [members, atoms].
 
     Few have a colour each and their atoms in a strip below; many are faint beside their mixture.
     """
     if len(names) > MAX_NAMED:
-        for member in range(len(names)):
+        for member, (at, mass) in enumerate(zip(z, probs, strict=True)):
             label = None if member else f"each of {len(names)} members"
-            _draw_cdf(axes, z[member], probs[member], "#9CC9E3", linewidth=0.5, label=label)
-        mixture = probs.ravel() / len(probs)
-        _draw_cdf(axes, z.ravel(), mixture, style.QUANTILE, linewidth=1.5, label="mixture")
+            axes.ecdf(at, mass, color="#9CC9E3", linewidth=0.5, label=label)
+        axes.ecdf(z.ravel(), probs.ravel(), color=style.QUANTILE, linewidth=1.5, label="mixture")
         axes.set_ylim(-0.04, 1.04)
         return
-    known = {name: _COLOURS[name] for name in names if name in _COLOURS}
-    free = [colour for colour in _OTHERS if colour not in known.values()]
-    for member, name in enumerate(names):
-        colour = known.pop(name) if name in known else free.pop(0)
-        _draw_cdf(axes, z[member], probs[member], colour, linewidth=1.0, label=name)
-        floor, height = -_STRIP * (member + 1), 0.75 * _STRIP * probs[member] / probs[member].max()
-        axes.vlines(z[member], floor, floor + height, colour, linewidth=0.5)
+    colours = [_COLOURS.get(name) for name in names]
+    if None in colours or len(set(names)) < len(names):
+        colours = [*_OTHERS]
+    for member, (at, mass) in enumerate(zip(z, probs, strict=True)):
+        axes.ecdf(at, mass, color=colours[member], linewidth=1.0, label=names[member])
+        floor = -_STRIP * (member + 1)
+        top = floor + 0.75 * _STRIP * mass / mass.max()
+        axes.vlines(at, floor, top, colours[member], linewidth=0.5)
     axes.set_ylim(-_STRIP * (len(names) + 0.15), 1.04)
 
 

@@ -11,7 +11,8 @@ from matplotlib.ticker import FuncFormatter
 
 from winkel.errors import InputError
 from winkel.figures import style
-from winkel.runs.record import Arrays, RunRecord
+from winkel.files import Arrays
+from winkel.runs.record import RunRecord
 from winkel.simulators.visits import VISITS, load_visits
 
 PANELS = 5
@@ -21,11 +22,8 @@ DECADES = 3
 _MAX_COLUMNS = 4
 
 
-def map_arrays(run: RunRecord) -> tuple[str, Arrays] | None:
-    """Return the name of a run's map and its arrays: 'map' with walls, 'places' without.
-
-    None if the run left no visits.
-    """
+def map_arrays(run: RunRecord) -> Arrays | None:
+    """Return the visits of a run, with walls if they are known; None if it left no visits."""
     if not (run.folder / VISITS).is_file():
         return None
     found = load_visits(run.folder)
@@ -36,8 +34,8 @@ def map_arrays(run: RunRecord) -> tuple[str, Arrays] | None:
     maker: Any = getattr(run.task, "maker", None)
     if hasattr(maker, "floor_plan"):
         with contextlib.suppress(InputError):  # the file of the map is another one, or missing
-            return "map", arrays | maker.floor_plan()
-    return "places", arrays
+            arrays |= maker.floor_plan()
+    return arrays
 
 
 def draw(arrays: Arrays) -> Figure:

@@ -21,7 +21,6 @@ from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES, style
 from winkel.files import ensure_folder, write_text
 from winkel.report import claims, tables
-from winkel.report.measures import REPETITIONS
 from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"
@@ -30,11 +29,6 @@ THEMED = {
     "#ffffff": ("paper", "#1a1c20"),
     "#9a9a9a": ("faint", "#83858a"),
     "#0072b2": ("quantile", "#6f93f5"),
-    "#882255": ("wine", "#e8626c"),
-    "#332288": ("indigo", "#8f86e0"),
-    "#661100": ("brown", "#c77a5f"),
-    "#117733": ("forest", "#4fae6f"),
-    "#aa4499": ("purple", "#cf78c2"),
 }
 """Colours of figures, with the name of the page's CSS variable and the colour in the dark theme."""
 
@@ -178,7 +172,6 @@ _ENVIRONMENT = jinja2.Environment(
 _ENVIRONMENT.filters |= {"agent": agent, "number": number, "sort_key": sort_key}
 _ENVIRONMENT.globals |= {
     "MOST_LINKED": tables.MOST_LINKED,
-    "REPETITIONS": REPETITIONS,
     "THEMED": THEMED,
     "agent_style": style.agent_style,
     "claims": claims,

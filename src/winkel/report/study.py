@@ -2,12 +2,11 @@
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -17,7 +16,7 @@ from winkel.figures import style
 from winkel.files import ensure_folder, write_text
 from winkel.report.page import PAGE, render, svg_of
 from winkel.search.problem import MILESTONES, SearchEnvironment
-from winkel.search.study import Summary, step_of
+from winkel.search.study import Summary
 
 _COLUMNS = 3
 _JITTER = 0.18  # moves dots at the same place apart
@@ -32,7 +31,10 @@ def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
         "study.html",
         summary=summary,
         problem=summary.study.problem,
-        figures=_draw_figures(summary),
+        importance=sorted(summary.importance().items(), key=lambda item: -item[1]),
+        slices=svg_of(partial(_draw_slices, summary), "slices", "Final score by parameter")
+        if summary.complete
+        else None,
         pruned=[
             (trial, name_step(environments, step), trial.intermediate_values[step])
             for trial in summary.pruned
@@ -51,29 +53,6 @@ def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
     environment, milestone = (step - 1) // MILESTONES, (step - 1) % MILESTONES + 1
     at = "T" if milestone == MILESTONES else f"{'' if milestone == 1 else milestone}T/{MILESTONES}"
     return f"{environments[environment].id} at {at}"
-
-
-def _draw_figures(summary: Summary) -> dict[str, Markup]:
-    """Draw the figures for which there are enough trials."""
-    drawn: dict[str, tuple[str, Callable[[], Figure]]] = {}
-    if importance := summary.importance():
-        drawn["importance"] = "Importance of the parameters", partial(_draw_importance, importance)
-    if summary.complete:
-        drawn["slices"] = "Final score by parameter", partial(_draw_slices, summary)
-    if summary.complete or summary.pruned:
-        drawn["milestones"] = "Scores at milestones", partial(_draw_milestones, summary)
-    return {name: svg_of(draw, name, title) for name, (title, draw) in drawn.items()}
-
-
-def _draw_importance(importance: dict[str, float]) -> Figure:
-    """Draw a bar for each parameter, the longest on top."""
-    shares = dict(sorted(importance.items(), key=lambda item: item[1]))
-    figure = style.new_figure(height=0.45 + 0.2 * len(shares))
-    axes = figure.subplots()
-    axes.barh(list(shares), list(shares.values()), color=style.QUANTILE, height=0.62)
-    axes.set_xlabel("importance for the final score (PED-ANOVA)")
-    axes.set_xlim(0, 1)
-    return figure
 
 
 def _draw_slices(summary: Summary) -> Figure:
@@ -119,29 +98,3 @@ def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: BaseDistribu
     )
     axes.set_ylim(1.8 * below, 1.06 * top)
     axes.set_title(name)
-
-
-def _draw_milestones(summary: Summary) -> Figure:
-    """Draw a panel for each environment with a line for each trial, which ends where it ended."""
-    environments = summary.study.problem.environments
-    figure = style.new_figure(height=1.75)
-    panels = figure.subplots(1, len(environments), squeeze=False)[0]
-    milestones = range(1, MILESTONES + 1)
-    trials = sorted([*summary.complete, *summary.pruned], key=lambda trial: trial.number)
-    for index, (axes, environment) in enumerate(zip(panels, environments, strict=True)):
-        for trial in trials:
-            colour, width, height = style.FAINT, 0.7, 2
-            if trial in summary.complete:
-                colour, height = style.MIXTURE, 3
-            if trial in summary.complete[:1]:  # the best
-                colour, width, height = style.CATEGORICAL, 1.8, 5
-            scores = trial.intermediate_values
-            line = np.array([scores.get(step_of(index, at), np.nan) for at in milestones])
-            line[~np.isfinite(line)] = np.nan
-            axes.plot(
-                milestones, line, color=colour, lw=width, zorder=height, marker=".", markersize=3
-            )
-        axes.set_xticks(milestones, ["T/5", "2T/5", "3T/5", "4T/5", "T"])
-        axes.set_title(f"{environment.id}: {environment.score}")
-    panels[0].set_ylabel("score")
-    return figure

@@ -1,26 +1,22 @@
-"""`winkel bench`: updates a second of an agent, where the time goes, how far the memory's limit is.
+"""Updates a second of an agent, where the time goes, and how far the limit of memory is.
 
-`docs/performance.md` explains the columns.
+    python benchmarks/training.py ENV [--agent pe_dqn] [--lanes 1 4] [--steps 50] [any field]
+
+`docs/performance.md` explains the columns. The other scripts take their clock from here.
 """
 
-import math
+import argparse
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
-import tyro
-from jaxtyping import Array, Int
 
-from winkel.commands.options import EnvName, check_fields
-from winkel.commands.terminal import say
+from winkel.cli import parse_fields
 from winkel.envs.registry import make
-from winkel.errors import InputError, require_integer
-from winkel.runs.spec import RunSpec, make_spec
+from winkel.errors import InputError
+from winkel.runs.spec import make_spec
 from winkel.runs.worlds import check_run
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes
@@ -36,41 +32,10 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchCommand:
-    """Measure how fast an agent trains. Any field of the agent is an option: --hidden 64."""
-
-    env: EnvName
-    """Id of an environment."""
-    agent: str = "pe_dqn"
-    """A name from `winkel list agents`."""
-    lanes: tuple[int, ...] = (1, 4)
-    """Numbers of runs side by side; a row for each."""
-    steps: int = 50
-    """Steps of a chunk."""
-    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, from the options that tyro does not know."""
-
-    def run(self) -> None:
-        """Measure and print a row for each number of lanes."""
-        for number in (self.steps, *self.lanes):
-            require_integer("steps and lanes", number, at_least=1)
-        check_fields(self, self.agent)
-        task = make(self.env)
-        spec = make_spec(task, self.agent, self.fields)
-        start_jax()
-        bandwidth = copy_bandwidth()
-        say(f"{self.agent} in {task.id}, {jax.devices()[0].device_kind}, jax {jax.__version__}")
-        say(_COLUMNS)
-        for number in self.lanes:
-            say(measure_row(spec, number, self.steps, bandwidth))
-        say(f"floor: Adam's {ADAM_BYTES} bytes a parameter, at {bandwidth / 1e9:,.1f} GB/s")
-
-
-def measure_row(spec: RunSpec, num_lanes: int, steps: int, bandwidth: float) -> str:
+def measure_row(spec, num_lanes, steps, bandwidth):
     """Measure so many lanes: the whole loop, the loop without learning, the environments alone."""
 
-    def refuse(_: str) -> NoReturn:
+    def refuse(_):
         raise InputError(f"need fewer lanes: {num_lanes} of them do not fit into memory")
 
     task = spec.task
@@ -97,13 +62,11 @@ def measure_row(spec: RunSpec, num_lanes: int, steps: int, bandwidth: float) -> 
     )
 
 
-def time_chunks(chunk: Callable[[], Any]) -> list[float]:
+def time_chunks(chunk):
     """Return the seconds of several calls, each waited for, after one that may compile."""
     jax.block_until_ready(chunk())
-    times: list[float] = []
-    while len(times) < FEWEST_CHUNKS or (
-        len(times) < MOST_CHUNKS and math.fsum(times) < ENOUGH_SECONDS
-    ):
+    times = []
+    while len(times) < FEWEST_CHUNKS or (len(times) < MOST_CHUNKS and sum(times) < ENOUGH_SECONDS):
         begin = time.perf_counter()
         jax.block_until_ready(chunk())
         times.append(time.perf_counter() - begin)
@@ -111,11 +74,11 @@ def time_chunks(chunk: Callable[[], Any]) -> list[float]:
 
 
 @jax.jit
-def step_environments(env: Any, params: Any, keys: Array, indices: Int[Array, " T"]) -> Any:
+def step_environments(env, params, keys, indices):
     """Step environments under random actions; results are returned, so that no part is left out."""
 
-    def lane(params: Any, key: Array) -> Any:
-        def step(state: Any, index: Array) -> tuple[Any, Any]:
+    def lane(params, key):
+        def step(state, index):
             key_action, key_step = jax.random.split(jax.random.fold_in(key, index))
             action = jax.random.randint(key_action, (), 0, env.num_actions)
             state, result = env.step(key_step, state, action, params)
@@ -127,7 +90,7 @@ def step_environments(env: Any, params: Any, keys: Array, indices: Int[Array, " 
     return jax.vmap(lane)(params, keys)
 
 
-def count_parameters(learners: Any) -> int:
+def count_parameters(learners):
     """Count learned numbers of all lanes: Adam keeps two moments of each."""
     leaves = [
         leaf
@@ -137,7 +100,7 @@ def count_parameters(learners: Any) -> int:
     return sum(leaf.size for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)) // 2
 
 
-def copy_bandwidth() -> float:
+def copy_bandwidth():
     """Measure bytes a second that a pass over a large array in place reads and writes."""
     size = 2**26 if jax.default_backend() == "cpu" else 2**28
     add_one = jax.jit(lambda x: x + 1.0, donate_argnums=0)
@@ -150,3 +113,25 @@ def copy_bandwidth() -> float:
         jax.block_until_ready(array)
         times.append(time.perf_counter() - begin)
     return 4 * 2 * array.nbytes / statistics.median(times)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("env")
+    parser.add_argument("--agent", default="pe_dqn")
+    parser.add_argument("--lanes", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--steps", type=int, default=50)
+    options, others = parser.parse_known_args(argv)
+    task = make(options.env)
+    spec = make_spec(task, options.agent, parse_fields(others))
+    start_jax()
+    bandwidth = copy_bandwidth()
+    print(f"{options.agent} in {task.id}, {jax.devices()[0].device_kind}, jax {jax.__version__}")
+    print(_COLUMNS)
+    for number in options.lanes:
+        print(measure_row(spec, number, options.steps, bandwidth), flush=True)
+    print(f"floor: Adam's {ADAM_BYTES} bytes a parameter, at {bandwidth / 1e9:,.1f} GB/s")
+
+
+if __name__ == "__main__":
+    main()
