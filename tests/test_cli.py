@@ -232,6 +232,8 @@ def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
     ("arguments", "said"),
     [
         (["train", "catch/0", "--seeds", "x"], "Error parsing --seeds: invalid literal for int()"),
+        (["train", "catch/0", "--seeds", "１０"], "need the digits 0 to 9, got '１０'"),
+        (["train", "catch/0", "--gamma=０.5"], "need the digits 0 to 9, got '--gamma=０.5'"),
         (["train"], "Missing from winkel train: ENV An id: deep_sea/0"),
         (["sweep", "foo"], "invalid choice 'foo' for argument 'kind'. Expected one of ('bsuite'"),
         (["tran"], "unknown command 'tran'; did you mean train?"),

@@ -1,5 +1,7 @@
 """What a newcomer meets: help, names that are nearly right, lists, progress in a log file."""
 
+import re
+
 import pytest
 
 from terminal_helpers import refused
@@ -28,11 +30,18 @@ class Patient(dqn.DQN):
 '''
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_names_values_by_what_they_are(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*name.split(), "--help"])
+    assert not re.search(r"\b(STR|INT|FLOAT|PATH)\b|\{None\}|\|N", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
-        ("train", ["ENV", "--episodes INT", "--out PATH", "--agent STR"]),
-        ("sweep", ["--agents STR …", "--sizes INT …", "--script PATH", "--cluster {ray,slurm}"]),
+        ("train", ["ENV", "--episodes N", "--out FOLDER", "--agent NAME"]),
+        ("sweep", ["--agents NAME …", "--sizes N …", "--script FILE", "--cluster {ray,slurm}"]),
         ("figure", ["[RUNS]", "--formats {png,pdf,svg} …"]),
     ],
 )

@@ -88,6 +88,10 @@ def _parse(arguments: list[str]) -> Any:
     name, *rest = arguments
     if rest and f"{name} {rest[0]}" in COMMANDS:
         name, rest = f"{name} {rest[0]}", rest[1:]
+    for text in rest:
+        value = _parse_value(text.rpartition("=")[2])
+        if isinstance(value, int | float) and not text.isascii():  # Python reads other digits, too
+            raise InputError(f"need the digits 0 to 9, got {text!r}")
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, "see `winkel --help`")
         raise InputError(f"unknown command {name!r}; {hint}")

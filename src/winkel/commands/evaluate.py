@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from winkel.analysis.statistics import student_interval
-from winkel.commands.options import EnvName, OfRun
+from winkel.commands.options import EnvName, File, OfRun
 from winkel.commands.terminal import progress_bar, say
 from winkel.envs import make_batch
 from winkel.errors import InputError, require_integer
@@ -29,7 +29,7 @@ class Evaluate(OfRun):
 
     seed: int | None = None
     """Only this one of several runs."""
-    policy: Path | None = None
+    policy: File = None
     """Also write the greedy policy, of the first run by default, as a file that needs NumPy only:
     FILE.npz, for `winkel.numpy_policy.load`."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from winkel.commands.terminal import print_table, say
+from winkel.commands.terminal import console, make_table, say
 from winkel.errors import InputError
 from winkel.figures import COMPUTED, FIGURES, style
 from winkel.files import Arrays, ensure_folder, save_arrays
@@ -109,7 +109,7 @@ class Report:
         page, returns, counts = write_report(self.runs, self.out)
         say("Means over seeds ± half of a 95 % interval; first goal: the median episode")
         for env, rows in itertools.groupby(returns, lambda row: row["env"]):
-            print_table(_COLUMNS, [_write(row) for row in rows], title=env)
+            console.print(make_table(_COLUMNS, [_write(row) for row in rows], title=env))
         say(f"wrote {page}")
         verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
         say(f"claims: {verdicts or 'none of the paper can be judged on these runs'}")

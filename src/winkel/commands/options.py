@@ -1,6 +1,7 @@
-"""What the options of all commands have in common: lists and unknown options.
+"""What the options of all commands have in common: names of values, lists, unknown options.
 
-A list is written with spaces or with commas: `--sizes 6 8` or `--sizes 6,8`.
+Help names a value by its type (`--episodes N`, `--out FOLDER`). A list is written with spaces or
+with commas: `--sizes 6 8` or `--sizes 6,8`.
 """
 
 import dataclasses
@@ -15,9 +16,26 @@ from winkel.errors import InputError, suggest
 from winkel.runs.spec import field_names
 
 EnvName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
+File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 
+NAMES: dict[Any, str] = {int: "N", float: "NUMBER", str: "NAME", Path: "FOLDER"}
+"""How help calls a value, by its type."""
 REGISTRY = ConstructorRegistry()
 """How tyro reads values."""
+
+
+@REGISTRY.primitive_rule
+def _read_one(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    if info.type not in NAMES:
+        return None
+    kind: Any = info.type
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=NAMES[kind],
+        instance_from_str=lambda words: kind(words[0]),
+        is_instance=lambda value: isinstance(value, kind),
+        str_from_instance=lambda value: [str(value)],
+    )
 
 
 @REGISTRY.primitive_rule

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from winkel.commands.options import OfRun
+from winkel.commands.options import File, OfRun
 from winkel.commands.terminal import progress_bar, say
 from winkel.errors import InputError, require_integer
 from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play
@@ -30,7 +30,7 @@ class Play(OfRun):
     """Number of episodes."""
     policy: Literal["greedy", "exploring"] = "greedy"
     """The action of highest value, or as the agent acted when training ended."""
-    out: Path | None = None
+    out: File = None
     """FILE.gif; play.gif in the run's folder by default, in the current one for the zoo."""
     fps: int = 35
     """Frames a second, at most 50."""

@@ -13,9 +13,9 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.commands.options import check_fields
+from winkel.commands.options import File, check_fields
 from winkel.commands.shard import check_items, say_counts
-from winkel.commands.terminal import print_table, say
+from winkel.commands.terminal import console, make_table, say
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text
@@ -107,7 +107,7 @@ class SweepCommand:
     """Run shards as tasks of Ray, or write a job array for SLURM."""
     address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
     """Of a Ray cluster, or auto; one on this machine by default."""
-    script: Path | None = None
+    script: File = None
     """File for SLURM's job array."""
     shard_runs: int | None = None
     """Most runs of a shard; as many as it has lanes by default. It also limits the lanes."""
@@ -321,7 +321,7 @@ def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
     groups = outcome["groups"]
     rows = [[f"{v:,.0f}" if k != "group" else v for k, v in group.items()] for group in groups]
-    print_table([name.replace("_per_", "/") for name in groups[0]], rows)
+    console.print(make_table([name.replace("_per_", "/") for name in groups[0]], rows))
     say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
     say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
     say_counts(outcome["runs"], outcome["seconds"])

@@ -43,14 +43,14 @@ def exit_if_failed(what: str, reasons: Sequence[str], total: int, allowed: bool)
             raise SystemExit(1)
 
 
-def print_table(
+def make_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None
-) -> None:
-    """Print a table of numbers. In a narrow terminal words are wrapped, but not cut."""
+) -> Table:
+    """Make a table of numbers. In a narrow terminal words are wrapped, but not cut."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
         words = " ".join([column, *cells]).split()
         table.add_column(column, justify="right", min_width=max(map(len, words), default=0))
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    return table

@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 import numpy as np
 import tyro
+from rich.console import Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from winkel.commands.options import EnvName, check_fields
-from winkel.commands.terminal import console, exit_if_failed, print_table, say
+from winkel.commands.terminal import console, exit_if_failed, make_table, say
 from winkel.errors import require_integer
 from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
@@ -21,6 +24,10 @@ from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
 
+MAX_ROWS = 12
+"""Runs in the live table."""
+REFRESH = 0.25
+"""Seconds between two drawings of the live table, during which the accelerator would wait."""
 LINE_SECONDS, LINE_SHARE, MOST_LINE_SECONDS = 10.0, 0.1, 60.0
 """Without a terminal, lines are so many seconds apart, and after so much progress or time."""
 
@@ -131,7 +138,7 @@ class Train:
 
 
 class Display:
-    """One progress bar for all runs with episodes, return and speed; without a terminal, lines."""
+    """A live table of runs under one progress bar for all of them; without a terminal, lines."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -140,24 +147,25 @@ class Display:
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[speed]}"),
             console=console,
-            disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, facts="")
+        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
+        self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
         self._updates: dict[tuple[str, str, int], int] = {}
         self._new_updates = 0
         self._start: tuple[float, float] | None = None
         self._shown = (-math.inf, 0.0)
 
     def __enter__(self) -> "Display":
-        self._bar.start()
-        if not console.is_terminal:
+        if console.is_terminal:
+            self._live.start()
+        else:
             say(f"{self.title}: compiling")
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._bar.stop()
+        self._live.stop()
 
     def update(self, statuses: list[Status]) -> None:
         """Show the status of all runs."""
@@ -174,13 +182,11 @@ class Display:
             f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
             speed,
         ]
-        self._bar.update(
-            self._task,
-            completed=share,
-            description=title,
-            facts=", ".join(filter(None, facts)),
-        )
         since, gained = now - self._shown[0], share - self._shown[1]
+        if console.is_terminal and (since >= REFRESH or share == 1.0):
+            self._bar.update(self._task, completed=share, description=title, speed=speed)
+            self._live.update(Group(self._bar, _status_table(statuses)))
+            self._shown = now, share
         due = since >= LINE_SECONDS and (gained >= LINE_SHARE or since >= MOST_LINE_SECONDS)
         if due and not console.is_terminal:
             say(", ".join(filter(None, [f"{title}: {share:.0%}", *facts, left])))
@@ -199,6 +205,22 @@ class Display:
         return f"{self._new_updates / (now - begin):,.0f} updates/s", f"{left} left"
 
 
+def _status_table(statuses: list[Status]) -> Table:
+    columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
+    columns += ["visited", "first goal"] * (statuses[0].visited is not None)
+    rows = []
+    for status in statuses[:MAX_ROWS]:
+        counts = str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}"
+        row = [*counts, f"{status.recent_return:.3f}"]
+        if "visited" in columns:
+            row.append(f"{status.visited or 0:.0%}")
+            row.append("" if status.goal_episode is None else f"{status.goal_episode:,}")
+        rows.append([*row, "" if status.state == "running" else status.state])
+    if len(statuses) > MAX_ROWS:
+        rows.append([f"and {len(statuses) - MAX_ROWS} more", *[""] * len(columns)])
+    return make_table([*columns, ""], rows)
+
+
 def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
     """Exit with status 1 if runs failed, now or in an earlier call, unless that is allowed."""
     configs = [run.config for run in runs]
@@ -214,7 +236,7 @@ def print_summary(training: Training) -> None:
     """Print a table of the runs' results."""
     columns = ["seed", "episodes", "steps", "mean return", f"return (last {RECENT})"]
     countable = "treasure" in training.runs[0].episodes
-    columns += ["goal first reached", "bad episodes"] * countable
+    columns += ["first goal", "bad episodes"] * countable
     rows = []
     for run in training.runs:
         returns = run.episodes.get("return", np.zeros(0))
@@ -223,7 +245,7 @@ def print_summary(training: Training) -> None:
         row = [str(run.config["seed"]), f"{len(returns):,}", f"{steps:,}", *means]
         if countable:
             goals = np.flatnonzero(run.episodes["treasure"])
-            row.append(f"episode {goals[0] + 1}" if len(goals) else "never")
+            row.append(f"{goals[0] + 1:,}" if len(goals) else "never")
             row.append(f"{int(run.episodes['bad'].sum()):,}")
         rows.append([*row, run.config.get("status", "unfinished")])
-    print_table([*columns, "status"], rows, title="Summary")
+    console.print(make_table([*columns, "status"], rows, title="Summary"))
