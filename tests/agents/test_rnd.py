@@ -42,7 +42,7 @@ def test_targets_by_hand():
     that of Q_i is 0.5 (2 + 7), as the reward at (s, a) is added to its output, else 2 + 0.5 · 7.
     """
     learner = learner_of([[1.0, 4.0], [9.0, 0.0]], [[2.0, 3.0], [7.0, 8.0]], error=4.0)
-    learner, hyper = with_deviation(learner, 2.0), Hyper(gamma=0.9, bonus_gamma=0.5)
+    learner, hyper = with_deviation(learner, 2.0), Hyper(gamma=0.9, bonus_gamma=0.5, beta=1.0)
     transition = jax.tree.map(lambda x: x[0], batch_of().transitions)
     ended = transition._replace(discount=jnp.array(0.0))
     for agent, wanted, last in ((AGENT, 4.5, 0.0), (LEARNED, 5.5, 2.0)):

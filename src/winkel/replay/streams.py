@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, PyTree, Shaped
 from winkel.errors import require_integer
 from winkel.replay import sum_tree
 from winkel.replay.sum_tree import SumTree
+from winkel.replay.uniform import read_before_write
 from winkel.types import AnyArray, Batch, Transition
 
 
@@ -244,6 +245,7 @@ class Streams:
 
     def reprioritise(self, state: Stored, batch: Batch, priorities: Float[Array, "B"]) -> Stored:
         """Set (|p| + 1e-6)^α for the drawn starts, except those that were overwritten since."""
+        state = state._replace(cursor=state.cursor + read_before_write(priorities))
         if self.alpha == 0.0:
             return state
         raised = (jnp.abs(priorities) + sum_tree.FLOOR) ** self.alpha

@@ -19,6 +19,15 @@ class Ring(NamedTuple):
     """How many were added in all."""
 
 
+def read_before_write(priorities: Float[Array, "B"]) -> Int[Array, ""]:
+    """Return 0, as a function of an update's losses, to be added to the place of the next write.
+
+    So XLA must read a batch before it overwrites a transition. Otherwise both orders are possible,
+    and on a CPU it copies the whole replay at every step (docs/performance.md).
+    """
+    return jnp.any(priorities < -jnp.inf).astype(jnp.int32)
+
+
 @dataclass(frozen=True)
 class Uniform:
     """Replay of the last `capacity` transitions, any pytrees of fixed shapes."""
@@ -87,6 +96,5 @@ class Uniform:
         )
 
     def reprioritise(self, state: Ring, batch: Batch, priorities: Float[Array, "B"]) -> Ring:
-        """No effect: draws are uniform."""
-        del batch, priorities
-        return state
+        """No effect on what is drawn: draws are uniform. See `read_before_write`."""
+        return state._replace(added=state.added + read_before_write(priorities))
