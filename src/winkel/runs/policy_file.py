@@ -19,14 +19,15 @@ from winkel.numpy_policy import FORMAT
 from winkel.projections import Categorical, Expectile, Quantile
 from winkel.runs.spec import RunSpec, configure
 from winkel.training.steps import UNLIMITED
-from winkel.types import Image
+from winkel.types import Image, Planes
 
 
 def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None:
     """Save the policy of a run that is loaded with its agent, and returns of greedy episodes.
 
     Observations of one cell in a grid give a table of values, whatever the agent; other numbers
-    give the networks of the values. Padding to other settings is left out.
+    give the networks of the values, on planes with their torso. Padding to other settings is left
+    out.
     """
     if path.suffix != ".npz":
         raise InputError(f"need a file name that ends in .npz, got {path}")
@@ -55,7 +56,14 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
         cells = np.arange(size).reshape(seen.shape)[tuple(map(slice, about["shape"]))]
         arrays = {"table": run.values(np.append(cells, size))}
     else:
-        arrays = _network_arrays(spec.agent.value_networks(run.learner, spec.hyper), about)
+        networks, arrays = spec.agent.value_networks(run.learner, spec.hyper), {}
+        if isinstance(seen, Planes):
+            filters, about["symbols"] = run.learner.shared.body.torso.filters, seen.values
+            arrays = {
+                "torso_weight": np.asarray(filters.weight),
+                "torso_bias": np.asarray(filters.bias),
+            }
+        arrays |= _network_arrays(networks, about)
     save_arrays(path, arrays | {"about": np.array(json.dumps(about))})
 
 
@@ -79,7 +87,7 @@ def _layers(
     arrays: dict[str, np.ndarray] = {}
     for depth, layer in enumerate(network.layers):
         weight, bias = np.asarray(layer.weight), np.asarray(layer.bias)
-        if depth == 0:
+        if depth == 0 and "symbols" not in about:
             weight = weight[:, : math.prod(about["shape"])]
         if depth == len(network.layers) - 1:
             width = about["num_actions"] * (network.columns or bias.shape[-1] // network.rows)
