@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from winkel.agents.base import ValueNetworks
+from winkel.envs.outside import OutsideTask
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.files import save_arrays
@@ -109,7 +110,8 @@ def _describe(projection: Any) -> dict[str, Any]:
 def train_command(spec: RunSpec) -> str:
     """Return the command that makes a run, with all fields that are not the agent's defaults."""
     task, settings = spec.task, asdict(spec.agent.config) | spec.hyper._asdict()
-    support = {} if task.compiled else {z: settings[z] for z in ("z_min", "z_max") if z in settings}
+    support = {z: settings[z] for z in ("z_min", "z_max") if z in settings}
+    support = support if isinstance(task, OutsideTask) else {}
     agent, hyper = configure(spec.algorithm, support, task)
     defaults = asdict(agent.config) | hyper._asdict()
     options = {name: n for name, n in spec.horizon._asdict().items() if n != UNLIMITED}
