@@ -47,11 +47,27 @@ class Policy:
                 f"{array.dtype} of shape {list(array.shape)}"
             )
         flat = array.reshape(-1, math.prod(self.shape)).astype(np.float32)
+        if "torso_weight" in self._arrays:
+            flat = self._run_torso(flat.reshape(-1, *self.shape))
         if table is None:
             found = self._run_networks(flat)
         else:  # the last row is for a grid without a one
             found = table[np.where(flat.any(axis=1), flat.argmax(axis=1), flat.shape[1])]
         return found[0] if single else found
+
+    def _run_torso(self, planes: np.ndarray) -> np.ndarray:
+        """Return the features of planes `[N, H, W, C]`: filters of 3 × 3 and a rectifier.
+
+        Channels of symbols are replaced by one channel for each symbol.
+        """
+        if self.about["symbols"] is not None:
+            counts = enumerate(self.about["symbols"])
+            ones = [planes[..., i, None] == np.arange(count) for i, count in counts]
+            planes = np.concatenate(ones, axis=-1).astype(np.float32)
+        windows = np.lib.stride_tricks.sliding_window_view(planes, (3, 3), axis=(1, 2))
+        weight = self._arrays["torso_weight"]
+        x = np.moveaxis(windows, 3, -1).reshape(-1, len(weight)) @ weight
+        return np.maximum(x + self._arrays["torso_bias"], 0.0).reshape(len(planes), -1)
 
     def _run_networks(self, obs: np.ndarray) -> np.ndarray:
         """Return the mean over members of the means that their outputs stand for."""

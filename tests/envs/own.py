@@ -149,6 +149,12 @@ class Counts(Walk):
         return state, obs, self.calls, *others
 
 
+class Keeps(Walk):
+    def reset(self, key):
+        self.first = jax.random.randint(key, (), 1, 4)
+        return super().reset(key)
+
+
 class Raises(Walk):
     def reset(self, key):
         raise RuntimeError("no board")

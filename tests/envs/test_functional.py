@@ -156,6 +156,10 @@ def test_planes_of_a_policy_must_be_symbols():
         ("jax:envs.own:Four", "need a function step(key, state, action) that returns (state,"),
         ("jax:envs.own:Chance", "need a pure reset in jax:envs.own:Chance, got two results for"),
         ("jax:envs.own:Counts", "need a pure step in jax:envs.own:Counts, got two results for"),
+        (
+            "jax:envs.own:Keeps",
+            "need a pure reset in jax:envs.own:Keeps, got one that keeps arrays",
+        ),
         ("jax:envs.own:Raises", "reset of jax:envs.own:Raises raised RuntimeError: no board"),
         ("jax:envs.own:Misshapen", "need observations of jax:envs.own:Misshapen as [4], got"),
         ("jax:envs.own:Worded", "need observation of jax:envs.own:Worded, a shape such as (4,)"),
@@ -165,6 +169,29 @@ def test_what_is_no_environment_is_one_line(name, message, capsys, tmp_path):
     said = refused(["train", name, "--out", tmp_path / "runs", "--steps", "9"], capsys)
     assert message in said
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "pgx:minatar-freewya",
+            "unknown environment 'minatar-freewya'; did you mean minatar-freew",
+        ),
+        ("pgx:tic_tac_toe", "need a game of one player, got one of 2"),
+        ("pgx:2048:max_steps=0", "need max_steps >= 1"),
+        ("pgx:2048:limit=3", "making pgx:2048:limit=3 raised TypeError"),
+        ("gymnax:Pendulum-v1", "need discrete actions, got Box"),
+        ("gymnax:CartPole-v1:lenght=3", "making gymnax:CartPole-v1:lenght=3 raised TypeError"),
+        ("craftax:Craftax-Symbolic-v1:size=3", "craftax has no parameter 'size'"),
+        ("navix:Navix-DoorKey-7x7-v0", "unknown environment 'Navix-DoorKey-7x7-v0'; did you mean"),
+        ("xminigrid:MiniGrid-Empty", "unknown environment 'MiniGrid-Empty'; did you mean MiniGrid"),
+    ],
+)
+def test_what_a_library_does_not_have_is_one_line(name, message, capsys):
+    pytest.importorskip(name.partition(":")[0], reason="the library is not installed")
+    with jax.numpy_rank_promotion("allow"):
+        assert message in refused(["train", name, "--steps", "9"], capsys)
 
 
 def test_options_of_simulators_are_refused(capsys):

@@ -6,20 +6,24 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import winkel
+from envs.own import Symbols
 from play.made_runs import room_task
 from play.rooms import PLAIN
 from runs.tiny import learn
 from winkel import cli, numpy_policy
 from winkel.agents import AGENTS
+from winkel.envs.jax_task import make_jax_task
 from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
 from winkel.runs.policy_file import train_command
 from winkel.runs.record import RunRecord
 from winkel.runs.spec import field_names, make_spec
+from winkel.types import Planes
 
 SMALL = {"hidden": (16, 8), "c51_hidden": (16,), "num_atoms": 11, "num_members": 3}
 SUPPORT = {"z_min": -2.0, "z_max": 3.0}
@@ -65,6 +69,21 @@ def test_cells_of_a_grid_give_the_same_actions_as_in_jax(agent, fields, tmp_path
         np.testing.assert_array_equal(policy(batch), singly)
         np.testing.assert_array_equal(run.policy()(batch), singly)
     assert policy(grids[5]) == policy(5) == singly[5]
+
+
+@pytest.mark.parametrize("values", [None, (2, 3)])
+@EVERY
+def test_planes_give_the_same_actions_as_in_jax(agent, fields, values, tmp_path):
+    env = Symbols()
+    env.observation = Planes((4, 5, 2), values=values)
+    env.observe = lambda state: jnp.zeros((4, 5, 2))
+    run = untrained(make_jax_task(env), agent, **fields)
+    run.export_policy(tmp_path / "policy.npz")
+    policy = numpy_policy.load(tmp_path / "policy.npz")
+    batch = np.random.default_rng(0).integers(4, size=(200, 4, 5, 2))  # some beyond the last symbol
+    np.testing.assert_array_equal(policy(batch), run.policy()(batch))
+    np.testing.assert_allclose(policy.values(batch), run.values(batch), atol=1e-4, rtol=1e-4)
+    assert policy(batch[7]) == run.policy()(batch[7])
 
 
 def test_a_grid_that_was_padded_is_acted_on_without_padding(tmp_path):

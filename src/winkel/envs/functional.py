@@ -179,11 +179,17 @@ def _check_pure(env: Any, method: str, name: str, *arguments: Any) -> None:
     def program() -> str:
         return jax.jit(lambda *given: getattr(env, method)(*given)).lower(*arguments).as_text()
 
-    if program() != program():
-        raise InputError(
-            f"need a pure {method} in {name}, got two results for one key; "
-            "draw random numbers with jax.random from the key, and keep what changes in the state"
-        )
+    found = "two results for one key"
+    try:
+        with jax.checking_leaks():
+            if program() == program():
+                return
+    except Exception:
+        found = "one that keeps arrays elsewhere"
+    raise InputError(
+        f"need a pure {method} in {name}, got {found}; draw random numbers with jax.random from "
+        "the key, and keep what changes in the state"
+    )
 
 
 def _form(observation: Any, obs: Any, name: str) -> Observation:

@@ -75,13 +75,15 @@ def make_navix(name: str, **settings: Any) -> Library:
     def reset(key: Any) -> Any:
         timestep = env.reset(key)
         # Pictures of the tiles, which symbols do not need, are larger than all else.
-        timestep = timestep.replace(state=timestep.state.replace(cache=None))
-        return timestep, timestep.observation
+        return (timestep.state.replace(cache=None), timestep.t), timestep.observation
 
     def step(key: Any, state: Any, action: Any) -> Any:
-        timestep = env._step(state.replace(state=state.state.replace(key=key)), action)
-        ends = timestep.is_termination(), timestep.is_truncation()
-        return timestep, timestep.observation, timestep.reward, *ends
+        before, time = state[0].replace(key=key), state[1] + 1
+        after = env.transitions_fn(before, action, env.action_set)
+        terminated = env.termination_fn(before, action, after)
+        cost = env.penality_coeff * (time / env.max_steps)
+        reward = env.reward_fn(before, action, after) - jnp.where(terminated, cost, 0.0)
+        return (after, time), env.observation_fn(after), reward, terminated, time >= env.max_steps
 
     form = _find_form(reset, NAVIX_SYMBOLS)
     return Library(int(env.action_space.n), reset, step, form)
@@ -102,13 +104,13 @@ def make_pgx(name: str, max_steps: int = 10_000) -> Library:
         raise InputError(f"need a game of one player, got one of {env.num_players}")
 
     def reset(key: Any) -> Any:
-        state = env.init(key)
-        return state, state.observation
+        game = env.init(key)
+        return (game, jnp.zeros((), jnp.int32)), game.observation
 
     def step(key: Any, state: Any, action: Any) -> Any:
-        state = env.step(state, action, key)
-        truncated = state.truncated | (state._step_count >= max_steps)
-        return state, state.observation, state.rewards[0], state.terminated, truncated
+        game, time = env.step(state[0], action, key), state[1] + 1
+        truncated = game.truncated | (time >= max_steps)
+        return (game, time), game.observation, game.rewards[0], game.terminated, truncated
 
     return Library(int(env.num_actions), reset, step, _find_form(reset))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from winkel.envs.outside import OutsideTask
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.files import save_arrays
@@ -18,14 +19,15 @@ from winkel.numpy_policy import FORMAT
 from winkel.projections import Categorical, Expectile, Quantile
 from winkel.runs.spec import RunSpec, configure
 from winkel.training.steps import UNLIMITED
-from winkel.types import Image
+from winkel.types import Image, Planes
 
 
 def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None:
     """Save the policy of a run that is loaded with its agent, and returns of greedy episodes.
 
     Observations of one cell in a grid give a table of values, whatever the agent; other numbers
-    give the networks of the values. Padding to other settings is left out.
+    give the networks of the values, on planes with their torso. Padding to other settings is left
+    out.
     """
     if path.suffix != ".npz":
         raise InputError(f"need a file name that ends in .npz, got {path}")
@@ -57,7 +59,14 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
         found = spec.agent.value_networks(run.learner, spec.hyper)
         about["members"] = [_describe(projection) for projection in found.projections]
         about["prior_members"] = []
-        arrays = _layers("network", found.networks, about)
+        arrays = {}
+        if isinstance(seen, Planes):
+            filters, about["symbols"] = run.learner.shared.body.torso.filters, seen.values
+            arrays = {
+                "torso_weight": np.asarray(filters.weight),
+                "torso_bias": np.asarray(filters.bias),
+            }
+        arrays |= _layers("network", found.networks, about)
         if found.prior is not None:
             arrays |= _layers("prior", found.prior, about, float(found.prior_scale))
             prior_members = found.prior_members
@@ -74,7 +83,7 @@ def _layers(
     arrays: dict[str, np.ndarray] = {}
     for depth, layer in enumerate(network.layers):
         weight, bias = np.asarray(layer.weight), np.asarray(layer.bias)
-        if depth == 0:
+        if depth == 0 and "symbols" not in about:
             weight = weight[:, : math.prod(about["shape"])]
         if depth == len(network.layers) - 1:
             width = about["num_actions"] * (network.columns or bias.shape[-1] // network.rows)
@@ -96,7 +105,8 @@ def _describe(projection: Any) -> dict[str, Any]:
 def train_command(spec: RunSpec) -> str:
     """Return the command that makes a run, with all fields that are not the agent's defaults."""
     task, settings = spec.task, asdict(spec.agent.config) | spec.hyper._asdict()
-    support = {} if task.compiled else {z: settings[z] for z in ("z_min", "z_max") if z in settings}
+    support = {z: settings[z] for z in ("z_min", "z_max") if z in settings}
+    support = support if isinstance(task, OutsideTask) else {}
     agent, hyper = configure(spec.algorithm, support, task)
     defaults = asdict(agent.config) | hyper._asdict()
     options = {name: n for name, n in spec.horizon._asdict().items() if n != UNLIMITED}
