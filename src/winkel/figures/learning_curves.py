@@ -231,9 +231,12 @@ def draw(results: Arrays) -> Figure:
         axes.yaxis.get_offset_text().set_fontsize(5.5)
         shown = results["estimate"][index]
         low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
-        room = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-6)
+        room = max(high - low, 0.02 * max(abs(low), abs(high))) or 1.0
         bottom, top = axes.get_ylim()
-        axes.set_ylim(max(bottom, low - room), min(top, high + room))
+        if high > low:
+            axes.set_ylim(max(bottom, low - room), min(top, high + room))
+        else:
+            axes.set_ylim(low - room, high + room)
         axes.tick_params(labelsize=6, pad=1.5, length=2)
         if index + columns >= len(names) or len(set(clocks)) > 1:
             axes.set_xlabel(CLOCKS[clocks[index]], fontsize=7, labelpad=2)
