@@ -73,20 +73,21 @@ def test_a_unit_prior_has_the_same_deviation_in_every_grid(size):
 def test_the_bonus_has_its_own_discount_and_support():
     """b_raw of the target network and w_avg are discounted by γ times `bonus_discount`."""
     hyper = Hyper(z_min=-1.0, z_max=2.0)
-    config = Config(num_atoms=5, hidden=(8,), bonus_support=1.5)
-    agent = PEDQN(config, Spec(OneHot((3,)), num_actions=2))
+    spec = Spec(OneHot((3,)), num_actions=2)
+    agent, other = (
+        PEDQN(Config(num_atoms=5, hidden=(8,), bonus_support=1.5, bonus_discount=share), spec)
+        for share in (1.0, 0.5)
+    )
     np.testing.assert_allclose(agent._bonus_projections(hyper)[1].z_max, 4.5)
     learner = agent.init(jax.random.key(1), hyper)
     cell = jnp.array(0)
     one = Transition(cell, cell, jnp.zeros(()), jnp.ones(()), cell + 1, jnp.array(False), ())
 
-    def target(share):
-        made = agent.targets(
-            learner, jnp.ones(()), hyper._replace(bonus_discount=share), one, cell + 1
-        )
+    def target(agent):
+        made = agent.targets(learner, jnp.ones(()), hyper, one, cell + 1)
         return made.bonus.locations, made.value[0].locations
 
-    (whole, value), (half, same) = target(1.0), target(0.5)
+    (whole, value), (half, same) = target(agent), target(other)
     np.testing.assert_allclose(half, 0.5 * whole, rtol=1e-5)
     np.testing.assert_array_equal(value, same)
 

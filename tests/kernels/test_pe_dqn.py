@@ -19,10 +19,12 @@ from winkel.kernels import pe_dqn as fused
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Dense, Image, OneHot, Transition
 
-CONFIG = Config(hidden=(24,), num_atoms=9, batch_size=16, target_period=2, bonus_support=1.5)
+CONFIG = Config(
+    hidden=(24,), num_atoms=9, batch_size=16, target_period=2, bonus_discount=0.9, bonus_support=1.5
+)
 DENSE = Spec(Dense((2, 3)), num_actions=3)
 ONE_HOT = Spec(OneHot((5, 5), triangle=True), num_actions=2)
-HYPER = Hyper(z_min=-2.0, z_max=3.0, bonus_discount=0.9)
+HYPER = Hyper(z_min=-2.0, z_max=3.0)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -63,6 +63,8 @@ class Config(base.Settings):
     hidden: base.Hidden = (512,)
     num_atoms: base.NumAtoms = 101
     """Of each member; odd for expectiles."""
+    bonus_discount: Annotated[float, base.Range(0.0, 1.0)] = 1.0
+    """The bonus is discounted by γ times this."""
     bonus_support: Annotated[float, base.Range(0.0, open=True)] = 2.0
     """The support of categorical bonus models is [0, this · (z_max − z_min)]."""
     unit_prior: bool = False
@@ -95,8 +97,6 @@ class Hyper(NamedTuple):
     beta_final: base.NonNegative = 0.0
     """β after its decay, which takes the share `beta_decay` of the horizon."""
     beta_decay: base.HorizonShare = 1 / 3
-    bonus_discount: base.Discount = 1.0
-    """The bonus is discounted by γ times this."""
     epsilon: base.Epsilon = 0.0
     epsilon_final: base.Epsilon = 0.0
     epsilon_steps: base.EpsilonSteps = 0.0
@@ -258,7 +258,7 @@ class PEDQN(base.Agent):
             raw = at_action(raw, exploratory)
             remaining = transition.discount if config.episodic_bonus else gamma_power
             bonus_discount = (
-                jnp.asarray(hyper.gamma) * hyper.bonus_discount**config.n_step * remaining
+                jnp.asarray(hyper.gamma) * config.bonus_discount**config.n_step * remaining
             )
             if config.intrinsic_reward == "prior":
                 w_avg = online.disagreement[exploratory]

@@ -87,7 +87,7 @@ def update(
         exploratory = jnp.argmax(mask(value + beta * (raw + apart)), axis=-1)
         apart = jnp.take_along_axis(apart, exploratory[:, None], axis=1)[:, 0]
         remaining = discount if agent.config.episodic_bonus else gamma
-        remaining = remaining * hyper.bonus_discount**agent.config.n_step
+        remaining = remaining * agent.config.bonus_discount**agent.config.n_step
         hidden = mlp.hidden(phi, obs, active=True)
         gradient, losses, _ = loss_and_gradient(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),

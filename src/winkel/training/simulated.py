@@ -325,7 +325,9 @@ def _learn(
     Metrics stay on the accelerator: with all arrays at the same place at each call, a GPU repeats
     the last CUDA graph instead of recording it anew.
     """
-    number = run.clock.updates // agent.config.updates_per_step
+    number = run.clock.updates
+    if (count := agent.config.updates_per_step) > 1:
+        number = number // count
     run, update = steps.learn(agent, run, job.hyper, steps.step_key(run))
     return run, {
         name: rows.at[number % len(rows)].set(update.metrics[name])
