@@ -89,15 +89,18 @@ def test_an_interrupted_run_leaves_all_its_places(tmp_path):
 def test_only_tasks_with_places_are_watched(tmp_path):
     for task, runs in (
         (room_task(), []),
-        (make("deep_sea/0"), [(tmp_path, END)]),
+        (make("deep_sea/0"), [(tmp_path, END, False)]),
     ):
         with watch_visits(task, runs, print) as watch:
             assert watch is None
 
 
-def test_damaged_visits_are_reported_and_begun_anew(tmp_path):
+@pytest.mark.parametrize("resumed", [True, False])
+def test_damaged_visits_are_reported_and_begun_anew(tmp_path, resumed):
+    """A run without a checkpoint begins anew, and does not read what was left of it."""
     (tmp_path / VISITS).write_bytes(b"PK")
     told = []
-    with watch_visits(room_task(), [(tmp_path, END)], told.append) as watch:
+    with watch_visits(room_task(), [(tmp_path, END, resumed)], told.append) as watch:
         assert watch is not None
-    assert VISITS in told[0]
+    assert len(told) == resumed
+    assert all(VISITS in text for text in told)

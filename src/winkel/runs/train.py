@@ -289,7 +289,9 @@ def train(
         for batch in filter(None, batches):
             runs = []
             if root is not None and not task.compiled:
-                runs = [(spec.folder(root), spec.end) for spec in batch]
+                folders = [spec.folder(root) for spec in batch]
+                resumed = [has_checkpoint(folder / CHECKPOINTS) for folder in folders]
+                runs = list(zip(folders, [spec.end for spec in batch], resumed, strict=True))
             with watch_visits(task, runs, notice) if runs else contextlib.nullcontext() as watch:
                 Session(
                     specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,

@@ -85,13 +85,13 @@ class Visits:
 
 @contextlib.contextmanager
 def watch_visits(
-    task: Any, runs: Sequence[tuple[Path, Any]], notice: Callable[[str], None]
+    task: Any, runs: Sequence[tuple[Path, Any, bool]], notice: Callable[[str], None]
 ) -> Iterator[Callable[[StepBatch, int], None] | None]:
     """Return a function for `watch` of a session that leaves `visits.npz` with its runs.
 
-    None if the task has no probes x and y. Each of the `runs` is its folder and where it ends, in
-    `steps` and `episodes`. Counts are saved at other times than checkpoints: a killed run may count
-    up to a minute's steps twice or not at all.
+    None if the task has no probes x and y. Each of the `runs` is its folder, where it ends, in
+    `steps` and `episodes`, and whether it is resumed. Counts are saved at other times than
+    checkpoints: a killed run may count up to a minute's steps twice or not at all.
     """
     if not {*PROBES} <= {*task.probes} or not runs:
         yield None
@@ -99,9 +99,9 @@ def watch_visits(
     columns = [task.probes.index(name) for name in PROBES]
     cell = getattr(task.maker, "map_cell", SMALLEST_CELL)
     counters: dict[Path, Visits] = {}
-    for folder, end in runs:
+    for folder, end, resumed in runs:
         counters[folder] = Visits(int(end.steps), int(end.episodes), cell)
-        if (folder / VISITS).is_file():
+        if resumed and (folder / VISITS).is_file():
             try:
                 counters[folder].restore(load_visits(folder))
             except InputError as error:
