@@ -83,7 +83,10 @@ def test_estimates_are_mean_and_deviation_over_indices():
     np.testing.assert_allclose(found.disagreement, jnp.std(values, axis=0), rtol=0.02)
 
 
-@pytest.mark.parametrize("spec", [Spec(OneHot((30,)), 2), Spec(Dense((5,)), 3)])
+GRID = OneHot((20, 20), triangle=True)
+
+
+@pytest.mark.parametrize("spec", [Spec(GRID, 2), Spec(Dense((5,)), 3)])
 def test_weights_start_as_the_authors_have_them(spec):
     agent = HyperAgent(Config(), spec)
     learner = agent.init(KEY, Hyper())
@@ -92,6 +95,8 @@ def test_weights_start_as_the_authors_have_them(spec):
     deviation = (2 / (64 * spec.num_actions + 4)) ** 0.5
     np.testing.assert_allclose(jnp.std(weight[..., :4]), deviation, rtol=0.1)
     np.testing.assert_allclose(jnp.std(learner.params.layers[1].weight), (2 / 128) ** 0.5, rtol=0.1)
+    first = (2 / (spec.inputs + 64)) ** 0.5
+    np.testing.assert_allclose(jnp.std(learner.params.layers[0].weight), first, rtol=0.1)
     if not spec.one_hot:  # else the prior is a table
         rows = learner.prior.layers[-1].weight.reshape(64, spec.num_actions, 5)[..., :4]
         np.testing.assert_allclose(jnp.linalg.norm(rows, axis=-1), 1.0, rtol=1e-5)

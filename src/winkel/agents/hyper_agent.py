@@ -7,7 +7,8 @@ The agent acts greedily by one index, which is drawn anew at the start of an epi
 step with probability 1 − γ.
 
 Defaults are the authors' for deep sea (table in their appendix, and their program): last layers
-have no bias, weights start by Glorot and Bengio (2010), those of the prior on unit spheres.
+have no bias, weights start by Glorot and Bengio (2010), those of the prior on unit spheres. Other
+than there, the first `burn_in` steps are not random: the untrained agent acts.
 """
 
 from dataclasses import dataclass
@@ -191,13 +192,17 @@ class HyperAgent(base.Agent):
     def _draw(self, key: PRNGKeyArray, network: MLP, on_sphere: bool) -> MLP:
         """The network with the authors' weights; `on_sphere` for a prior."""
         *layers, last = network.layers
+        spec = self.spec
+        has_body = learning.count_features(spec.observation, self.config.channels) is not None
 
         def scaled(layer: Any) -> Any:
             fan_in, fan_out = layer.weight.shape
+            if layer is layers[0] and not has_body:  # its table may lack cells, or be padded
+                fan_in = spec.inputs if spec.fan_in is None else spec.fan_in
             smaller = jnp.sqrt(fan_in / (fan_in + fan_out))  # from He's deviation to Glorot's
             return eqx.tree_at(lambda layer: layer.weight, layer, smaller * layer.weight)
 
-        size, actions = self.config.index_size, self.spec.num_actions
+        size, actions = self.config.index_size, spec.num_actions
         features = last.weight.shape[0]
         key_matrix, key_mean = jax.random.split(key)
         shape = features, actions, size
