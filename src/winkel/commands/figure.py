@@ -109,7 +109,9 @@ class Report:
         page, returns, counts = write_report(self.runs, self.out)
         say("Means over seeds ± half of a 95 % interval; first goal: the median episode")
         for env, rows in itertools.groupby(returns, lambda row: row["env"]):
-            console.print(make_table(_COLUMNS, [_write(row) for row in rows], title=env))
+            console.print(
+                make_table(_COLUMNS, [_write(row) for row in rows], title=env), crop=False
+            )
         say(f"wrote {page}")
         verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
         say(f"claims: {verdicts or 'none of the paper can be judged on these runs'}")

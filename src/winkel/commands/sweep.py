@@ -321,7 +321,7 @@ def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
     groups = outcome["groups"]
     rows = [[f"{v:,.0f}" if k != "group" else v for k, v in group.items()] for group in groups]
-    console.print(make_table([name.replace("_per_", "/") for name in groups[0]], rows))
+    console.print(make_table([name.replace("_per_", "/") for name in groups[0]], rows), crop=False)
     say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
     say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
     say_counts(outcome["runs"], outcome["seconds"])

@@ -248,4 +248,4 @@ def print_summary(training: Training) -> None:
             row.append(f"{goals[0] + 1:,}" if len(goals) else "never")
             row.append(f"{int(run.episodes['bad'].sum()):,}")
         rows.append([*row, run.config.get("status", "unfinished")])
-    console.print(make_table([*columns, "status"], rows, title="Summary"))
+    console.print(make_table([*columns, "status"], rows, title="Summary"), crop=False)
