@@ -203,7 +203,7 @@ def settings_rows(results: Results) -> list[Table]:
 def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
     """Fields that are not always at the agent's default, each with all its values.
 
-    A support that follows the environment by default is left out where it does.
+    The support is left out, as its default depends on the environment.
     """
     known: dict[str, Any] = {}
     if kind := AGENTS.get(agent):
