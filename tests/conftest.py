@@ -85,7 +85,7 @@ def small_torso():
 @pytest.fixture
 def wide(monkeypatch):
     """A terminal in which no line is wrapped."""
-    monkeypatch.setattr("winkel.commands.terminal.console._width", 200)
+    monkeypatch.setattr("winkel.commands.options.console._width", 200)
 
 
 @pytest.fixture

@@ -95,7 +95,8 @@ def _parse(arguments: list[str]) -> Any:
     if name not in COMMANDS:
         hint = suggest(name, COMMANDS, "see `winkel --help`")
         raise InputError(f"unknown command {name!r}; {hint}")
-    permit(*(word for text in rest for word in re.split("[=,]", text)))
+    if code := [word for text in rest for word in re.split("[=,]", text) if ":" in word]:
+        permit(*code)
     module, kind, _ = COMMANDS[name]
     command, unknown = _read(getattr(import_module(f"winkel.commands.{module}"), kind), name, rest)
     if hasattr(command, "resume"):

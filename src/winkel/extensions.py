@@ -17,11 +17,11 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from winkel.errors import InputError, require_type, suggest
+from winkel.errors import InputError, suggest
 
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -45,14 +45,6 @@ def permit(*named: Any) -> tuple[str, ...]:
     return names
 
 
-def permit_agent(agent: Any, fields: dict[str, Any]) -> str:
-    """Permit an agent and the projections in its fields, and return its name."""
-    require_type("agent", agent, str | type, "a name such as 'pe_dqn', or a class")
-    if isinstance(fields.get("projections"), list | tuple):
-        fields["projections"] = permit(*fields["projections"])
-    return permit(agent)[0]
-
-
 def permitted() -> tuple[str, ...]:
     """Return what the user has named so far, for other processes of the same command."""
     return tuple(_permitted)
@@ -71,13 +63,8 @@ def target_of(made: Any) -> str:
     return name
 
 
-def find(group: str, name: str, table: Mapping[str, Any], others: Iterable[str] = ()) -> Any:
-    """Return the entry of a table, the installed entry point or the permitted code of a name.
-
-    `others` are names to suggest beside those of the table.
-    """
-    if name in table:
-        return table[name]
+def find(group: str, name: str, known: Iterable[str]) -> Any:
+    """Return the permitted code or the installed entry point of a name that is not `known`."""
     if is_target(name):
         if name not in _permitted:
             raise InputError(
@@ -93,7 +80,7 @@ def find(group: str, name: str, table: Mapping[str, Any], others: Iterable[str] 
             return points[name].load()
         except Exception as error:
             raise wrap_error(error, f"loading {name}, {points[name].value}") from error
-    hint = suggest(name, [*table, *others, *points], f"see `winkel list {group}`")
+    hint = suggest(name, [*known, *points], f"see `winkel list {group}`")
     raise InputError(f"unknown {group.removesuffix('s')} {name!r}; {hint}")
 
 

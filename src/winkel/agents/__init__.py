@@ -96,9 +96,10 @@ def find_agent(name: str) -> tuple[type[Agent], dict[str, Any]]:
     Beside the tables there are entry points and the user's own classes (`winkel.extensions`).
     """
     base, fields = VARIANTS.get(name, (name, {}))
-    agent = find("agents", base, AGENTS, VARIANTS)
-    if base not in AGENTS:
-        check_agent(name, agent)
+    if base in AGENTS:
+        return AGENTS[base], fields
+    agent = find("agents", base, [*AGENTS, *VARIANTS])
+    check_agent(name, agent)
     return agent, fields
 
 

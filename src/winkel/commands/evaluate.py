@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from winkel.analysis.statistics import student_interval
-from winkel.commands.options import EnvName, File, OfRun
-from winkel.commands.terminal import progress_bar, say
+from winkel.commands.options import EnvName, File, OfRun, progress_bar, say
 from winkel.envs import make_batch
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder

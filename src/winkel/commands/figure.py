@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from winkel.commands.terminal import console, make_table, say
+from winkel.commands.options import console, make_table, say
 from winkel.errors import InputError
 from winkel.figures import COMPUTED, FIGURES, style
 from winkel.files import Arrays, ensure_folder, save_arrays

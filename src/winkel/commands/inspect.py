@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from winkel.commands.figure import Format, write_figure
-from winkel.commands.options import OfRun
-from winkel.commands.terminal import say
+from winkel.commands.options import OfRun, say
 from winkel.errors import InputError
 from winkel.figures import heatmaps
 from winkel.files import ensure_folder

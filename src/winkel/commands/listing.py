@@ -8,8 +8,7 @@ import tyro
 
 from winkel.agents import AGENTS, PRESETS, VARIANTS, find_agent
 from winkel.agents.describe import describe_settings
-from winkel.commands.options import write_option
-from winkel.commands.terminal import say
+from winkel.commands.options import say, write_option
 from winkel.envs.registry import EXPERIMENTS, FAMILIES, parse
 from winkel.errors import InputError
 from winkel.extensions import entry_points

@@ -1,15 +1,19 @@
-"""What the options of all commands have in common: names of values, lists, unknown options.
+"""What all commands share: how options are read, and the terminal that they print to.
 
 Help names a value by its type (`--episodes N`, `--out FOLDER`). A list is written with spaces or
 with commas: `--sizes 6 8` or `--sizes 6,8`.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from winkel.errors import InputError, suggest
@@ -108,3 +112,51 @@ def unknown_option(name: str, known: Iterable[str], otherwise: str) -> InputErro
 def write_option(name: str) -> str:
     """Write a name as an option."""
     return f"--{name.replace('_', '-')}"
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave a pipe that nobody reads to `cli.main`."""
+        raise BrokenPipeError
+
+
+console = _Console()
+
+
+def say(text: str) -> None:
+    """Print a line without colours and wrapping."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def progress_bar() -> Progress:
+    """Make a progress bar with counts and the time left."""
+    return Progress(
+        TextColumn("{task.description:38}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def exit_if_failed(what: str, reasons: Sequence[str], total: int, allowed: bool) -> None:
+    """Count what has failed in a line on standard error; exit with status 1 unless allowed."""
+    if reasons:
+        sys.stderr.write(
+            f"winkel: {len(reasons)} of {total} {what} failed; the first: {reasons[0]}\n"
+        )
+        if not allowed:
+            raise SystemExit(1)
+
+
+def make_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None
+) -> Table:
+    """Make a table of numbers. In a narrow terminal words are wrapped, but not cut."""
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+        words = " ".join([column, *cells]).split()
+        table.add_column(column, justify="right", min_width=max(map(len, words), default=0))
+    for row in rows:
+        table.add_row(*row)
+    return table

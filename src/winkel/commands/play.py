@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 import tyro
 
-from winkel.commands.options import File, OfRun
-from winkel.commands.terminal import progress_bar, say
+from winkel.commands.options import File, OfRun, progress_bar, say
 from winkel.errors import InputError, require_integer
 from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play
 from winkel.play.film import check_film, write_film

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from winkel.commands.options import check_fields
-from winkel.commands.terminal import console, exit_if_failed, progress_bar, say
+from winkel.commands.options import check_fields, console, exit_if_failed, progress_bar, say
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import Options

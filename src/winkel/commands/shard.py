@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from winkel.cluster.shards import STOPPED, read_manifest, run_shard
-from winkel.commands.terminal import say
+from winkel.commands.options import say
 from winkel.commands.train import Display, check_runs
 from winkel.interrupts import set_exit_message
 from winkel.runs.record import load_run

@@ -13,9 +13,8 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.commands.options import File, check_fields
+from winkel.commands.options import File, check_fields, console, make_table, say
 from winkel.commands.shard import check_items, say_counts
-from winkel.commands.terminal import console, make_table, say
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
 from winkel.files import write_text

@@ -15,8 +15,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from winkel.commands.options import EnvName, check_fields
-from winkel.commands.terminal import console, exit_if_failed, make_table, say
+from winkel.commands.options import EnvName, check_fields, console, exit_if_failed, make_table, say
 from winkel.errors import require_integer
 from winkel.runs.record import RunRecord, Training
 from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb

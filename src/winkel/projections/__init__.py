@@ -25,6 +25,8 @@ METHODS = ("spanning", "decode", "project", "loss")
 
 def find_projection(name: str) -> Any:
     """Return the class of a name: of the table, or from outside (`winkel.extensions`)."""
+    if name in PROJECTIONS:
+        return PROJECTIONS[name]
     found = find("projections", name, PROJECTIONS)
     missing = [method for method in METHODS if not hasattr(found, method)]
     if missing:

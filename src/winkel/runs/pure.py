@@ -17,9 +17,8 @@ from winkel.envs.base import Environment, Task
 from winkel.envs.jax_task import is_functional
 from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer, require_type
-from winkel.extensions import permit_agent
 from winkel.runs.spec import RunSpec, configure, make_spec
-from winkel.runs.train import make_task
+from winkel.runs.train import make_task, name_agent
 from winkel.runs.worlds import make_world
 from winkel.simulators.names import Factory, identify
 from winkel.training.compiled import whole_run
@@ -120,7 +119,7 @@ def make_train(
             no more than `steps`. Without both, bsuite's own number of episodes.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    agent = permit_agent(agent, fields)
+    agent = name_agent(agent, fields)
     task = _find_task(env)
     spec = make_spec(task, agent, fields, episodes=episodes, steps=steps)
     num_steps, burn_in = spec.max_steps or steps, spec.agent.config.burn_in

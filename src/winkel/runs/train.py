@@ -15,10 +15,10 @@ import numpy as np
 from winkel.envs.base import Task
 from winkel.envs.jax_task import is_functional, is_jax, make_jax_task
 from winkel.envs.outside import OutsideTask
-from winkel.envs.registry import is_simulator, make
+from winkel.envs.registry import is_outside, make
 from winkel.envs.simulator_task import make_simulator_task
 from winkel.errors import InputError, require_integer, require_type
-from winkel.extensions import permit_agent
+from winkel.extensions import permit
 from winkel.interrupts import defer_interrupt
 from winkel.runs.checkpoint import has_checkpoint, pack, unpack
 from winkel.runs.locks import hold_runs
@@ -239,7 +239,8 @@ def train(
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    env = env if is_functional(env) else identify(env)
+    if not isinstance(env, str) and not is_functional(env):
+        env = identify(env)
     name = env if isinstance(env, str) else ""
     for what, text in (("preset", preset), ("label", label)):
         require_type(what, text, str | None, "a name or None")
@@ -247,7 +248,7 @@ def train(
     require_type("options", options, Options, "winkel.runs.spec.Options")
     for what, function in (("progress", progress), ("notice", notice)):
         require_type(what, function, Callable, "a function")
-    agent = permit_agent(agent, fields)
+    agent = name_agent(agent, fields)
     if preset is not None or name.startswith("doom:"):
         fields = preset_fields(name, agent, preset) | fields
     task = make_task(env, notice, num_envs=num_envs, workers=workers, timeout=timeout)
@@ -320,13 +321,20 @@ def _simulator_batches(
 def make_task(env: Any, notice: Callable[[str], None] = lambda _: None, **options: Any) -> Task:
     """Make a task by id, by name or of an environment in JAX; `options` are of simulators."""
     options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(env, Factory) or (isinstance(env, str) and is_simulator(env)):
+    own = isinstance(env, str) and not is_outside(env)
+    if not own and not is_functional(env) and (isinstance(env, Factory) or not is_jax(env)):
         return make_simulator_task(env, notice=notice, **options)
     for name in options:
         raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
-    if is_functional(env) or is_jax(env):
-        return make_jax_task(env, notice)
-    return make(env)
+    return make(env) if own else make_jax_task(env, notice)
+
+
+def name_agent(agent: Any, fields: dict[str, Any]) -> str:
+    """Return the name of an agent; code that it and its projections name may be imported."""
+    require_type("agent", agent, str | type, "a name such as 'pe_dqn', or a class")
+    if isinstance(fields.get("projections"), list | tuple):
+        fields["projections"] = permit(*fields["projections"])
+    return agent if isinstance(agent, str) and ":" not in agent else permit(agent)[0]
 
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
