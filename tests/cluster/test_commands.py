@@ -8,7 +8,7 @@ import pytest
 from cluster.shards import SMALL, records
 from terminal_helpers import refused
 from winkel import cli
-from winkel.runs.locks import hold_runs
+from winkel.files import hold_runs
 from winkel.runs.spec import fingerprint, run_folder
 
 SWEEP = [

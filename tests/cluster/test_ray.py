@@ -18,7 +18,7 @@ from winkel import cli
 from winkel.cluster.ray import connect, run_on_ray
 from winkel.cluster.shards import read_manifest, read_progress
 from winkel.errors import InputError
-from winkel.runs.locks import WRITERS
+from winkel.files import WRITERS
 from winkel.runs.spec import run_folder
 
 pytestmark = pytest.mark.cluster

@@ -18,7 +18,7 @@ from winkel.cluster.shards import (
 )
 from winkel.commands.shard import stop_at_signals
 from winkel.errors import InputError
-from winkel.runs.locks import hold_runs
+from winkel.files import hold_runs
 from winkel.runs.sweep import group_runs, remaining_groups, run_sweep
 
 LANES = 2

@@ -9,7 +9,7 @@ import pytest
 
 from runs.tiny import SEED_0, files, learn
 from winkel.errors import InputError
-from winkel.runs.locks import WRITERS, hold_runs
+from winkel.files import WRITERS, hold_runs
 
 WRITER = rf"winkel train on {os.uname().nodename}, process {os.getpid()}, since 2\d{{3}}-"
 
@@ -38,7 +38,7 @@ def test_other_runs_of_a_folder_may_be_written_at_the_same_time(tmp_path):
 def test_the_runs_of_a_killed_process_are_free(tmp_path):
     program = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from winkel.runs.locks import hold_runs\n"
+        "from winkel.files import hold_runs\n"
         "root = Path(sys.argv[1])\n"
         "with hold_runs(root, [root / 'a'], 'dead'): os.kill(os.getpid(), signal.SIGKILL)"
     )

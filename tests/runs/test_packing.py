@@ -20,7 +20,7 @@ from winkel.runs.sweep import (
     remaining_groups,
     run_sweep,
 )
-from winkel.training import memory
+from winkel.runs.worlds import lanes_that_fit
 
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 8, "capacity": 16}
 OPTIONS = Options(chunk_steps=20, checkpoint_seconds=0.0, evaluate_every=3)
@@ -197,7 +197,7 @@ def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("winkel.runs.sweep.lanes_that_fit", lambda need: 5)
     assert choose_lanes(group, None) == 5
     assert choose_lanes(group, 7) == 7
-    assert memory.lanes_that_fit(10) is None
+    assert lanes_that_fit(10) is None
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from runs.tiny import (
     stop_after,
 )
 from winkel.errors import InputError
+from winkel.files import WRITERS
 from winkel.runs.checkpoint import load_checkpoint, save_checkpoint
-from winkel.runs.locks import WRITERS
 from winkel.runs.recorder import Recorder
 from winkel.runs.results import read_results
 from winkel.runs.spec import Options, check_same_run

@@ -19,8 +19,7 @@ import jinja2
 
 from winkel.errors import InputError, require_integer
 from winkel.extensions import permitted
-from winkel.files import ensure_folder, read_json, write_text
-from winkel.runs.locks import hold_runs
+from winkel.files import ensure_folder, hold_runs, read_json, write_text
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, RunSpec, fingerprint, run_folder
 from winkel.runs.sweep import Item, Sweep, choose_lanes, group_runs, remaining_groups, run_sweep

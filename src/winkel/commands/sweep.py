@@ -17,10 +17,9 @@ from winkel.commands.options import File, check_fields, console, make_table, say
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
-from winkel.files import write_text
+from winkel.files import hold_runs, write_text
 from winkel.interrupts import defer_interrupt
 from winkel.runs import sweep as sweeps
-from winkel.runs.locks import hold_runs
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import MAX_LANES

@@ -19,10 +19,9 @@ from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer, require_type
 from winkel.runs.spec import RunSpec, configure, make_spec
 from winkel.runs.train import make_task, name_agent
-from winkel.runs.worlds import make_world
+from winkel.runs.worlds import check_memory, make_world
 from winkel.simulators.names import Factory, identify
 from winkel.training.compiled import whole_run
-from winkel.training.memory import check_memory
 from winkel.training.steps import copy_key, make_jobs, start_clock
 from winkel.types import Batch, Clock, Dense, Image, Observation, OneHot, RunState, Transition
 

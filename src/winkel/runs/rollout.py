@@ -16,7 +16,7 @@ from winkel.envs.registry import TaskBatch
 from winkel.envs.simulator_task import SimulatorTask
 from winkel.errors import InputError, require_integer
 from winkel.runs.spec import MAX_SEED, RunSpec
-from winkel.training.memory import require_memory
+from winkel.runs.worlds import require_memory
 from winkel.training.simulated import MOST_EVALUATED, greedy_returns, make_seeds
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]

@@ -33,9 +33,8 @@ from winkel.runs.spec import (
     run_folder,
 )
 from winkel.runs.train import MAX_LANES, Session
-from winkel.runs.worlds import check_run, make_lanes, state_shapes
+from winkel.runs.worlds import check_run, lane_bytes, lanes_that_fit, make_lanes, state_shapes
 from winkel.training.lanes import Lanes, round_up
-from winkel.training.memory import lane_bytes, lanes_that_fit
 from winkel.training.steps import Horizon
 
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",

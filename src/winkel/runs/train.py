@@ -19,9 +19,9 @@ from winkel.envs.registry import is_outside, make
 from winkel.envs.simulator_task import make_simulator_task
 from winkel.errors import InputError, require_integer, require_type
 from winkel.extensions import permit
+from winkel.files import hold_runs
 from winkel.interrupts import defer_interrupt
 from winkel.runs.checkpoint import has_checkpoint, pack, unpack
-from winkel.runs.locks import hold_runs
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import (
     CHECKPOINTS,

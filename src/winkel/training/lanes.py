@@ -18,13 +18,15 @@ import numpy as np
 from winkel.agents.base import Agent
 from winkel.errors import InputError
 from winkel.training import programs
-from winkel.training.memory import SIZES, check_memory, lane_bytes, show_bytes
 from winkel.training.programs import Arrays, ChunkResults, Programs, Row, World
 from winkel.training.steps import Job, Plan, make_jobs
 from winkel.types import RunState
 
 COUNTED = ("return", "length", "env_steps", "visited")
 """Columns of the table of episodes besides facts; `visited` only with countable observations."""
+
+SIZES = "environment, batch_size, capacity, num_atoms, hidden, chunk_steps and evaluations"
+"""What makes a lane large."""
 
 
 class Report(NamedTuple):
@@ -79,7 +81,6 @@ class Lanes:
     def __post_init__(self) -> None:
         if not self.world.refills:
             self.num_lanes, self.devices = len(self.plans), 1
-        check_memory(self.world, self.agent, self.plans[0], self.num_lanes, self.chunk_steps)
         self.mesh = programs.make_mesh(self.devices)
         self.world.open(self.programs, self.mesh)
         self.num_lanes = round_up(self.num_lanes, self.devices)
@@ -240,11 +241,8 @@ class Lanes:
 
     def _halve(self) -> None:
         """Continue with half as many lanes; runs that had one wait on the host and come first."""
-        first = self.plans[0]
-        shapes = self.world.shapes(self.agent, first)
-        need = show_bytes(lane_bytes(self.agent, shapes, first.params))
         if self.num_lanes == self.devices:
-            raise InputError(f"out of memory: a single lane needs about {need} with this {SIZES}")
+            raise InputError(f"out of memory with a single lane; need a smaller {SIZES}")
         running, plans = self.running, list(self.plans)
         for row in self.rows:
             if row.running:
@@ -257,10 +255,7 @@ class Lanes:
         before = self.num_lanes
         self.num_lanes = before // self.devices // 2 * self.devices
         self.rows = [Row(self.agent, [None] * self.num_lanes)]
-        self.notice(
-            f"out of memory with {before} lanes of about {need} each: "
-            f"continuing with {self.num_lanes}"
-        )
+        self.notice(f"out of memory with {before} lanes: continuing with {self.num_lanes}")
 
 
 def make_report(

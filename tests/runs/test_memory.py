@@ -9,10 +9,9 @@ import pytest
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.spec import configure
-from winkel.training import memory
+from winkel.runs import worlds as memory
+from winkel.runs.spec import Options, configure
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon, Plan
 
 TASK = make("deep_sea:size=3")
@@ -64,7 +63,7 @@ def test_lanes_without_memory_are_refused_with_both_figures(monkeypatch):
         with pytest.raises(InputError, match=r"need about \d+ MiB of memory for .*, got \d+ MiB"):
             memory.check_memory(WORLD, AGENT, PLAN, lanes, 100, others)
     with pytest.raises(InputError, match="need about"):
-        Lanes(AGENT, WORLD, [PLAN] * 4, 4)
+        memory.make_lanes(AGENT, TASK, [PLAN] * 4, 4, Options())
 
 
 def test_a_device_that_tells_must_have_memory_for_one_lane(device):
