@@ -53,8 +53,8 @@ def main():
 
     def learn():
         nonlocal metrics
-        row.lanes, metrics = program(row.agent, (), row.jobs, row.lanes, metrics)
-        jax.block_until_ready(row.lanes.clock)
+        row.states, metrics = program(row.agent, (), row.jobs, row.states, metrics)
+        jax.block_until_ready(row.states.clock)
 
     def simulate():
         world.pool.step(rng.integers(world.pool.num_actions, size=len(world.pool)))
@@ -67,7 +67,7 @@ def main():
         chunk = lanes.chunk_steps * task.num_envs
         whole = frame_rate(lanes.advance, chunk, options.seconds)
         row, (program, _) = lanes.rows[0], step_programs()
-        metrics = blank_metrics(row.agent, *row.state, lanes.chunk_steps)
+        metrics = blank_metrics(row.agent, *row.inputs, lanes.chunk_steps)
         learning = frame_rate(learn, task.num_envs, options.seconds)
         simulation = frame_rate(simulate, task.num_envs, options.seconds)
     finally:

@@ -10,7 +10,7 @@ import pytest
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.runs import worlds as memory
-from winkel.runs.spec import Options, configure
+from winkel.runs.spec import Options, configure, make_spec
 from winkel.training.compiled import CompiledWorld
 from winkel.training.steps import Horizon, Plan
 
@@ -62,8 +62,9 @@ def test_lanes_without_memory_are_refused_with_both_figures(monkeypatch):
     for lanes, others in ((4, 0), (1, 2 * lane + 1)):
         with pytest.raises(InputError, match=r"need about \d+ MiB of memory for .*, got \d+ MiB"):
             memory.check_memory(WORLD, AGENT, PLAN, lanes, 100, others)
+    spec = make_spec(TASK, "qr_dqn", TINY)
     with pytest.raises(InputError, match="need about"):
-        memory.make_lanes(AGENT, TASK, [PLAN] * 4, 4, Options())
+        memory.make_lanes(spec, [PLAN] * 4, 4, Options())
 
 
 def test_a_device_that_tells_must_have_memory_for_one_lane(device):

@@ -112,9 +112,9 @@ def test_trials_that_differ_in_numbers_share_a_program(tmp_path):
 def test_each_shape_has_a_program_of_its_own(tmp_path, monkeypatch):
     agents = set()
 
-    def watched(agent, *arguments):
-        agents.add(agent)
-        return make_lanes(agent, *arguments)
+    def watched(spec, *arguments, **named):
+        agents.add(spec.agent)
+        return make_lanes(spec, *arguments, **named)
 
     monkeypatch.setattr("winkel.search.population.make_lanes", watched)
     of = problem(hidden=((8,), (4,)), learning_rate=RATES[:3])

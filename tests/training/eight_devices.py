@@ -32,7 +32,7 @@ def make_lanes(task, configured, num_lanes, devices):
 
 
 def learners(lanes):
-    return [np.asarray(x) for x in jax.tree.leaves(lanes.rows[0].lanes.learner)]
+    return [np.asarray(x) for x in jax.tree.leaves(lanes.rows[0].states.learner)]
 
 
 def whole(task, configured, num_lanes, devices):
@@ -44,7 +44,7 @@ def whole(task, configured, num_lanes, devices):
         if early is None:
             early = learners(lanes)
             estimates = [lanes.evaluate([0, 1], 1, 2), lanes.survey([0, 1])]
-            spread = lanes.rows[0].lanes.clock.updates.sharding
+            spread = lanes.rows[0].states.clock.updates.sharding
         for report in reports:
             episodes[report.run].append(report.episodes)
             if report.finished:

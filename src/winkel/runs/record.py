@@ -338,17 +338,17 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
     finished = path.is_file()
     if finished:
         config, episodes = read_json(path), load_arrays(folder / "episodes.npz")
+        check_config(config, folder)
     elif unfinished:
         episodes, config = read_checkpoint(folder, "episodes")
     else:
         raise InputError(f"{folder} holds no complete run: no {CONFIG}")
-    check_config(config, folder)
     check_table("episodes", episodes, config, folder)
     return RunRecord(config, episodes, folder, finished=finished)
 
 
 def read_checkpoint(folder: Path, table: str) -> tuple[Arrays, dict[str, Any]]:
-    """Read one table of a run's newest checkpoint, and the run's config."""
+    """Read one table of a run's newest checkpoint, and the run's config, which is checked."""
     arrays, meta, _ = load_run_checkpoint(folder, only=f"{table}/")
     return split_tables(arrays).get(table, {}), meta["run"]
 

@@ -273,7 +273,7 @@ def _plain_lanes(group: Group, lanes: int | None, **changes: Any) -> Lanes:
     run, options = group.runs[0], group.runs[0].options
     plans = [run.plan()._replace(**changes) for run in group.runs]
     plain = Options(chunk_steps=options.chunk_steps, devices=options.devices)
-    return make_lanes(run.agent, run.task, plans, choose_lanes(group, lanes), plain)
+    return make_lanes(run, plans, choose_lanes(group, lanes), plain)
 
 
 def _shape(spec: RunSpec) -> tuple[Any, ...]:

@@ -77,8 +77,8 @@ class Session:
                 plans.append(self._plan(one))
                 closing.callback(self.recorders[-1].close)
             self.lanes = make_lanes(
-                spec.agent, spec.task, plans, self.num_lanes, options,
-                self.notice, self.programs, self.watch,
+                spec, plans, self.num_lanes, options,
+                notice=self.notice, programs=self.programs, watch=self.watch,
             )  # fmt: skip
             closing.callback(self.lanes.close)
             saved_at, pause = time.monotonic(), options.checkpoint_seconds

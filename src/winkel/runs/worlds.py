@@ -55,25 +55,25 @@ def make_world(
 
 
 def make_lanes(
-    agent: Agent,
-    task: Task,
+    spec: RunSpec,
     plans: Sequence[Plan],
     num_lanes: int,
     options: Options,
+    *,
     notice: Callable[[str], None] = lambda _: None,
     programs: Programs | None = None,
     watch: Watch | None = None,
 ) -> Lanes:
-    """Make lanes for runs of one agent and one shape of environment."""
+    """Make lanes for runs with the agent and the shapes of one of them, `spec`."""
     rearrange = None
     if options.compact_lanes is not None or options.freeze_bonus:
         rearrange = Compaction(
             options.compact_lanes, options.freeze_bonus, options.compile_in_background
         ).rearrange
-    world = make_world(task, notice, watch)
-    check_memory(world, agent, plans[0], num_lanes, options.chunk_steps)
+    world = make_world(spec.task, notice, watch)
+    check_memory(world, spec.agent, plans[0], num_lanes, options.chunk_steps)
     return Lanes(
-        agent,
+        spec.agent,
         world,
         plans,
         num_lanes,

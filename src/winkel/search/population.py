@@ -189,7 +189,7 @@ class Population:
             numbers = [self.programs[key].add(plan) for plan in plans]
         else:
             count = self._count_lanes(agent)
-            self.programs[key] = make_lanes(agent, task, plans, count, self.options, self.notice)
+            self.programs[key] = make_lanes(runs[0], plans, count, self.options, notice=self.notice)
             numbers = list(range(len(plans)))
         trial.lanes, trial.reports = self.programs[key], {number: [] for number in numbers}
 

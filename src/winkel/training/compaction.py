@@ -118,7 +118,7 @@ class Compaction:
         size = self.ready_size(lanes, agent, wanted, sizes)
         if size is None:
             return None
-        states = [row.state for row, _ in parts]
+        states = [row.inputs for row, _ in parts]
 
         def compile_it() -> list[Future[Any]]:
             which = np.zeros(size, np.int32)
@@ -158,7 +158,7 @@ class Compaction:
         """Whether this agent's program for so many lanes is compiled; if not, start that."""
 
         def compile_it() -> list[Future[Any]]:
-            shapes = resized(lanes.rows[0].state, num_lanes, lanes.mesh)
+            shapes = resized(lanes.rows[0].inputs, num_lanes, lanes.mesh)
             return lanes.world.compile_ahead(agent, lanes.chunk_steps, *shapes)
 
         return self._is_compiled((agent, num_lanes), compile_it)

@@ -47,14 +47,14 @@ class CompiledWorld(World):
             _, episodes, _ = self.read(runs, trace)
             counts = fresh[episodes["lane"]]
             burn_in = {name: column[counts] for name, column in episodes.items()}
-        if row.lanes is not None:
-            runs = programs.where_lanes(fresh, runs, row.lanes)
+        if row.states is not None:
+            runs = programs.where_lanes(fresh, runs, row.states)
         for lane, state in saved.items():
             runs = programs.replace_lane(runs, lane, state)
         return programs.shard_lanes(runs, self.mesh), burn_in
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Trace]:
-        return self._call(advance, row.agent, *row.state, num_steps=num_steps, learning=True)
+        return self._call(advance, row.agent, *row.inputs, num_steps=num_steps, learning=True)
 
     def read(self, runs: RunState, trace: Trace) -> ChunkResults:
         (ended, sums, metrics), clock = self.programs.fetch((trace, runs.clock))
@@ -111,7 +111,7 @@ class CompiledWorld(World):
     ) -> list[Any]:
         """Results of a function of all lanes for some; one after the other if memory is short."""
         try:
-            found = self.programs.fetch(function(*row.state))
+            found = self.programs.fetch(function(*row.inputs))
             return [jax.tree.map(lambda x, lane=lane: x[lane], found) for lane in lanes]
         except jax.errors.JaxRuntimeError as error:
             if not programs.out_of_memory(error):
@@ -119,7 +119,7 @@ class CompiledWorld(World):
         results = []
         for lane in lanes:
             copies = np.array([lane] * (1 if self.mesh is None else self.mesh.size), np.int32)
-            one = programs.shard_lanes(programs.gather_lanes([row.state], copies), self.mesh)
+            one = programs.shard_lanes(programs.gather_lanes([row.inputs], copies), self.mesh)
             results.append(jax.tree.map(lambda x: x[0], self.programs.fetch(function(*one))))
         return results
 

@@ -149,7 +149,7 @@ class Lanes:
     def state(self, run: int) -> RunState:
         """The state of one run, on the host (keys stay JAX's)."""
         row = self._row(run)
-        return jax.device_get(programs.select_lane(row.lanes, row.running[run]))
+        return jax.device_get(programs.select_lane(row.states, row.running[run]))
 
     def evaluate(self, runs: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
         """As `World.evaluate`, for some runs: `[runs, num_episodes]`."""
@@ -193,8 +193,8 @@ class Lanes:
         filler = next(run for run in row.run_of if run is not None)
         plans = [self.plans[filler if run is None else run] for run in row.run_of]
         row.jobs = self._make_jobs(plans)
-        row.lanes, burn_in = self.world.begin(row, plans, new)
-        row.clock = self.programs.fetch(row.lanes.clock)
+        row.states, burn_in = self.world.begin(row, plans, new)
+        row.clock = self.programs.fetch(row.states.clock)
         begun = {row.run_of[lane] for lane in new}
         self.plans = [
             plan._replace(saved=None) if run in begun else plan
@@ -223,13 +223,15 @@ class Lanes:
         failures = find_failures(metrics, before.updates, learning, ratio)
         if self.world.refills and (ended or failures):
             which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
-            states = programs.shard_lanes(programs.where_lanes(which, row.lanes, states), self.mesh)
+            states = programs.shard_lanes(
+                programs.where_lanes(which, row.states, states), self.mesh
+            )
             clock = jax.tree.map(lambda old, new: np.where(which, old, new), before, clock)
             new = ~which[episodes["lane"]]
             episodes = {name: column[new] for name, column in episodes.items()}
             kept = "; the state before that chunk is kept"
             failures = {lane: text + kept for lane, text in failures.items()}
-        row.lanes, row.clock = states, clock
+        row.states, row.clock = states, clock
         tables = split_by_lane(row.num_lanes, [*([burn_in] if burn_in else []), episodes])
         reports = []
         for run, lane in running.items():
@@ -246,7 +248,7 @@ class Lanes:
         running, plans = self.running, list(self.plans)
         for row in self.rows:
             if row.running:
-                states = jax.device_get(row.lanes)
+                states = jax.device_get(row.states)
                 for run, lane in row.running.items():
                     state = jax.tree.map(lambda x, lane=lane: x[lane], states)
                     plans[run] = plans[run]._replace(saved=state)

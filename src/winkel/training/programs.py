@@ -105,7 +105,7 @@ class Row:
     """Number of the run of each lane, None where it is idle."""
     jobs: Any = None
     """Jobs of all lanes; idle lanes repeat the job of another."""
-    lanes: Any = None
+    states: Any = None
     """The states of all lanes, None before the first run has begun."""
     clock: Any = None
     """The clocks of all lanes, on the host."""
@@ -121,9 +121,9 @@ class Row:
         return {run: lane for lane, run in enumerate(self.run_of) if run is not None}
 
     @property
-    def state(self) -> tuple[Job, RunState]:
+    def inputs(self) -> tuple[Job, RunState]:
         """Jobs and states, as programs take them."""
-        return self.jobs, self.lanes
+        return self.jobs, self.states
 
 
 @runtime_checkable

@@ -161,10 +161,10 @@ class SimulatorWorld(World):
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, range]:
         """Make a chunk of steps, which ends with the burn-in if that ends before."""
-        agent, runs, before = row.agent, row.lanes, self._updates
+        agent, runs, before = row.agent, row.states, self._updates
         learning = self._steps >= agent.config.burn_in
         if learning and not self._metrics:
-            self._metrics = blank_metrics(agent, *row.state, num_steps)
+            self._metrics = blank_metrics(agent, *row.inputs, num_steps)
         for _ in range(num_steps):
             runs = self._step(agent, row.jobs, runs, learning)
             if (self._steps >= agent.config.burn_in) != learning:
@@ -183,7 +183,7 @@ class SimulatorWorld(World):
         found = []
         for lane in lanes:
             count = min(num_episodes, self.num_envs, MOST_EVALUATED)
-            learner = programs.select_lane(row.lanes.learner, lane)
+            learner = programs.select_lane(row.states.learner, lane)
             plan = self._plans[lane]
             with self.make_pool(make_seeds(plan.seed, count, (1, index))) as pool:
                 found.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
