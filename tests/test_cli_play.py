@@ -9,7 +9,7 @@ from play.made_runs import OPTIONS, TINY, made_run, room_task
 from play.rooms import LENGTH, PLAIN, ROOM
 from terminal_helpers import refused
 from winkel import cli
-from winkel.envs.simulator_task import SimulatorTask
+from winkel.envs.outside import SimulatorTask
 from winkel.play import film
 from winkel.play.episodes import load_one, observe_after, open_environment, play
 from winkel.simulators.visits import VISITS, Visits

@@ -16,7 +16,7 @@ from play.made_runs import JAX, made_run
 from play.rooms import PLAIN
 from terminal_helpers import refused
 from winkel import cli
-from winkel.envs.jax_task import remake_jax
+from winkel.envs.functional import remake_jax
 from winkel.errors import InputError
 from winkel.play.episodes import open_environment
 from winkel.runs.results import read_results

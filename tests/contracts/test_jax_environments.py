@@ -9,7 +9,7 @@ import pytest
 
 import winkel
 from runs.tiny import TINY, stop_after
-from winkel.envs.jax_task import make_jax_task
+from winkel.envs.functional import make_jax_task
 from winkel.runs.checkpoint import load_checkpoint, pack
 from winkel.runs.spec import Options
 
@@ -53,7 +53,7 @@ def walk(task, seed=0):
         def step(state, number):
             action = jax.random.randint(jax.random.fold_in(key, number), (), 0, env.num_actions)
             after, result = env.step(jax.random.fold_in(key, 99 + number), state, action, ())
-            return after, (result, after.inner.obs, after.episode)
+            return after, (result, after.inner[1], after.episode)
 
         first = env.reset(key, ())
         return first, jax.lax.scan(step, first[0], jnp.arange(STEPS))[1]

@@ -12,7 +12,7 @@ from envs import own
 from runs.tiny import TINY
 from terminal_helpers import refused
 from winkel.agents import AGENTS
-from winkel.envs.jax_task import make_jax_task, remake_jax
+from winkel.envs.functional import make_jax_task, remake_jax
 from winkel.envs.outside import estimate_range
 from winkel.errors import InputError
 from winkel.play.episodes import open_environment

@@ -7,8 +7,8 @@ import urllib.error
 import numpy as np
 import pytest
 
-from winkel.envs.bsuite import mnist_data
-from winkel.envs.bsuite.mnist_data import (
+from winkel.envs.bsuite import mnist
+from winkel.envs.bsuite.mnist import (
     CHECKSUMS,
     IMAGES,
     LABELS,
@@ -187,7 +187,7 @@ class Mirror:
 
 def use_mirror(monkeypatch, files=None):
     mirror = Mirror(files)
-    monkeypatch.setattr(mnist_data.urllib.request, "urlopen", mirror)
+    monkeypatch.setattr(mnist.urllib.request, "urlopen", mirror)
     return mirror
 
 

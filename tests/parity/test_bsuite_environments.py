@@ -22,8 +22,7 @@ from bsuite_replay import (
 
 from winkel import envs
 from winkel.envs.bsuite.common import PerturbedParams, PerturbedReward
-from winkel.envs.bsuite.mnist import Mnist, signed
-from winkel.envs.bsuite.mnist_data import IMAGES, LABELS, read_idx
+from winkel.envs.bsuite.mnist import IMAGES, LABELS, Mnist, read_idx, signed
 from winkel.envs.registry import bsuite_info, family_of, parse
 
 NUM_STEPS = 2_100

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.envs.jax_task import make_jax_task
+from winkel.envs.functional import make_jax_task
 from winkel.envs.registry import make
 
 pytest.importorskip("gymnax", reason="gymnax is not installed")

@@ -1,14 +1,16 @@
 """Runs in small simulators that need no training."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from play.rooms import PLAIN, ROOM, SIDE, STACK, Room
-from winkel.envs.jax_task import is_jax, remake_jax
+from winkel.envs.functional import is_jax, remake_jax
+from winkel.envs.outside import SimulatorTask
 from winkel.envs.registry import is_simulator
 from winkel.envs.registry import make as make_task
-from winkel.envs.simulator_task import EnvShape, SimulatorTask
 from winkel.runs.checkpoint import pack
 from winkel.runs.recorder import Recorder
 from winkel.runs.spec import Options, make_spec
@@ -27,7 +29,7 @@ def room_task(name=ROOM):
     """The task of a room, without starting the simulator."""
     shown = Dense((3,)) if name == PLAIN else Image((SIDE, SIDE), STACK)
     _, maker = parse(name)
-    env = EnvShape(shown, Room.num_actions)
+    env = SimpleNamespace(observation=shown, num_actions=Room.num_actions)
     return SimulatorTask(id=name, env=env, maker=maker, facts=(), probes=Room.probes, num_envs=2)
 
 

@@ -17,7 +17,7 @@ from play.rooms import PLAIN
 from runs.tiny import learn
 from winkel import cli, numpy_policy
 from winkel.agents import AGENTS
-from winkel.envs.jax_task import make_jax_task
+from winkel.envs.functional import make_jax_task
 from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
 from winkel.runs.policy_file import train_command

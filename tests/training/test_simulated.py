@@ -16,8 +16,7 @@ import winkel
 from runs.tiny import stop_after
 from terminal_helpers import refused
 from winkel.agents import AGENTS
-from winkel.envs.outside import estimate_range
-from winkel.envs.simulator_task import make_simulator_task
+from winkel.envs.outside import estimate_range, make_simulator_task
 from winkel.errors import InputError
 from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options, configure

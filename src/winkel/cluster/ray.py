@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from winkel.cluster.shards import MANIFEST, Manifest, read_manifest, read_progress, run_shard
-from winkel.envs.bsuite.mnist_data import mnist_directory
+from winkel.envs.bsuite.mnist import mnist_directory
 from winkel.errors import InputError, import_extra
 from winkel.extensions import permit, permitted
 from winkel.runs.recorder import Status

@@ -9,7 +9,7 @@ import tyro
 
 from winkel.analysis.scores import export_bsuite, note_incomplete, score_runs, score_tags
 from winkel.commands.options import say
-from winkel.envs.bsuite.mnist_data import fetch_mnist, mnist_directory
+from winkel.envs.bsuite.mnist import fetch_mnist, mnist_directory
 from winkel.errors import InputError
 from winkel.runs.record import find_runs, load_run
 

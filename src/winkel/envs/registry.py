@@ -21,9 +21,9 @@ from winkel.envs.bsuite import (
     mountain_car,
     umbrella_chain,
 )
-from winkel.envs.jax_task import is_jax, remake_jax
+from winkel.envs.functional import is_jax, remake_jax
+from winkel.envs.outside import remake_simulator
 from winkel.envs.packs import PACKS, Packed, PackedParams, pack_of
-from winkel.envs.simulator_task import remake_simulator
 from winkel.errors import InputError, suggest
 
 FAMILIES: Mapping[str, Family] = {

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents.base import Agent, Spec
 from winkel.envs.base import Environment, Task
-from winkel.envs.jax_task import is_functional
+from winkel.envs.functional import is_functional
 from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer, require_type
 from winkel.runs.spec import RunSpec, configure, make_spec

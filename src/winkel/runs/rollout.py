@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from winkel.envs.base import Environment, check_action
+from winkel.envs.outside import SimulatorTask
 from winkel.envs.registry import TaskBatch
-from winkel.envs.simulator_task import SimulatorTask
 from winkel.errors import InputError, require_integer
 from winkel.runs.spec import MAX_SEED, RunSpec
 from winkel.runs.worlds import require_memory

@@ -13,10 +13,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from winkel.envs.base import Task
-from winkel.envs.jax_task import is_functional, is_jax, make_jax_task
-from winkel.envs.outside import OutsideTask
+from winkel.envs.functional import is_functional, is_jax, make_jax_task
+from winkel.envs.outside import OutsideTask, make_simulator_task
 from winkel.envs.registry import is_outside, make
-from winkel.envs.simulator_task import make_simulator_task
 from winkel.errors import InputError, require_integer, require_type
 from winkel.extensions import permit
 from winkel.files import hold_runs
@@ -218,7 +217,7 @@ def train(
         env: an id such as 'deep_sea/0' or 'deep_sea:size=30'; the name of a simulator such as
             'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`), an environment that
             `gymnasium.make(id)` made, or a function that makes one of any library; an environment
-            in JAX (`winkel.envs.functional`), or its name (`winkel.envs.jax_task`).
+            in JAX (`winkel.envs.functional`), or its name (`winkel.envs.functional`).
         agent: a name from `winkel list agents`, module:Class, or a subclass of
             `winkel.agents.Agent`.
         seeds: how many (0, 1, …), or which.

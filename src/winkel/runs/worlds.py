@@ -12,7 +12,7 @@ import jax
 from winkel.agents import AGENTS, VARIANTS
 from winkel.agents.base import Agent
 from winkel.envs.base import Task
-from winkel.envs.simulator_task import SimulatorTask
+from winkel.envs.outside import SimulatorTask
 from winkel.errors import InputError
 from winkel.extensions import wrap_error
 from winkel.projections import PROJECTIONS

@@ -34,7 +34,7 @@ from winkel.simulators.adapters import DEFAULT_STACK, DmSimulator, GymSimulator,
 from winkel.simulators.base import Maker, Simulator
 
 JAX_LIBRARIES = ("gymnax", "craftax", "navix", "pgx", "xminigrid")
-"""Libraries of environments in JAX; their names are read by `winkel.envs.jax_task`."""
+"""Libraries of environments in JAX; their names are read by `winkel.envs.functional`."""
 FACTORY = "factory:"
 """Begins the names of environments that a function made which has no name of its own."""
 

@@ -1,21 +1,49 @@
-"""Classify a digit of MNIST's training set: one image, one action, ±1."""
+"""Classify a digit of MNIST's training set: one image, one action, ±1.
 
-from collections.abc import Sequence
+The two files of the training set are verified by checksum.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import http.client
+import io
+import os
+import shutil
+import urllib.request
+import zlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
 
 from winkel.envs.base import Environment, Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import perturbed, regret_of_wrong, reward_once
-from winkel.envs.bsuite.mnist_data import load_mnist
+from winkel.errors import InputError
+from winkel.files import ensure_folder, write_atomically
 from winkel.types import AnyArray, Dense, EnvStep
 
 NUM_CLASSES = 10
 # A table, because XLA compiles division by a constant to a product, which rounds differently.
 PIXELS = np.arange(-128, 128).astype(np.float32) / 255
+MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+
+IMAGES = "train-images-idx3-ubyte"
+LABELS = "train-labels-idx1-ubyte"
+
+# SHA-256 of the uncompressed content: the .gz files in circulation differ in their headers.
+CHECKSUMS = {
+    IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+}
+
+Digits = tuple[UInt8[np.ndarray, "N 28 28"], UInt8[np.ndarray, " N"]]
+"""Images and labels. The arrays are read-only, because all callers share them."""
 
 
 class DigitState(NamedTuple):
@@ -69,6 +97,82 @@ def signed(images: AnyArray) -> Int8[np.ndarray, "N 28 28"]:
 def _make_env(settings: Sequence[Setting]) -> Mnist:
     images, labels = load_mnist()
     return Mnist(images=signed(images), labels=labels.astype(np.int32))
+
+
+def mnist_directory() -> Path:
+    """Return the folder in WINKEL_MNIST, else the cache folder.
+
+    No other folder is tried: a mistyped folder is an error.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    directory = Path(os.environ.get("WINKEL_MNIST") or Path(cache, "winkel", "mnist"))
+    return directory.expanduser().absolute()
+
+
+def load_mnist() -> Digits:
+    """Load the training set from `mnist_directory()`, once per process and folder."""
+    return _load(mnist_directory())
+
+
+@lru_cache(maxsize=2)
+def _load(directory: Path) -> Digits:
+    contents = []
+    for name in CHECKSUMS:
+        path, content = read_idx(directory, name)
+        if not is_official(name, content):
+            raise InputError(f"{path} is not the official file; `winkel data mnist` fetches it")
+        contents.append(content)
+    pixels, labels = contents
+    images = np.frombuffer(pixels, np.uint8, offset=16).reshape(-1, 28, 28)
+    return images, np.frombuffer(labels, np.uint8, offset=8)
+
+
+def is_official(name: str, content: bytes) -> bool:
+    """Return whether this is the uncompressed content of the official file."""
+    return hashlib.sha256(content).hexdigest() == CHECKSUMS[name]
+
+
+def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
+    """Return the path of a file, plain or else .gz, and its uncompressed content.
+
+    The content decides whether it is compressed, because names of downloads are often wrong.
+    """
+    for path in (directory / name, directory / f"{name}.gz"):
+        try:
+            content = path.read_bytes()
+            return path, gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"cannot read {path}: {error}") from error
+    raise InputError(
+        f"no {name} (plain or .gz) in {directory}; `winkel data mnist` fetches MNIST, "
+        "the variable WINKEL_MNIST names another folder"
+    )
+
+
+def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: None) -> None:
+    """Download those of the two files that are missing in the folder or wrong.
+
+    A file is replaced only by a verified one.
+    """
+    for name in CHECKSUMS:
+        with contextlib.suppress(InputError):  # missing, or not readable
+            if is_official(name, read_idx(directory, name)[1]):
+                continue
+        ensure_folder(directory)
+        progress(f"downloading {MIRROR}{name}.gz")
+        try:
+            with urllib.request.urlopen(f"{MIRROR}{name}.gz", timeout=20) as response:
+                content = gzip.decompress(response.read())
+            if not is_official(name, content):
+                raise OSError("wrong checksum")
+        except (OSError, EOFError, zlib.error, http.client.HTTPException) as error:
+            raise InputError(
+                f"cannot fetch {MIRROR}{name}.gz ({' '.join(str(error).split())}); "
+                f"put {', '.join(CHECKSUMS)} (plain or .gz) into {directory} by hand"
+            ) from error
+        write_atomically(directory / name, partial(shutil.copyfileobj, io.BytesIO(content)))
 
 
 _TAGS = ("basic", "generalization")
