@@ -41,6 +41,14 @@ def test_estimates():
     assert np.isnan(found.disagreement).all()
 
 
+def test_the_bonus_as_a_variance_is_that_of_sorted_quantiles():
+    """K = 5, sorted [−9, 0, 2, 3, 6], median 2: 2/5 (0² + 1² + 4²) = 6.8, in any order."""
+    theta = [[-9.0, 0.0, 2.0, 3.0, 6.0], [6.0, 2.0, 0.0, -9.0, 3.0]]
+    agent = DLTV(Config(num_atoms=5, prior=False, bonus_form="variance"), SPEC)
+    found = jax.jit(agent.estimates)(learner_of(constant(theta)), OBS, Hyper())
+    np.testing.assert_allclose(found.bonus, [6.8, 6.8], rtol=1e-6)
+
+
 def test_the_bonus_decays_until_the_mean_wins():
     """Action 1 is ahead by 1.4455 β − 1.25: as long as β > 0.865.
 

@@ -101,6 +101,12 @@ def test_estimates(noise, gains):
     assert agent_of().member_names() == ("c51",)
 
 
+def test_an_unbiased_variance_of_two_members_is_twice_as_large():
+    hyper = Hyper(z_min=0.0, z_max=1.0)
+    found = jax.jit(agent_of(unbiased=True).estimates)(learner_of(VALUES, PROBS), OBS, hyper)
+    np.testing.assert_allclose(found.disagreement, np.sqrt([2.0, 0.5]), rtol=1e-6)
+
+
 def test_the_action_has_the_least_ratio():
     """With β = 1, Δ̂ = 2 − (1 − 1) = 2 and 2 − (1 − 0.5) = 1.5.
 

@@ -50,6 +50,7 @@ REFUSED = [
     ),
     ("pe_dqn", {"backup": "none"}, "backup from mixture, independent, got 'none'"),
     ("ids", {"noise": "none"}, "noise from epsilon, clipped, got 'none'"),
+    ("ids", {"unbiased": True, "num_members": 1}, "num_members if unbiased >= 2, .*, got 1"),
     ("ids", {"c51_hidden": (0,)}, "each of c51_hidden >= 1, a whole number, got 0"),
     ("statistic", {"projection": "none"}, "unknown projection 'none'; see"),
     ("statistic", {"moment": "fifth"}, "moment from mean, .*, got 'fifth'"),

@@ -189,6 +189,25 @@ def test_logs_by_another_rule_are_scored_as_bsuite_does(seed, monkeypatch):
     assert np.isnan(scores["bandit"])  # no row at the limit
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning:winkel")
+@pytest.mark.parametrize("at", ["first", "last", "all"])
+@pytest.mark.parametrize(
+    ("name", "total"), [("cartpole", "raw_return"), ("cartpole_swingup", "total_return")]
+)
+def test_logs_with_nan_are_scored_as_bsuite_does(name, total, at):
+    """A maximum of pandas ignores NaN; swing-up's mean over ids is NumPy's, which does not."""
+    suite = random_suite(5, "solved")
+    logs = {i: log_of(name, e) for i, e in suite.items() if i.split("/")[0] == name}
+    rows = {"first": slice(0, 1), "last": slice(-1, None), "all": slice(None)}[at]
+    damaged = logs[f"{name}/0"]
+    for column in ("best_episode", total):
+        damaged[column] = damaged[column].astype(float)
+        damaged[column][rows] = np.nan
+    found = score_experiment(name, logs)
+    np.testing.assert_allclose(found, official_of_logs({name: logs})[0][name], atol=1e-9, rtol=0)
+    assert np.isnan(found) == (name == "cartpole_swingup" and at != "first")
+
+
 @pytest.mark.parametrize(("episode", "expected"), [(1_123, 1.0), (1_124, 0.0)])
 def test_deep_sea_allows_100_episodes_more_than_dithering(episode, expected):
     """bsuite's logging rule hides it: no episode from 2^size to 2^size + 100 is ever logged."""

@@ -5,7 +5,7 @@ bonus decays as sqrt(log t / t). Mavrin et al. use no prior, which the paper fin
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ class Config(base.Settings):
 
     prior: bool = True
     """Add a fixed random network to the quantiles."""
+    bonus_form: Literal["deviation", "variance"] = "deviation"
+    """sqrt(σ²_+) as Mavrin et al., or 4 σ²_+ of sorted quantiles as the authors' code."""
     huber_width: base.HuberWidth = 0.0
     hidden: base.Hidden = (512,)
     num_atoms: base.NumAtoms = 101
@@ -56,7 +58,7 @@ class DLTV(SingleModel):
     def scores(
         self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
     ) -> Float[Array, " A"]:
-        """Q(s, ·) + β_t sqrt(σ²_+(s, ·))."""
+        """Q(s, ·) + β_t b(s, ·), with the bonus b = sqrt(σ²_+) or as `bonus_form` says."""
         found = self.estimates(learner, obs, hyper)
         return found.value + _beta(clock, hyper) * found.bonus
 
@@ -64,10 +66,14 @@ class DLTV(SingleModel):
         return {"beta": _beta(clock, hyper)}
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
-        """The one model, and the bonus sqrt(σ²_+)."""
+        """The one model, and the bonus: sqrt(σ²_+), or 2/K Σ_{j=m}^K (θ_j − θ_m)² of sorted θ."""
         found = super().estimates(learner, obs, hyper)
         theta = jnp.asarray(found.members.locations)[0]
-        return found._replace(bonus=jnp.sqrt(jax.vmap(left_truncated_variance)(theta)))
+        if self.config.bonus_form == "variance":
+            bonus = 4.0 * jax.vmap(left_truncated_variance)(jnp.sort(theta, axis=-1))
+        else:
+            bonus = jnp.sqrt(jax.vmap(left_truncated_variance)(theta))
+        return found._replace(bonus=bonus)
 
 
 def left_truncated_variance(theta: Float[Array, " K"]) -> Float[Array, ""]:

@@ -16,6 +16,7 @@ from winkel.agents import base, bdqn, distributional, learning
 from winkel.agents.learning import SharedBody
 from winkel.agents.optimizer import clip_by_global_norm
 from winkel.distributions import variance
+from winkel.errors import require_integer
 from winkel.projections import Projection
 from winkel.types import Batch, Clock, Decision, Estimates, Update
 
@@ -87,6 +88,8 @@ class Config(base.Settings):
     """ρ² in the information gain: the paper's ρ_ε², or clipped as in Nikolov et al."""
     num_members: base.Count = 20
     """M of the ensemble of values."""
+    unbiased: bool = False
+    """σ² of the members divides by M − 1, as in the authors' code, instead of M."""
     double: bool = False
     """A member's online network chooses the action that its target network evaluates."""
     huber_width: base.HuberWidth = 0.0
@@ -95,6 +98,11 @@ class Config(base.Settings):
     """Widths of the hidden layers of the C51 networks."""
     num_atoms: base.NumAtoms = 101
     """Of the C51 model."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unbiased:
+            require_integer("num_members if unbiased", self.num_members, at_least=2)
 
 
 class Hyper(NamedTuple):
@@ -208,7 +216,8 @@ class IDS(base.Agent):
         returns = distributional.predict(
             self._projection(hyper), learner.c51, obs, hyper.c51_prior_scale
         )
-        deviation, variances = jnp.std(values, axis=0), jax.vmap(variance)(returns)
+        deviation = jnp.std(values, axis=0, ddof=int(self.config.unbiased))
+        variances = jax.vmap(variance)(returns)
         noise = NOISES[self.config.noise](variances, self.spec.available_actions)
         return Estimates(
             value=jnp.mean(values, axis=0),

@@ -202,14 +202,19 @@ def _by_accuracy(rows: Log, limit: int) -> float:
 def _by_good_episode(rows: Log, limit: int, good: float, total: str, ideal: float) -> float:
     """Half for regret, half for the share of runs with a good episode."""
     rows = _where(rows, rows["episode"] <= limit)
-    found = _mean([group["best_episode"].max() > good for group in _groups(rows, "id")])
+    best = [np.fmax.reduce(group["best_episode"]) for group in _groups(rows, "id")]  # ignores NaN
+    found = _mean([episode > good for episode in best])
     return 0.5 * (_by_regret(rows, limit, ideal, total, ideal) + found)
 
 
 def _swingup(rows: Log, limit: int) -> float:
-    """Use `total_return`, unlike cartpole; it equals the raw return, as there is no noise."""
+    """Use `total_return`, unlike cartpole; it equals the raw return, as there is no noise.
+
+    One id without a score leaves the experiment without one: bsuite averages these with NumPy.
+    """
     groups = _groups(rows, "id")
-    return _mean([_by_good_episode(group, limit, 100.0, "total_return", 700.0) for group in groups])
+    scores = [_by_good_episode(group, limit, 100.0, "total_return", 700.0) for group in groups]
+    return float(np.mean(scores)) if scores else math.nan
 
 
 def _share_below(
