@@ -13,7 +13,7 @@ COMPUTING = {
     "train": ["train", "deep_sea/0"],
     "simulator": ["train", "gym:CartPole-v1", "--steps", "10", "--z-min=0", "--z-max=1"],
     "sweep": ["sweep", "deep-sea"],
-    "plan": ["sweep", "deep-sea", "--plan-only"],
+    "plan": ["sweep", "deep-sea", "--manifest-only"],
     "search": ["search", "--agent", "bdqn", "--trials", "4"],
     "rollout": ["rollout", "catch/0"],
     "figure": ["figure", "operator"],
@@ -52,7 +52,7 @@ def made(tmp_path_factory):
     """A run and a plan of a sweep."""
     root = tmp_path_factory.mktemp("made")
     learn(root, agent="qr_dqn", episodes=2)
-    sweep = ["sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--plan-only"]
+    sweep = ["sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--manifest-only"]
     cli.main([*sweep, "--out", str(root / "plan")])
     return root
 

@@ -1,4 +1,4 @@
-"""`winkel sweep --plan-only` and `winkel shard`: what they print and what they refuse."""
+"""`winkel sweep --manifest-only` and `winkel shard`: what they print and what they refuse."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def test_a_plan_prints_its_content_and_its_shards_write_the_sweep(tmp_path, caps
     plain, out = tmp_path / "plain", tmp_path / "out"
     cli.main([*SWEEP, "--out", str(plain)])
     capsys.readouterr()
-    cli.main([*SWEEP, "--out", str(out), "--plan-only"])
+    cli.main([*SWEEP, "--out", str(out), "--manifest-only"])
     said = capsys.readouterr().out
     assert "3 runs in 2 shards of 1 to 2, in 2 lanes" in said
     manifest = out / "manifest.json"
@@ -31,16 +31,16 @@ def test_a_plan_prints_its_content_and_its_shards_write_the_sweep(tmp_path, caps
         cli.main(["shard", str(manifest), number])
     assert "finished 2, failed 0, found ended 0" in capsys.readouterr().out
     assert records(out) == records(plain)
-    assert "exists; resume it (--resume)" in refused([*SWEEP, "--out", out, "--plan-only"], capsys)
-    cli.main([*SWEEP, "--out", str(out), "--plan-only", "--resume"])
+    assert "exists; resume it (--resume)" in refused([*SWEEP, "--out", out, "--manifest-only"], capsys)
+    cli.main([*SWEEP, "--out", str(out), "--manifest-only", "--resume"])
     assert "3 finished before" in capsys.readouterr().out
 
 
 def test_a_manifest_of_another_sweep_is_not_replaced_unasked(tmp_path, capsys):
-    cli.main([*SWEEP, "--out", str(tmp_path), "--plan-only"])
+    cli.main([*SWEEP, "--out", str(tmp_path), "--manifest-only"])
     kept = (tmp_path / "manifest.json").read_bytes()
-    cli.main([*SWEEP, "--out", str(tmp_path), "--plan-only"])
-    other = [*SWEEP, "--out", tmp_path, "--plan-only", "--first-seed", "7"]
+    cli.main([*SWEEP, "--out", str(tmp_path), "--manifest-only"])
+    other = [*SWEEP, "--out", tmp_path, "--manifest-only", "--first-seed", "7"]
     assert "is of another sweep; replace it with --resume" in refused(other, capsys)
     assert (tmp_path / "manifest.json").read_bytes() == kept
     assert "from 0 to 1, got 2" in refused(["shard", tmp_path / "manifest.json", 2], capsys)
@@ -51,7 +51,7 @@ def test_a_manifest_of_another_sweep_is_not_replaced_unasked(tmp_path, capsys):
 
 
 def test_no_manifest_decides_which_code_is_called(tmp_path, capsys):
-    cli.main([*SWEEP, "--out", str(tmp_path), "--plan-only"])
+    cli.main([*SWEEP, "--out", str(tmp_path), "--manifest-only"])
     path, trace = tmp_path / "manifest.json", tmp_path / "trace"
     text = path.read_text().replace("deep_sea:size=4", f"os:system:command=touch {trace}")
     entries = json.loads(text)
@@ -64,7 +64,7 @@ def test_no_manifest_decides_which_code_is_called(tmp_path, capsys):
 def test_a_folder_in_use_names_who_uses_it(tmp_path, capsys):
     run = run_folder(tmp_path, "deep_sea:size=4", "dqn", 1)
     with hold_runs(tmp_path, [run], "winkel train"):
-        for others in ([], ["--plan-only"], ["--cluster", "slurm", "--script", "a"]):
+        for others in ([], ["--manifest-only"], ["--cluster", "slurm", "--script", "a"]):
             message = refused([*SWEEP, "--out", tmp_path, *others], capsys)
             writer = f"winkel train on {os.uname().nodename}, process {os.getpid()}"
             assert f"{run} is being written by {writer}" in message
@@ -77,11 +77,11 @@ def test_a_folder_in_use_names_who_uses_it(tmp_path, capsys):
         (("--cluster", "slurm"), "--script FILE together"),
         (("--script", "a.sbatch"), "--script FILE together"),
         (("--address", "here:1"), "need --address with --cluster ray"),
-        (("--shard-runs", "3"), "need --shard-runs with --cluster or --plan-only"),
+        (("--shard-runs", "3"), "need --shard-runs with --cluster or --manifest-only"),
         (("--gpus-per-shard", "1"), "need --gpus-per-shard with --cluster"),
-        (("--plan-only", "--dry-run"), "need --dry-run without"),
-        (("--plan-only", "--cluster", "ray"), "need --plan-only without"),
-        (("--plan-only", "--shard-runs", "1"), "need --shard-runs >= --lanes"),
+        (("--manifest-only", "--dry-run"), "need --dry-run without"),
+        (("--manifest-only", "--cluster", "ray"), "need --manifest-only without"),
+        (("--manifest-only", "--shard-runs", "1"), "need --shard-runs >= --lanes"),
         (("--cluster", "ray", "--cpus-per-shard", "-1"), "CPUs and GPUs of a shard >= 0"),
     ],
 )
@@ -92,7 +92,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, 
 
 def test_a_shard_for_gpus_has_the_lanes_of_a_sweep_on_gpus(tmp_path):
     arguments = [part for part in SWEEP if part not in ("--lanes", "2")]
-    cli.main([*arguments, "--out", str(tmp_path), "--plan-only", "--gpus-per-shard", "2"])
+    cli.main([*arguments, "--out", str(tmp_path), "--manifest-only", "--gpus-per-shard", "2"])
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert [(len(s["runs"]), s["lanes"]) for s in manifest["shards"]] == [(3, 4)]
     assert (manifest["options"]["devices"], manifest["options"]["chunk_steps"]) == (2, 200)

@@ -60,7 +60,7 @@ def two_nodes():
 
 
 def write_plan(out):
-    cli.main([*SWEEP, "--out", str(out), "--plan-only"])
+    cli.main([*SWEEP, "--out", str(out), "--manifest-only"])
     return read_manifest(out / "manifest.json")
 
 

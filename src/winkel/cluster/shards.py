@@ -116,7 +116,7 @@ def read_manifest(path: Path) -> Manifest:
     """Read a manifest; raise unless this version of winkel wrote it and nobody changed it."""
     data = read_json(path)
     if not isinstance(data, dict) or not {"winkel", "id"} <= data.keys():
-        raise InputError(f"{path} is no manifest; `winkel sweep … --plan-only` writes one")
+        raise InputError(f"{path} is no manifest; `winkel sweep … --manifest-only` writes one")
     version, written_id = data.pop("winkel"), data.pop("id")
     if version != __version__:
         raise InputError(

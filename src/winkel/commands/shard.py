@@ -27,7 +27,7 @@ class ShardCommand:
     """
 
     manifest: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MANIFEST")]
-    """Manifest that `winkel sweep … --plan-only` has written."""
+    """Manifest that `winkel sweep … --manifest-only` has written."""
     number: tyro.conf.Positional[int]
     """Number of the shard, from 0."""
     code: tuple[str, ...] = ()

@@ -1,7 +1,9 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
+import math
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,11 +16,13 @@ from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
 from winkel.commands.options import File, check_fields, console, make_table, say
+from winkel.commands.plan import run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
 from winkel.errors import InputError, require_integer
 from winkel.files import hold_runs, write_text
 from winkel.interrupts import defer_interrupt
+from winkel.runs import plan as plans
 from winkel.runs import sweep as sweeps
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
@@ -54,7 +58,7 @@ Choice = bool | None
 class SweepCommand:
     """Run an experiment of the paper. Any field of the agents is an option: --hidden 64."""
 
-    kind: tyro.conf.Positional[Literal["bsuite", "deep-sea", "statistics"]]
+    kind: tyro.conf.Positional[Literal["bsuite", "deep-sea", "statistics"] | None] = None
     """bsuite: its settings; deep-sea: several sizes; statistics: the moments of section 6.1."""
     agents: tuple[str, ...] = ()
     """Names from `winkel list agents`; pe_dqn by default, all moments for statistics."""
@@ -69,6 +73,11 @@ class SweepCommand:
     """For deep-sea and statistics: sizes of deep sea; 10 by default."""
     episodes: int | None = None
     """Horizon of every run; bsuite's own by default."""
+    solved_streak: int | None = None
+    """End a run of deep sea after so many episodes in a row with the treasure, once β and ε no
+    longer change; the rest counts as rewarded."""
+    label: str | None = None
+    """Name of the only agent in folders and figures."""
     until: int | None = None
     """Stop every run after so many episodes; schedules still use the full horizon."""
     paper: bool = False
@@ -93,13 +102,22 @@ class SweepCommand:
     --deterministic."""
     deterministic: bool = False
     """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
+    snapshots: int = 6
+    """Maps of visits, value, disagreement and bonus to keep of every run, where states are few."""
+    chunk_steps: int | None = None
+    """Steps between two reports to the host; 100 by default on a CPU, 200 elsewhere."""
     evaluate_every: int | None = None
     """Episodes between greedy evaluations; none by default, 200 with --paper."""
     checkpoint_seconds: float = 300.0
     """Least time between checkpoints."""
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
-    plan_only: bool = False
+    plan: File = None
+    """Run the sweeps of this file, one after the other, instead of KIND; finished runs are added to
+    the compact records in its folder, and what is there is not repeated."""
+    budget: Annotated[str | None, tyro.conf.arg(metavar="25m")] = None
+    """With --plan: save and stop in this time; the same command goes on."""
+    manifest_only: bool = False
     """Run nothing; write OUT/manifest.json, the shards of which `winkel shard` runs anywhere."""
     cluster: Literal["ray", "slurm"] | None = None
     """Run shards as tasks of Ray, or write a job array for SLURM."""
@@ -118,10 +136,12 @@ class SweepCommand:
 
     def run(self) -> None:
         """Run here or on a cluster, or plan it."""
-        self._check_options()
-        if self.cluster == "ray":
+        self.check_options()
+        if self.plan is not None:
+            run_plan(self, self.plan, PAPER)
+        elif self.cluster == "ray":
             self._run_on_ray()
-        elif self.cluster == "slurm" or self.plan_only:
+        elif self.cluster == "slurm" or self.manifest_only:
             start_jax()
             gpus = self.gpus_per_shard
             if gpus is None:
@@ -132,20 +152,23 @@ class SweepCommand:
                 shards.write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
                 say(f"script: {self.script}; read it, then: sbatch {self.script}")
         else:
-            self._run_here()
+            self.run_here()
 
-    def _check_options(self) -> None:
+    def check_options(self) -> None:
         """Raise if options exclude each other."""
-        ray, here = self.cluster == "ray", self.cluster is None and not self.plan_only
+        ray, here = self.cluster == "ray", self.cluster is None and not self.manifest_only
         cpus, gpus = self.cpus_per_shard, self.gpus_per_shard
         script, slurm = self.script is not None, self.cluster == "slurm"
+        chosen = "the name of an experiment" if self.plan is None else "--plan alone"
         broken = {
+            f"{chosen}, got {self.kind or 'none'}": (self.kind is None) != (self.plan is not None),
+            "--budget with --plan": self.budget is not None and self.plan is None,
             "--cluster slurm and --script FILE together": script != slurm,
             "--address with --cluster ray": self.address is not None and not ray,
-            "--shard-runs with --cluster or --plan-only": self.shard_runs is not None and here,
-            "--gpus-per-shard with --cluster or --plan-only": gpus is not None and here,
-            "--dry-run without --cluster and --plan-only": self.dry_run and not here,
-            "--plan-only without --cluster ray": self.plan_only and ray,
+            "--shard-runs with --cluster or --manifest-only": self.shard_runs is not None and here,
+            "--gpus-per-shard with --cluster or --manifest-only": gpus is not None and here,
+            "--dry-run without --cluster and --manifest-only": self.dry_run and not here,
+            "--manifest-only without --cluster ray": self.manifest_only and ray,
             "--allow-failures for `winkel shard`, not for a plan": (
                 self.allow_failures and not (here or ray)
             ),
@@ -158,12 +181,18 @@ class SweepCommand:
         if self.lanes is not None:
             require_integer("lanes", self.lanes, at_least=1)
 
-    def _run_here(self) -> None:
+    def groups(self) -> list[sweeps.Group]:
+        """All runs, by the program that they share."""
+        sweep, options = self._choose(jax.default_backend() != "cpu", jax.local_device_count())
+        return sweeps.group_runs(sweep, options)
+
+    def run_here(self, done: Collection[str] = (), seconds: float = math.inf) -> None:
+        """Run all but those with the fingerprints `done`; raises `BudgetSpent` after `seconds`."""
         if self.deterministic:
             make_deterministic()
         start_jax()
         sweep, options = self._choose(jax.default_backend() != "cpu", jax.local_device_count())
-        all_groups = sweeps.group_runs(sweep, options)
+        all_groups = plans.leave_out(sweeps.group_runs(sweep, options), done)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
@@ -174,12 +203,14 @@ class SweepCommand:
             groups, ended = self._remaining(all_groups, write=True)
             if groups:
                 with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
-                    show, before = partial(_show, display, groups), ended.total()
+                    show = plans.stop_in_time(seconds, partial(_show, display, groups))
                     outcome = sweeps.run_sweep(
-                        sweep, groups, self.out, self.lanes, before, show, say
+                        sweep, groups, self.out, self.lanes, ended.total(), show, say
                     )
                 _print_costs(outcome)
-        self._check_runs(sweep)
+        say(f"runs: {self.out}")
+        items = [(run.task.id, run.label, run.seed) for group in all_groups for run in group.runs]
+        check_items(items, self.out, self.allow_failures)
 
     def _remaining(
         self, all_groups: list[sweeps.Group], write: bool
@@ -203,7 +234,9 @@ class SweepCommand:
         options = Options(
             evaluate_every=every,
             checkpoint_seconds=self.checkpoint_seconds,
-            chunk_steps=CHUNK_ON_ACCELERATOR if accelerated else 100,
+            snapshots=self.snapshots,
+            solved_streak=self.solved_streak,
+            chunk_steps=self.chunk_steps or (CHUNK_ON_ACCELERATOR if accelerated else 100),
             log_every=CHUNKS_LOGGED if accelerated else 1,
             compact_lanes=LANE_UNIT if compacts else None,
             freeze_bonus=freezes,
@@ -271,14 +304,11 @@ class SweepCommand:
 
                 runs = run_on_ray(ray, manifest, self.out, cpus, gpus, show=show, notice=say)
         say_counts(runs, time.perf_counter() - begin)
-        self._check_runs(manifest.sweep)
-
-    def _check_runs(self, sweep: sweeps.Sweep) -> None:
         say(f"runs: {self.out}")
-        check_items(sweep.items(), self.out, self.allow_failures)
+        check_items(manifest.sweep.items(), self.out, self.allow_failures)
 
     def _sweep(self, packed: bool) -> sweeps.Sweep:
-        preset = PAPER[self.kind] if self.paper else {}
+        preset = PAPER[str(self.kind)] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
         check_fields(self, *agents)
@@ -301,6 +331,7 @@ class SweepCommand:
             padded=self.kind == "bsuite",
             packed=packed,
             fields=self.fields,
+            label=self.label,
         )
 
 

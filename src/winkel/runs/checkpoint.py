@@ -42,6 +42,7 @@ OPTIONAL: dict[str, Any] = {
     **dict.fromkeys(("config", "hyper", "horizon", "options", "setting"), dict),
     **dict.fromkeys(("versions", "host", "jax", "packed", "rows"), dict),
     "until": int | None,
+    "solved": int,
     "padded": bool,
 }
 """Types of a config's entries."""

@@ -139,6 +139,8 @@ class Recorder:
     status: Status = field(init=False)
     updates_before: int = field(init=False, default=0)
     """Updates that a resumed run had made before."""
+    streak: int = field(init=False, default=0)
+    """Newest episodes in a row with the treasure of deep sea, since all schedules have ended."""
     _log: MetricsLog | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -148,14 +150,21 @@ class Recorder:
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
         self._recent = deque[float](maxlen=RECENT)
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether the run may end early, as `Options.solved_streak` says."""
+        wanted = self.spec.options.solved_streak
+        return wanted is not None and self.streak >= wanted
+
     def record(self, report: Report) -> None:
         """Record the episodes and metrics of a chunk."""
         if report.episodes:
             self.add("episodes", report.episodes)
             self._update_status(report.episodes, report.num_episodes)
-        state = "failed" if report.failure else "finished" if report.finished else "running"
+        ended = report.finished or self.is_solved
+        state = "failed" if report.failure else "finished" if ended else "running"
         self.status = self.status._replace(
-            progress=report.share_done,
+            progress=1.0 if self.is_solved else report.share_done,
             env_steps=report.env_steps,
             num_episodes=report.num_episodes,
             updates=report.updates,
@@ -164,7 +173,7 @@ class Recorder:
         steps_of_learning = report.updates // self.spec.agent.config.updates_per_step
         chunk = steps_of_learning // self.spec.options.chunk_steps
         due = bool(report.metrics) and chunk % self.spec.options.log_every == 0
-        if self.folder is not None and report.failure is None and (report.finished or due):
+        if self.folder is not None and report.failure is None and (ended or due):
             if self._log is None:
                 self._log = MetricsLog(self.folder / METRICS, mirrors=self.mirrors)
             counts = {"env_steps": report.env_steps, "episodes": report.num_episodes}
@@ -278,6 +287,12 @@ class Recorder:
         goals = np.flatnonzero(rows.get("treasure", ()))
         if goal is None and len(goals):
             goal = num_episodes - count + int(goals[0]) + 1
+        if "treasure" in rows:
+            before = max(self.spec.schedules_end - (num_episodes - count), 0)
+            counted = rows["treasure"][before:]
+            misses = np.flatnonzero(~counted.astype(bool))
+            since = len(counted) - 1 - misses[-1] if len(misses) else self.streak + len(counted)
+            self.streak = int(since)
         self.status = self.status._replace(
             recent_return=float(np.mean(self._recent)), visited=visited, goal_episode=goal
         )

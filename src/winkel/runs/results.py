@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from winkel.envs.outside import confirm
 from winkel.errors import InputError, require_type
 from winkel.extensions import permit
+from winkel.runs.compact import fill_solved, find_compact, read_compact
 from winkel.runs.record import CHECKPOINTS, CONFIG, Arrays, RunRecord, Training, find_runs, load_run
 from winkel.runs.spec import RunSpec, run_folder
 from winkel.runs.sweep import SWEEPS
@@ -79,9 +80,10 @@ class Results(NamedTuple):
 
 
 def read_results(root: Path, *, unfinished: bool = False) -> Results:
-    """Read all runs under a folder. Raises only if there is no run at all.
+    """Read all runs and compact records under a folder. Raises only if there is no run at all.
 
-    Runs that have not ended are among the problems; with `unfinished` they are records too, up to
+    A run that ended early because it was solved is continued to its horizon (`fill_solved`). Runs
+    that have not ended are among the problems; with `unfinished` they are records too, up to
     their newest checkpoint.
     """
     if not root.is_dir():
@@ -97,7 +99,25 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
             text = f"{folder.relative_to(root)}: {problem}"
             problems.append(text.encode(errors="backslashreplace").decode())
         if record is not None:
-            records.append(record)
+            records.append(fill_solved(record))
+    have = {folder.relative_to(root) for folder in folders}
+    for path in find_compact(root):
+        try:
+            found = read_compact(path)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        for record in found:
+            place = run_folder(Path(), *(record.config[name] for name in ("env", "agent", "seed")))
+            if record.config.get("status") == "failed":
+                problems.append(f"{place}: failed, {record.config.get('reason')}")
+            elif place not in have:
+                records.append(fill_solved(record))
+    if solved := sum("solved" in r.config for r in records):
+        problems.append(
+            f"{solved} of {len(records)} runs ended early, solved; further episodes are counted as "
+            "rewarded"
+        )
     if not records:
         raise InputError(
             f"no {'' if unfinished else 'finished '}runs in {root}"

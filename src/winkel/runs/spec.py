@@ -35,7 +35,7 @@ MAX_RUNS = 1_000_000
 
 _ENV_ID = re.compile(r"([^/:]+)([/:])(.+)", re.DOTALL)
 _FOLDER_NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\ud800-\udfff]+")
-NOT_SETTINGS = ("fingerprint", "versions", "hardware", "status", "reason", "rows")
+NOT_SETTINGS = ("fingerprint", "versions", "hardware", "status", "reason", "rows", "solved")
 """Entries of a config that may differ between two descriptions of the same run."""
 
 
@@ -67,12 +67,15 @@ class Options:
     """Stop learning PE-DQN's bonus once β is 0. Episodes and scores stay the same."""
     devices: int = 1
     """Number of local devices that lanes are spread over."""
+    solved_streak: int | None = None
+    """End a run of deep sea after so many episodes in a row with the treasure; they count once all
+    schedules over the horizon have ended. The episodes that are left count as rewarded."""
 
     def __post_init__(self) -> None:
         require_integer("snapshots", self.snapshots, at_least=0)
         for name in ("evaluation_episodes", "chunk_steps", "log_every", "devices"):
             require_integer(name, getattr(self, name), at_least=1)
-        for name in ("evaluate_every", "compact_lanes"):
+        for name in ("evaluate_every", "compact_lanes", "solved_streak"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=1)
         seconds = self.checkpoint_seconds
@@ -114,6 +117,14 @@ class RunSpec:
         return min(int(self.end.episodes) * longest, int(self.end.steps))
 
     @property
+    def schedules_end(self) -> int:
+        """Number of episodes after which no schedule of the agent over its horizon changes."""
+        shares = [value for name, value in self.hyper._asdict().items() if name.endswith("_decay")]
+        steps = getattr(self.hyper, "epsilon_steps", 0.0)
+        by_share = max([0.0, *shares]) * int(self.horizon.episodes)
+        return math.ceil(max(by_share, steps / (self.task.longest_episode or 1)))
+
+    @property
     def record_bytes(self) -> int:
         """Memory of all snapshots, four numbers at a time, and of the returns of an evaluation."""
         seen, options = self.agent.spec, self.options
@@ -139,7 +150,8 @@ class RunSpec:
             "options": {
                 name: getattr(self.options, name)
                 for name in ("evaluate_every", "evaluation_episodes", "snapshots", "chunk_steps")
-            },
+            }
+            | ({"solved_streak": self.options.solved_streak} if self.options.solved_streak else {}),
         }
         settings = json.loads(json.dumps(settings))
         return settings | {
@@ -207,6 +219,8 @@ def make_spec(
             require_integer(name, count, at_least=1, at_most=UNLIMITED - 1)
     if until is not None and until > (episodes or UNLIMITED):
         raise InputError(f"need until <= {episodes}, the horizon, got {until}")
+    if options.solved_streak and ("treasure" not in task.facts or episodes is None):
+        raise InputError(f"need episodes of deep sea for a solved_streak, got {task.id}")
     made, hyper = configure(agent, fields, task)
     label = agent if label is None else label
     check_folder_name("label", label)

@@ -47,7 +47,7 @@ SWEEPS = "sweeps.jsonl"
 
 
 Item = tuple[str, str, int]
-"""One run of a sweep: id of its environment, name of its agent, seed."""
+"""One run of a sweep: id of its environment, name or label of its agent, seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +66,23 @@ class Sweep:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the agents that differ from their defaults; an agent without such a field
     ignores it."""
+    label: str | None = None
+    """Name of the only agent in folders and figures."""
 
     def __post_init__(self) -> None:
         for what, names in (("environments", self.envs), ("agents", self.agents)):
             if not names or len(set(names)) != len(names):
                 raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
+        if self.label is not None and len(self.agents) > 1:
+            raise InputError(f"need one agent for the label {self.label!r}, got {len(self.agents)}")
         count = len(self.envs) * len(self.agents) * len(self.seeds)
         require_integer("number of runs", count, at_least=1, at_most=MAX_RUNS)
         check_seeds(self.seeds)
 
     def items(self) -> list[Item]:
         """All runs."""
-        return [(env, a, seed) for a in self.agents for env in self.envs for seed in self.seeds]
+        names = self.agents if self.label is None else (self.label,)
+        return [(env, name, seed) for name in names for env in self.envs for seed in self.seeds]
 
     def folders(self, root: Path) -> list[Path]:
         """The folders of all runs."""
@@ -122,13 +127,14 @@ def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = No
     """Group some or all runs of a sweep by the program that they share."""
     groups: dict[Any, Group] = {}
     tasks: dict[str, Task] = {}
-    for env, agent, seed in sweep.items() if items is None else items:
+    for env, label, seed in sweep.items() if items is None else items:
+        agent = label if sweep.label is None else sweep.agents[0]
         if env not in tasks:
             tasks[env] = _make_task(sweep, env)
         own = {name: sweep.fields[name] for name in field_names(agent) if name in sweep.fields}
         spec = make_spec(
             tasks[env], agent, own,
-            seed=seed, episodes=sweep.episodes, until=sweep.until, options=options,
+            seed=seed, episodes=sweep.episodes, until=sweep.until, options=options, label=label,
         )  # fmt: skip
         groups.setdefault(_shape(spec), Group([], 0)).runs.append(spec)
     for group in groups.values():

@@ -127,7 +127,8 @@ class Session:
         self._evaluate(reports)
         self._take_snapshots(reports)
         for report in reports:
-            if report.finished or report.failure is not None:
+            solved = self.recorders[report.run].is_solved
+            if report.finished or solved or report.failure is not None:
                 self._finish(report)
         self.consistent = True
         return reports
@@ -163,7 +164,9 @@ class Session:
         """Save a run that has ended, and free its lane."""
         spec, recorder = self.specs[report.run], self.recorders[report.run]
         state = self.lanes.state(report.run)
-        outcome = {"status": "finished"}
+        outcome: dict[str, Any] = {"status": "finished"}
+        if recorder.is_solved and not report.finished:
+            outcome["solved"] = report.num_episodes
         if report.failure is not None:
             where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
             self.notice(f"{where} stopped: {report.failure}")

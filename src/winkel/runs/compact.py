@@ -1,0 +1,184 @@
+"""Compact records: what runs have done, in few bytes, without what their agents have learned.
+
+`<folder>/<experiment>/<agent>/<setting>.npz` holds all seeds of an agent in one setting: the JSON
+of their configs, and their tables one after the other, without any loss. `winkel figure` and
+`winkel report` read them as they read the folders of runs.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from winkel.errors import InputError
+from winkel.files import ensure_folder, load_arrays, save_arrays, write_text
+from winkel.runs.checkpoint import check_config, check_table
+from winkel.runs.record import Arrays, RunRecord, find_runs, load_run, split_tables
+from winkel.runs.spec import NOT_SETTINGS, first_difference, run_fingerprint, run_folder
+from winkel.runs.sweep import SWEEPS
+
+TABLES = ("episodes", "evaluations", "snapshots")
+CONFIGS, DIGEST = "configs", "digest"
+"""Names of arrays: the configs' JSON, and a hash of everything else in the file."""
+
+
+def write_compact(root: Path, out: Path, folders: Iterable[Path] | None = None) -> dict[Path, int]:
+    """Add runs that have ended, all under `root` by default; return how many were new, by file.
+
+    Runs that a file has already stay as they are. All runs of a file must be of one version of
+    winkel and differ only in their seeds; otherwise nothing is written. The log of sweeps gets the
+    lines that it lacks.
+    """
+    groups: dict[Path, list[RunRecord]] = defaultdict(list)
+    for folder in find_runs(root) if folders is None else folders:
+        groups[compact_path(out, folder.relative_to(root))].append(load_run(folder))
+    files, added = {}, {}
+    for path, found in sorted(groups.items()):
+        known = read_compact(path) if path.is_file() else []
+        seeds = {record.config["seed"] for record in known}
+        new = [record for record in found if record.config["seed"] not in seeds]
+        records = sorted([*known, *new], key=lambda record: record.config["seed"])
+        for first, second in pairwise(records):
+            _check_group(first.config, second.config, path)
+        for record in found:
+            stored = next((r for r in known if r.config["seed"] == record.config["seed"]), record)
+            _check_group(stored.config, record.config, path)
+        if new:
+            files[path], added[path] = _join(records), len(new)
+    for path, arrays in files.items():
+        ensure_folder(path.parent)
+        save_arrays(path, arrays)
+    if added and (root / SWEEPS).is_file():
+        lines = [where / SWEEPS for where in (out, root) if (where / SWEEPS).is_file()]
+        rows = [row for path in lines for row in path.read_text().splitlines(keepends=True)]
+        write_text(out / SWEEPS, "".join(dict.fromkeys(rows)))
+    return added
+
+
+def compact_path(out: Path, folder: Path) -> Path:
+    """The file for the run of `<experiment>/<agent>/<setting>/seed-<n>`."""
+    return out / folder.parent.parent / f"{folder.parent.name}.npz"
+
+
+def find_compact(root: Path) -> list[Path]:
+    """All files of compact records under a folder."""
+    return sorted(path for path in root.glob("*/*/*.npz") if path.is_file())
+
+
+def compact_fingerprints(folder: Path) -> set[str]:
+    """The fingerprints of all runs in the compact records of a folder."""
+    records = [record for path in find_compact(folder) for record in read_compact(path)]
+    return {record.config["fingerprint"] for record in records}
+
+
+def read_compact(path: Path) -> list[RunRecord]:
+    """Read the runs of one file; their tables are in memory."""
+    arrays = load_arrays(path)
+    try:
+        digest = arrays.pop(DIGEST).tobytes()
+        configs = json.loads(arrays[CONFIGS].tobytes())
+    except (KeyError, ValueError) as error:
+        raise InputError(f"{path} is no file of compact records: {error}") from error
+    if digest != _digest(arrays):
+        raise InputError(f"{path} was changed after it was written; restore it, or run it again")
+    tables = split_tables({name: x for name, x in arrays.items() if name != CONFIGS})
+    ends, records = dict.fromkeys(TABLES, 0), []
+    for config in configs:
+        check_config(config, path)
+        own: dict[str, Arrays] = {}
+        for name in TABLES:
+            begin, count = ends[name], config["rows"].get(name, 0)
+            ends[name] += count
+            part = {k: x[begin : begin + count] for k, x in tables.get(name, {}).items() if count}
+            own[name] = {k: _decode(x) for k, x in part.items()}
+            check_table(name, own[name], config, path)
+        place = run_folder(Path(), config["env"], config["agent"], config["seed"])
+        if compact_path(Path(), place) != Path(*path.parts[-3:]):
+            raise InputError(f"{path} holds a run that belongs in {compact_path(Path(), place)}")
+        records.append(RunRecord(config, own.pop("episodes"), path, tables=own))
+    return records
+
+
+def fill_solved(record: RunRecord) -> RunRecord:
+    """Continue the tables of a run that ended early, as `Options.solved_streak` says, to its end.
+
+    Each further episode is like the last one, in which the agent found the treasure, and each
+    further evaluation is like the last evaluation.
+    """
+    if "solved" not in record.config:
+        return record
+    horizon, until = record.config["horizon"]["episodes"], record.config["until"]
+    last = horizon if until is None else until
+    episodes = _repeat_last(record.episodes, last - record.config["solved"])
+    evaluations = record.evaluations
+    if evaluations:
+        every = record.config["options"]["evaluate_every"]
+        evaluations = _repeat_last(evaluations, last // every - int(evaluations["evaluation"][-1]))
+    tables = {"evaluations": evaluations, "snapshots": record.snapshots}
+    return replace(record, episodes=episodes, tables=tables)
+
+
+def _repeat_last(table: Arrays, count: int) -> Arrays:
+    """Add copies of the last row; columns that count up go on as between the last two rows."""
+    filled = {}
+    for name, x in table.items():
+        counts_up = name in ("env_steps", "evaluation", "episodes")
+        step = x[-1] - x[-2] if counts_up and len(x) > 1 else np.zeros_like(x[-1:])[0]
+        new = np.repeat(x[-1:], count, axis=0)
+        if counts_up:
+            new = new + step * np.arange(1, count + 1, dtype=x.dtype)
+        filled[name] = np.concatenate([x, new])
+    return filled
+
+
+def _check_group(first: dict[str, Any], second: dict[str, Any], path: Path) -> None:
+    """Raise if two configs differ in more than their seeds, or in the version of winkel."""
+    versions = [config.get("versions", {}).get("winkel") for config in (first, second)]
+    if versions[0] != versions[1]:
+        raise InputError(
+            f"need runs of one version of winkel in {path}, got {versions[0]} and {versions[1]}; "
+            "choose another folder"
+        )
+    alike = [config | {"seed": 0} for config in (first, second)]
+    if run_fingerprint(alike[0]) != run_fingerprint(alike[1]):
+        key, one, other = first_difference(alike[0], alike[1], NOT_SETTINGS)
+        raise InputError(
+            f"need runs that differ only in their seeds in {path}, got {key} {one!r:.60} and "
+            f"{other!r:.60}; give one of them another --label or folder"
+        )
+
+
+def _join(records: Sequence[RunRecord]) -> Arrays:
+    """All runs as one set of arrays."""
+    arrays = {CONFIGS: np.frombuffer(json.dumps([r.config for r in records]).encode(), np.uint8)}
+    for name in TABLES:
+        parts = [r.episodes if name == "episodes" else getattr(r, name) for r in records]
+        parts = [part for part in parts if part]
+        for column in parts[0] if parts else ():
+            joined = np.concatenate([_encode(part[column]) for part in parts])
+            arrays[f"{name}/{column}"] = joined
+    return arrays | {DIGEST: np.frombuffer(_digest(arrays), np.uint8)}
+
+
+def _encode(x: np.ndarray) -> np.ndarray:
+    """Integers as differences of neighbours, which compress well; they may wrap around."""
+    return np.diff(x, axis=0, prepend=np.zeros_like(x[:1])) if x.dtype.kind in "iu" else x
+
+
+def _decode(x: np.ndarray) -> np.ndarray:
+    return np.cumsum(x, axis=0, dtype=x.dtype) if x.dtype.kind in "iu" else x
+
+
+def _digest(arrays: Arrays) -> bytes:
+    """A hash of names, types and numbers."""
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        x = np.ascontiguousarray(arrays[name])
+        total.update(f"{name} {x.dtype.str} {x.shape} ".encode() + x.tobytes())
+    return total.digest()
