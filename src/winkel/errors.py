@@ -36,6 +36,10 @@ class InputError(ValueError):
     """
 
 
+class MissingDataError(InputError):
+    """A data set that an environment needs is not on this machine."""
+
+
 def require_integer(name: str, value: Any, at_least: int, at_most: int = LARGEST) -> int:
     """The value as an int; raises unless it is of an integer type, ≥ at_least and ≤ at_most."""
     try:

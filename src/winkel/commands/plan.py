@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from winkel.commands.options import console, make_table, option_names, say, write_option
 from winkel.commands.train import check_runs
-from winkel.errors import InputError
+from winkel.errors import InputError, MissingDataError
 from winkel.runs.compact import compact_fingerprints, write_compact
 from winkel.runs.plan import (
     LEAST_BUDGET,
     SAVING,
     BudgetSpent,
     Piece,
-    leave_out,
     read_budget,
     read_plan,
 )
 from winkel.runs.record import CONFIG, load_run
+from winkel.runs.spec import RunSpec
 from winkel.training.programs import start_jax
 
 if TYPE_CHECKING:
@@ -39,14 +39,18 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
         raise InputError(f"need {write_option(name)} in the pieces of {path}, not beside --plan")
     end = time.monotonic() + read_budget(command.budget) * (1 - SAVING)
     start_jax()
-    pieces = read_plan(path, kinds)
-    sweeps = [_make_sweep(command, path, piece) for piece in pieces]
+    todo = [(piece, *_make_sweep(command, path, piece)) for piece in read_plan(path, kinds)]
     done = compact_fingerprints(path.parent)
-    _print_pieces(pieces, sweeps, done)
+    rows = []
+    for piece, _, runs in todo:
+        known = sum(run.config["fingerprint"] in done for run in runs)
+        minutes = "" if piece.minutes is None else f"{piece.minutes:g}"
+        rows.append([piece.name, f"{len(runs):,}" if runs else "?", f"{known:,}", minutes])
+    console.print(make_table(["piece", "runs", "recorded", "minutes"], rows), crop=False)
     if command.dry_run:
         return
-    for piece, sweep in zip(pieces, sweeps, strict=True):
-        if not leave_out(sweep.groups(), done):
+    for piece, sweep, runs in todo:
+        if runs and done >= {run.config["fingerprint"] for run in runs}:
             continue
         if end - time.monotonic() < LEAST_BUDGET * (1 - SAVING):
             say(f"the budget is spent; next is {piece.name}")
@@ -58,15 +62,19 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
             say(f"the budget is spent in {piece.name}; the same command goes on")
             break
         finally:
-            _keep(sweep, path.parent)
+            new = write_compact(sweep.out, path.parent, _ended(sweep.out, runs))
+            for where, count in new.items():
+                say(f"recorded {count} runs in {where}")
     else:
         say("all pieces are done")
-    ended = [folder for sweep in sweeps for folder in _ended(sweep)]
+    ended = [folder for _, sweep, runs in todo for folder in _ended(sweep.out, runs)]
     check_runs((load_run(folder) for folder in ended), command.allow_failures)
 
 
-def _make_sweep(command: "SweepCommand", path: Path, piece: Piece) -> "SweepCommand":
-    """The command of a piece; raises if it could not run."""
+def _make_sweep(
+    command: "SweepCommand", path: Path, piece: Piece
+) -> tuple["SweepCommand", list[RunSpec]]:
+    """The command of a piece and its runs, none if they need data that are not here."""
     known = set(option_names(command)) - {*BESIDE_PLAN, "kind", "cluster", "resume", "fields"}
     own = {name: value for name, value in piece.options.items() if name in known}
     try:
@@ -79,31 +87,14 @@ def _make_sweep(command: "SweepCommand", path: Path, piece: Piece) -> "SweepComm
             **{"chunk_steps": CHUNK_STEPS} | own,
         )
         made.check_options()
-        made.groups()
+        return made, [run for group in made.groups() for run in group.runs]
+    except MissingDataError:
+        return made, []
     except (InputError, TypeError) as error:
         raise InputError(f"piece {piece.name!r} of {path}: {error}") from error
-    return made
 
 
-def _print_pieces(pieces: list[Piece], sweeps: list["SweepCommand"], done: Collection[str]) -> None:
-    """Print how many runs of each piece are in the compact records."""
-    rows = []
-    for piece, sweep in zip(pieces, sweeps, strict=True):
-        groups = sweep.groups()
-        total = sum(len(group.runs) for group in groups)
-        left = sum(len(group.runs) for group in leave_out(groups, done))
-        minutes = "" if piece.minutes is None else f"{piece.minutes:g}"
-        rows.append([piece.name, f"{total:,}", f"{total - left:,}", minutes])
-    console.print(make_table(["piece", "runs", "recorded", "minutes"], rows), crop=False)
-
-
-def _ended(sweep: "SweepCommand") -> list[Path]:
-    """The folders of a sweep's runs that have ended."""
-    folders = [run.folder(sweep.out) for group in sweep.groups() for run in group.runs]
+def _ended(out: Path, runs: list[RunSpec]) -> list[Path]:
+    """The folders of runs that have ended."""
+    folders = [run.folder(out) for run in runs]
     return [folder for folder in folders if (folder / CONFIG).is_file()]
-
-
-def _keep(sweep: "SweepCommand", results: Path) -> None:
-    """Add the runs that have ended to the compact records."""
-    for path, count in write_compact(sweep.out, results, _ended(sweep)).items():
-        say(f"recorded {count} runs in {path}")

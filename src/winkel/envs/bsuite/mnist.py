@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
 
 from winkel.envs.base import Environment, Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import perturbed, regret_of_wrong, reward_once
-from winkel.errors import InputError
+from winkel.errors import InputError, MissingDataError
 from winkel.files import ensure_folder, write_atomically
 from winkel.types import AnyArray, Dense, EnvStep
 
@@ -145,7 +145,7 @@ def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
             continue
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"cannot read {path}: {error}") from error
-    raise InputError(
+    raise MissingDataError(
         f"no {name} (plain or .gz) in {directory}; `winkel data mnist` fetches MNIST, "
         "the variable WINKEL_MNIST names another folder"
     )
