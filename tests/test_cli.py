@@ -33,7 +33,7 @@ def test_help_names_every_command(capsys):
     cli.main(["--help"])
     printed = capsys.readouterr().out
     folder = Path(cli.__file__).parent / "commands"
-    shared = {"__init__", "options", "terminal"}
+    shared = {"__init__", "options", "plan"}
     modules = {path.stem for path in folder.glob("*.py")} - shared
     assert {module for module, _, _ in cli.COMMANDS.values()} == modules
     for name, (module, kind, line) in cli.COMMANDS.items():
@@ -235,7 +235,7 @@ def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
         (["train", "catch/0", "--seeds", "１０"], "need the digits 0 to 9, got '１０'"),
         (["train", "catch/0", "--gamma=０.5"], "need the digits 0 to 9, got '--gamma=０.5'"),
         (["train"], "Missing from winkel train: ENV An id: deep_sea/0"),
-        (["sweep", "foo"], "invalid choice 'foo' for argument 'kind'. Expected one of ('bsuite'"),
+        (["sweep", "foo"], "unknown experiment 'foo'; known are bsuite, deep-sea, statistics"),
         (["tran"], "unknown command 'tran'; did you mean train?"),
     ],
 )

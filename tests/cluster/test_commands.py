@@ -31,7 +31,9 @@ def test_a_plan_prints_its_content_and_its_shards_write_the_sweep(tmp_path, caps
         cli.main(["shard", str(manifest), number])
     assert "finished 2, failed 0, found ended 0" in capsys.readouterr().out
     assert records(out) == records(plain)
-    assert "exists; resume it (--resume)" in refused([*SWEEP, "--out", out, "--manifest-only"], capsys)
+    assert "exists; resume it (--resume)" in refused(
+        [*SWEEP, "--out", out, "--manifest-only"], capsys
+    )
     cli.main([*SWEEP, "--out", str(out), "--manifest-only", "--resume"])
     assert "3 finished before" in capsys.readouterr().out
 

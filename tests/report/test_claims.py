@@ -1,12 +1,17 @@
 """Verdicts on runs made by hand: values, intervals, and what is missing."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from report.synthetic import EPISODES, SEEDS, deep_sea, doom, official
 from winkel.analysis.statistics import Interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.report.claims import assess, deviations, load_claims
+from winkel.runs.record import load_run, save_run
 from winkel.runs.results import read_results
+from winkel.runs.spec import run_folder
 
 CLAIMS = {claim["id"]: claim for claim in load_claims()}
 
@@ -26,7 +31,7 @@ def test_regret_is_halved(tmp_path):
         deep_sea(tmp_path, other, 5, [4, 4, 4, 4, 4])
         deep_sea(tmp_path, other, 6, [8, 8, 8, 8, 8])
     found = Assessed("median-regret", tmp_path)
-    assert found.verdict == "reproduced"
+    assert found.verdict == "holds"
     decisive = [part for part in found.measured.comparisons if part.decisive]
     assert [part.label for part in decisive] == ["bdqn", "ids", "dltv"]
     assert all(part.interval == Interval(0.5, 0.5, 0.5) for part in decisive)
@@ -54,7 +59,7 @@ def test_a_larger_regret_contradicts(tmp_path):
     deep_sea(tmp_path, "pe_dqn", 5, [8] * SEEDS)
     deep_sea(tmp_path, "bdqn", 5, [4] * SEEDS)
     found = Assessed("median-regret", tmp_path)
-    assert found.verdict == "not reproduced"  # although others are missing
+    assert found.verdict == "does not hold"  # although others are missing
     assert found.reason == "contradicted"
     assert found.measured.missing == ("deep_sea by ids", "deep_sea by dltv")
 
@@ -63,7 +68,7 @@ def test_a_wide_interval_is_inconclusive(tmp_path):
     deep_sea(tmp_path, "pe_dqn", 5, [1, 1, 4, 18, 18])
     deep_sea(tmp_path, "pe_dqn_ind", 5, [1, 1, 6, 18, 18])
     found = Assessed("propagation", tmp_path)
-    assert (found.verdict, found.reason) == ("not reproduced", "inconclusive")
+    assert (found.verdict, found.reason) == ("does not hold", "inconclusive")
 
 
 def test_few_seeds_and_missing_runs_are_untested(tmp_path):
@@ -91,8 +96,8 @@ def test_different_sizes_are_not_compared(tmp_path):
 @pytest.mark.parametrize(
     ("quantile", "categorical", "differ", "same"),
     [
-        (0.9, 0.3, "reproduced", "not reproduced"),
-        (0.5, 0.5, "not reproduced", "reproduced"),
+        (0.9, 0.3, "holds", "does not hold"),
+        (0.5, 0.5, "does not hold", "holds"),
     ],
 )
 def test_projections(tmp_path, quantile, categorical, differ, same):
@@ -115,7 +120,7 @@ def test_coverage(tmp_path):
     deep_sea(tmp_path, "dltv", 9, [20] * SEEDS, visited=[0.5, 0.6, 0.7, 0.8, 0.9])
     deep_sea(tmp_path, "dltv_no_prior", 9, [20] * SEEDS, visited=0.4)
     found = Assessed("dltv-prior", tmp_path)
-    assert found.verdict == "reproduced"
+    assert found.verdict == "holds"
     assert found.measured.comparisons[0].interval.estimate == pytest.approx(0.3)
     deep_sea(tmp_path, "ids", 9, [20] * SEEDS, visited=0.4)
     deep_sea(tmp_path, "ids_clip", 9, [20] * SEEDS, visited=0.6)
@@ -130,7 +135,7 @@ def test_members(tmp_path):
             config={"num_members": members},
         )  # fmt: skip
     found = Assessed("ensemble-size", tmp_path)
-    assert found.verdict == "reproduced"
+    assert found.verdict == "holds"
     shown = {part.label: part.interval.estimate for part in found.measured.comparisons}
     assert shown == {"2 members": 0.25, "20 members": 0.5}
 
@@ -150,7 +155,7 @@ def test_scores_need_every_experiment_of_the_tag(tmp_path):
         for seed in range(SEEDS):
             official(tmp_path, "cartpole_swingup", 0, agent, seed)
     found = Assessed("exploration-score", tmp_path)
-    assert found.verdict == "reproduced"
+    assert found.verdict == "holds"
     # Two of three experiments are solved or not; the third scores the same for all.
     for part in found.measured.comparisons:
         assert part.interval == Interval(*[pytest.approx(2 / 3)] * 3)
@@ -165,11 +170,63 @@ def test_vizdoom(tmp_path):
         doom(tmp_path, "pe_dqn", setting, [1] * SEEDS)
         for agent in ("bdqn", "ids"):
             doom(tmp_path, agent, setting, [1, 1, 0, 1, 1] if setting == "sparse" else [1] * SEEDS)
-    assert Assessed("vizdoom-finds", tmp_path).verdict == "reproduced"
+    assert Assessed("vizdoom-finds", tmp_path).verdict == "holds"
     only = Assessed("vizdoom-only", tmp_path)
     assert only.verdict == "untested"
     assert [part.label for part in only.measured.comparisons] == ["bdqn, sparse", "ids, sparse"]
     assert only.measured.comparisons[0].interval.estimate == 0.8
     for setting in settings:
         doom(tmp_path, "dltv", setting, [1] * SEEDS)
-    assert Assessed("vizdoom-only", tmp_path).verdict == "not reproduced"
+    assert Assessed("vizdoom-only", tmp_path).verdict == "holds in part"
+
+
+def test_a_claim_may_hold_at_some_sizes_only(tmp_path):
+    deep_sea(tmp_path, "pe_dqn", 5, [8] * SEEDS)
+    deep_sea(tmp_path, "pe_dqn", 6, [4] * SEEDS)
+    deep_sea(tmp_path, "pe_dqn_ind", 5, [4] * SEEDS)
+    deep_sea(tmp_path, "pe_dqn_ind", 6, [16] * SEEDS)
+    found = Assessed("propagation", tmp_path)
+    assert found.verdict == "holds in part"
+    assert found.reason == (
+        "holds: pe_dqn_ind, pe_dqn_ind, size 6; contradicted: pe_dqn_ind, size 5"
+    )
+
+
+def test_greedy_regret_is_judged_too(tmp_path):
+    """Training never finds the treasure; greedy episodes have it from the third of 4 on."""
+    for agent, first in (("pe_dqn", 2), ("pe_dqn_ind", 3)):
+        deep_sea(tmp_path, agent, 5, [10] * SEEDS)
+        for seed in range(SEEDS):
+            folder = run_folder(tmp_path, "deep_sea:size=5", agent, seed)
+            record = load_run(folder)
+            reached = np.arange(4) >= first
+            evaluations = {
+                "episodes": np.array([5, 10, 15, 20]),
+                "returns": np.where(reached, 0.99, -0.01)[:, None],
+            }
+            save_run(folder, replace(record, tables={"evaluations": evaluations}))
+    found = Assessed("propagation", tmp_path)
+    training, greedy = found.measured.comparisons
+    assert (training.label, training.interval.estimate) == ("pe_dqn_ind", 1.0)
+    assert (greedy.label, greedy.interval.estimate) == (
+        "pe_dqn_ind, greedy",
+        pytest.approx(10 / 15),
+    )
+    assert found.verdict == "holds in part"
+    assert found.reason == "holds: pe_dqn_ind, greedy; inconclusive: pe_dqn_ind"
+
+
+@pytest.mark.parametrize(("sign", "verdict"), [(-1, "holds"), (1, "does not hold")])
+def test_disagreement_and_counts(tmp_path, sign, verdict):
+    rng = np.random.default_rng(0)
+    deep_sea(tmp_path, "pe_dqn", 4, [5] * SEEDS)
+    for seed in range(SEEDS):
+        folder = run_folder(tmp_path, "deep_sea:size=4", "pe_dqn", seed)
+        visits = rng.integers(0, 50, (3, 16, 2))
+        known = sign * visits + rng.normal(size=visits.shape)
+        tables = {"snapshots": {"visits": visits, "disagreement": known, "bonus": known}}
+        save_run(folder, replace(load_run(folder), tables=tables))
+    found = Assessed("inverse-counts", tmp_path)
+    assert found.verdict == verdict
+    (only,) = found.measured.comparisons
+    assert only.interval.estimate * sign > 0.9

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
 from winkel.commands.options import console, make_table, option_names, say, write_option
 from winkel.commands.train import check_runs
@@ -18,14 +18,20 @@ from winkel.runs.plan import (
     read_plan,
 )
 from winkel.runs.record import CONFIG, load_run
-from winkel.runs.spec import RunSpec
+from winkel.runs.spec import RunSpec, convert
 from winkel.training.programs import start_jax
 
 if TYPE_CHECKING:
     from winkel.commands.sweep import SweepCommand
 
 BESIDE_PLAN = ("plan", "budget", "out", "dry_run", "allow_failures")
-"""Options that stand beside --plan; all others are for its pieces."""
+"""Options that stand beside --plan."""
+PIECE_OPTIONS = (
+    "agents", "seeds", "first_seed", "experiments", "sizes", "episodes", "until", "solved_streak",
+    "label", "paper", "lanes", "pack", "compact_lanes", "freeze_bonus", "deterministic",
+    "snapshots", "chunk_steps", "evaluate_every", "checkpoint_seconds",
+)  # fmt: skip
+"""Options of `winkel sweep` that a piece may have, beside fields of its agents."""
 CHUNK_STEPS = 200
 """Steps between two reports to the host, on any machine: the number is part of a run."""
 
@@ -75,22 +81,24 @@ def _make_sweep(
     command: "SweepCommand", path: Path, piece: Piece
 ) -> tuple["SweepCommand", list[RunSpec]]:
     """The command of a piece and its runs, none if they need data that are not here."""
-    known = set(option_names(command)) - {*BESIDE_PLAN, "kind", "cluster", "resume", "fields"}
-    own = {name: value for name, value in piece.options.items() if name in known}
+    fields = dict(piece.options)
+    own = {name: fields.pop(name) for name in piece.options if name in PIECE_OPTIONS}
+    hints = get_type_hints(type(command))
     try:
+        own = {name: convert(name, value, hints[name]) for name, value in own.items()}
         made = type(command)(
-            kind=piece.kind,  # type: ignore[arg-type]
+            kind=piece.kind,
             out=command.out,
             resume=True,
             allow_failures=True,
-            fields={name: value for name, value in piece.options.items() if name not in known},
+            fields=fields,
             **{"chunk_steps": CHUNK_STEPS} | own,
         )
         made.check_options()
         return made, [run for group in made.groups() for run in group.runs]
     except MissingDataError:
         return made, []
-    except (InputError, TypeError) as error:
+    except InputError as error:
         raise InputError(f"piece {piece.name!r} of {path}: {error}") from error
 
 

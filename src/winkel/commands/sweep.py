@@ -19,7 +19,7 @@ from winkel.commands.options import File, check_fields, console, make_table, say
 from winkel.commands.plan import run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, require_integer, suggest
 from winkel.files import hold_runs, write_text
 from winkel.interrupts import defer_interrupt
 from winkel.runs import plan as plans
@@ -58,7 +58,7 @@ Choice = bool | None
 class SweepCommand:
     """Run an experiment of the paper. Any field of the agents is an option: --hidden 64."""
 
-    kind: tyro.conf.Positional[Literal["bsuite", "deep-sea", "statistics"] | None] = None
+    kind: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[KIND]")] = None
     """bsuite: its settings; deep-sea: several sizes; statistics: the moments of section 6.1."""
     agents: tuple[str, ...] = ()
     """Names from `winkel list agents`; pe_dqn by default, all moments for statistics."""
@@ -156,6 +156,9 @@ class SweepCommand:
 
     def check_options(self) -> None:
         """Raise if options exclude each other."""
+        if self.kind is not None and self.kind not in PAPER:
+            hint = suggest(self.kind, PAPER, f"known are {', '.join(PAPER)}")
+            raise InputError(f"unknown experiment {self.kind!r}; {hint}")
         ray, here = self.cluster == "ray", self.cluster is None and not self.manifest_only
         cpus, gpus = self.cpus_per_shard, self.gpus_per_shard
         script, slurm = self.script is not None, self.cluster == "slurm"

@@ -197,6 +197,17 @@ def regret_of(record: RunRecord) -> float:
     return np.inf if bad.all() else float(bad.sum())
 
 
+def greedy_regret(record: RunRecord) -> float:
+    """The number of episodes without treasure if each had been greedy.
+
+    An evaluation stands for the episodes since the one before; the last one for all that follow.
+    """
+    table = record.evaluations
+    missed = (np.asarray(table["returns"]) <= 0).mean(axis=-1)
+    ends = np.append(table["episodes"][:-1], num_episodes(record))
+    return float((np.diff(ends, prepend=0) * missed).sum())
+
+
 def first_treasure(record: RunRecord) -> float:
     """The first episode with treasure, counted from 1; infinity if there is none."""
     return _first(~np.asarray(record.episodes["bad"], bool))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from winkel.analysis.scores import OFFICIAL_IDS
 from winkel.analysis.statistics import Interval, bootstrap, wilson_interval
@@ -29,10 +30,10 @@ from winkel.runs.results import Results, RunRecord
 
 Claim = dict[str, Any]
 """One entry of `claims.toml`, which describes the fields."""
-Verdict = Literal["reproduced", "not reproduced", "untested"]
+Verdict = Literal["holds", "holds in part", "does not hold", "untested"]
 Outcome = Literal["holds", "contradicted", "open"]
 
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "untested")
+VERDICTS: tuple[Verdict, ...] = ("holds", "holds in part", "does not hold", "untested")
 FEWEST_SEEDS = 5
 """On each side, for a verdict: intervals of fewer are far too narrow."""
 
@@ -87,27 +88,35 @@ def load_claims() -> list[Claim]:
 
 
 def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
-    """Measure a claim and apply its rule: the verdict, and why unless the claim is reproduced."""
+    """Measure a claim and apply its rule: the verdict, and why unless the claim holds.
+
+    A claim holds in part if its rule holds in some comparisons, details included, and not in all.
+    """
     try:
         measured = MEASURES[claim["measure"]](results, **claim["with"])
     except InputError as error:
         measured = Measured(missing=(str(error).removeprefix("no "),))
-    decisive = [
-        apply_rule(claim["rule"], one.interval) for one in measured.comparisons if one.decisive
-    ]
+    places: dict[Outcome, list[str]] = {"holds": [], "contradicted": [], "open": []}
+    decisive = []
+    for one in measured.comparisons:
+        outcome = apply_rule(claim["rule"], one.interval)
+        places[outcome].append(one.label)
+        decisive += [outcome] if one.decisive else []
     seeds = measured.scale.get("seeds", 0)
     if decisive and seeds < FEWEST_SEEDS:
         return measured, "untested", f"needs {FEWEST_SEEDS} seeds or more, has {seeds}"
-    if "contradicted" in decisive:
-        return measured, "not reproduced", "contradicted"
-    if measured.missing or not decisive:
+    if not decisive or (measured.missing and not places["contradicted"]):
         holds = decisive.count("holds")
         so_far = f"; holds in {holds} of {len(decisive)} measured" if decisive else ""
         needs = "; ".join(measured.missing) or "runs"
         return measured, "untested", f"needs {needs}{so_far}"
-    if "open" in decisive:
-        return measured, "not reproduced", "inconclusive"
-    return measured, "reproduced", ""
+    if set(decisive) == {"holds"} and not places["contradicted"]:
+        return measured, "holds", ""
+    if places["holds"]:
+        words = {"holds": "holds", "contradicted": "contradicted", "open": "inconclusive"}
+        parts = [f"{words[kind]}: {', '.join(names)}" for kind, names in places.items() if names]
+        return measured, "holds in part", "; ".join(parts)
+    return measured, "does not hold", "contradicted" if places["contradicted"] else "inconclusive"
 
 
 def deviations(claim: Claim, measured: Measured) -> list[str]:
@@ -176,11 +185,21 @@ def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str)
 
 
 def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Measured:
-    """Ratio of median regrets over all common sizes, and as details at each size."""
+    """Ratio of median regrets over all common sizes, and as details at each size.
+
+    The paper does not say whether the episodes without reward are those of training or greedy ones.
+    Both are judged where all of these agents' runs have evaluations.
+    """
     pairs = {other: (agent, other) for other in others}
-    return _compare_pairs(
+    training = _compare_pairs(
         results, pairs, "bad", lambda record: record.episodes["bad"].sum(), median_ratio
     )
+    chosen = [r for r in _only(results.records, {agent, *others}).records if "bad" in r.episodes]
+    if not chosen or not all(r.evaluations for r in chosen):
+        return training
+    pairs = {f"{other}, greedy": pair for other, pair in pairs.items()}
+    greedy = _compare_pairs(results, pairs, "bad", common.greedy_regret, median_ratio)
+    return training._replace(comparisons=training.comparisons + greedy.comparisons)
 
 
 def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: str) -> Measured:
@@ -222,6 +241,37 @@ def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
     return Measured(comparisons, missing, scale, notes)
 
 
+def counts_correlation(results: Results, *, agent: str, column: str) -> Measured:
+    """Rank correlation of an estimate and the number of visits, over all state-actions seen.
+
+    For each run it is the mean over its snapshots but the first, when nothing has been visited. 0
+    means no relation, −1 that the estimate falls wherever visits rise.
+    """
+    deep_sea = [r for r in results.of(agent=agent) if r.experiment == "deep_sea"]
+    runs = [r for r in deep_sea if len(r.snapshots.get("visits", ())) > 1]
+    sizes = sorted({size_of(r) for r in runs})
+    if not runs:
+        return Measured(missing=(f"deep_sea by {agent} with snapshots",))
+    comparisons, counts = [], []
+    for size in sizes:
+        found = np.array([_correlation(r, column) for r in runs if size_of(r) == size])
+        interval = bootstrap([found], lambda x: np.mean(x, axis=-1), repetitions=REPETITIONS)
+        interval = Interval(*map(float, interval))
+        comparisons.append(Comparison(f"size {size}", interval, str(len(found))))
+        counts.append(len(found))
+    return Measured(tuple(comparisons), (), {"seeds": min(counts), "size": max(sizes)})
+
+
+def _correlation(record: RunRecord, column: str) -> float:
+    found = []
+    for visits, values in zip(
+        record.snapshots["visits"][1:], record.snapshots[column][1:], strict=True
+    ):
+        seen = visits > 0
+        found.append(stats.spearmanr(visits[seen], values[seen]).statistic)
+    return float(np.mean(found))
+
+
 def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[str]) -> Measured:
     """The share of VizDoom runs with any reward, in the setting where an agent finds least."""
     comparisons: list[Comparison] = []
@@ -253,6 +303,7 @@ MEASURES: dict[str, Callable[..., Measured]] = {
     "visited_gap": visited_gap,
     "members_ratio": members_ratio,
     "found_share": found_share,
+    "counts_correlation": counts_correlation,
 }
 
 

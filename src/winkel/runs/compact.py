@@ -115,26 +115,29 @@ def fill_solved(record: RunRecord) -> RunRecord:
         return record
     horizon, until = record.config["horizon"]["episodes"], record.config["until"]
     last = horizon if until is None else until
-    episodes = _repeat_last(record.episodes, last - record.config["solved"])
+    count = last - record.config["solved"]
+    episodes = _repeat_last(record.episodes, count)
+    episodes["env_steps"][-count:] += np.cumsum(episodes["length"][-count:])
     evaluations = record.evaluations
     if evaluations:
-        every = record.config["options"]["evaluate_every"]
-        evaluations = _repeat_last(evaluations, last // every - int(evaluations["evaluation"][-1]))
+        every, made = record.config["options"]["evaluate_every"], evaluations["evaluation"][-1]
+        numbers = np.arange(made + 1, last // every + 1)
+        evaluations = _repeat_last(evaluations, len(numbers))
+        for name, values in (
+            ("evaluation", numbers),
+            ("episodes", numbers * every),
+            ("env_steps", episodes["env_steps"][numbers * every - 1]),
+        ):
+            evaluations[name][len(evaluations[name]) - len(numbers) :] = values
     tables = {"evaluations": evaluations, "snapshots": record.snapshots}
     return replace(record, episodes=episodes, tables=tables)
 
 
 def _repeat_last(table: Arrays, count: int) -> Arrays:
-    """Add copies of the last row; columns that count up go on as between the last two rows."""
-    filled = {}
-    for name, x in table.items():
-        counts_up = name in ("env_steps", "evaluation", "episodes")
-        step = x[-1] - x[-2] if counts_up and len(x) > 1 else np.zeros_like(x[-1:])[0]
-        new = np.repeat(x[-1:], count, axis=0)
-        if counts_up:
-            new = new + step * np.arange(1, count + 1, dtype=x.dtype)
-        filled[name] = np.concatenate([x, new])
-    return filled
+    """Add so many copies of the last row."""
+    return {
+        name: np.concatenate([x, np.repeat(x[-1:], count, axis=0)]) for name, x in table.items()
+    }
 
 
 def _check_group(first: dict[str, Any], second: dict[str, Any], path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import math
 import numbers
 import re
+import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -247,7 +248,7 @@ def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, 
     fields = {**variant, **fields}
     hints = typing.get_type_hints(kind.config_type)
     static = {f: v for f, v in fields.items() if f in hints}
-    config = kind.config_type(**{f: _convert(f, v, hints[f]) for f, v in static.items()})
+    config = kind.config_type(**{f: convert(f, v, hints[f]) for f, v in static.items()})
     traced = {f: check_number(kind, f, v) for f, v in fields.items() if f not in hints}
     hyper = kind.hyper_type(**traced)
     if "z_min" in hyper._fields:
@@ -278,15 +279,17 @@ def check_field_names(fields: Iterable[str], *agents: str) -> None:
             raise InputError(f"{' or '.join(agents)} has no field {field!r}; {hint}")
 
 
-def _convert(field: str, value: Any, hint: Any) -> Any:
+def convert(field: str, value: Any, hint: Any) -> Any:
     """Convert to the annotated type; lists and single entries become tuples."""
+    if isinstance(hint, types.UnionType):  # an optional one
+        hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         check_names(field, (value,), arguments)
         return value
     if origin is tuple:
         entries = value if isinstance(value, tuple | list) else (value,)
-        return tuple(_convert(f"each of {field}", entry, arguments[0]) for entry in entries)
+        return tuple(convert(f"each of {field}", entry, arguments[0]) for entry in entries)
     kind, wanted = {
         bool: (bool, "true or false"),
         int: (numbers.Integral, "a whole number"),
