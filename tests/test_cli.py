@@ -235,7 +235,7 @@ def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
         (["train", "catch/0", "--seeds", "１０"], "need the digits 0 to 9, got '１０'"),
         (["train", "catch/0", "--gamma=０.5"], "need the digits 0 to 9, got '--gamma=０.5'"),
         (["train"], "Missing from winkel train: ENV An id: deep_sea/0"),
-        (["sweep", "foo"], "unknown experiment 'foo'; known are bsuite, deep-sea, statistics"),
+        (["sweep", "foo"], "need bsuite, deep-sea, statistics first, then options, got 'foo'"),
         (["tran"], "unknown command 'tran'; did you mean train?"),
     ],
 )

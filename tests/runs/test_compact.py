@@ -9,6 +9,7 @@ import pytest
 import winkel
 from report.synthetic import deep_sea, save
 from runs.tiny import TINY, files
+from winkel.cli import main
 from winkel.errors import InputError
 from winkel.figures.common import regret_of
 from winkel.files import load_arrays, save_arrays
@@ -51,6 +52,14 @@ def test_records_are_kept_without_loss_in_fewer_bytes(runs, tmp_path):
     before = files(tmp_path)
     assert write_compact(runs, tmp_path) == {}
     assert files(tmp_path) == before
+
+
+def test_export_writes_them(runs, tmp_path, capsys):
+    main(["export", "compact", str(runs), str(tmp_path)])
+    assert f"added 2 runs to 1 files in {tmp_path}" in capsys.readouterr().out.replace("\n", "")
+    with pytest.raises(SystemExit):
+        main(["export", "compact", str(runs), str(tmp_path), "--overwrite"])
+    assert "need --overwrite for bsuite" in capsys.readouterr().err
 
 
 def test_figures_see_the_same_results(runs, tmp_path):

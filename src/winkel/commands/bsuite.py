@@ -11,6 +11,7 @@ from winkel.analysis.scores import export_bsuite, note_incomplete, score_runs, s
 from winkel.commands.options import say
 from winkel.envs.bsuite.mnist import fetch_mnist, mnist_directory
 from winkel.errors import InputError
+from winkel.runs.compact import write_compact
 from winkel.runs.record import find_runs, load_run
 
 
@@ -43,10 +44,11 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write runs in the layout of other tools."""
+    """Write runs in the layout of other tools, or in few bytes."""
 
-    layout: tyro.conf.Positional[Literal["bsuite"]]
-    """bsuite: DeepMind's CSV files, one folder for each agent and seed."""
+    layout: tyro.conf.Positional[Literal["bsuite", "compact"]]
+    """bsuite: DeepMind's CSV files, one folder for each agent and seed. compact: one file for all
+    seeds of an agent in a setting, without checkpoints; figures and reports read it."""
     runs: tyro.conf.Positional[Path]
     """Folder of runs."""
     out: tyro.conf.Positional[Path]
@@ -56,6 +58,12 @@ class Export:
 
     def run(self) -> None:
         """Write the files and count them."""
+        if self.layout == "compact":
+            if self.overwrite:
+                raise InputError("need --overwrite for bsuite, got it for compact, which adds runs")
+            added = write_compact(self.runs, self.out)
+            say(f"added {sum(added.values())} runs to {len(added)} files in {self.out}")
+            return
         written, skipped = export_bsuite(self.runs, self.out, overwrite=self.overwrite)
         if not written:
             raise InputError(

@@ -19,7 +19,7 @@ from winkel.commands.options import File, check_fields, console, make_table, say
 from winkel.commands.plan import run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
-from winkel.errors import InputError, require_integer, suggest
+from winkel.errors import InputError, require_integer
 from winkel.files import hold_runs, write_text
 from winkel.interrupts import defer_interrupt
 from winkel.runs import plan as plans
@@ -157,8 +157,7 @@ class SweepCommand:
     def check_options(self) -> None:
         """Raise if options exclude each other."""
         if self.kind is not None and self.kind not in PAPER:
-            hint = suggest(self.kind, PAPER, f"known are {', '.join(PAPER)}")
-            raise InputError(f"unknown experiment {self.kind!r}; {hint}")
+            raise InputError(f"need {', '.join(PAPER)} first, then options, got {self.kind!r}")
         ray, here = self.cluster == "ray", self.cluster is None and not self.manifest_only
         cpus, gpus = self.cpus_per_shard, self.gpus_per_shard
         script, slurm = self.script is not None, self.cluster == "slurm"

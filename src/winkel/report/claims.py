@@ -14,6 +14,7 @@ import math
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -255,20 +256,17 @@ def counts_correlation(results: Results, *, agent: str, column: str) -> Measured
     comparisons, counts = [], []
     for size in sizes:
         found = np.array([_correlation(r, column) for r in runs if size_of(r) == size])
-        interval = bootstrap([found], lambda x: np.mean(x, axis=-1), repetitions=REPETITIONS)
-        interval = Interval(*map(float, interval))
+        ends = bootstrap([found], partial(np.mean, axis=-1), repetitions=REPETITIONS)
+        interval = Interval(*map(float, ends))
         comparisons.append(Comparison(f"size {size}", interval, str(len(found))))
         counts.append(len(found))
     return Measured(tuple(comparisons), (), {"seeds": min(counts), "size": max(sizes)})
 
 
 def _correlation(record: RunRecord, column: str) -> float:
-    found = []
-    for visits, values in zip(
-        record.snapshots["visits"][1:], record.snapshots[column][1:], strict=True
-    ):
-        seen = visits > 0
-        found.append(stats.spearmanr(visits[seen], values[seen]).statistic)
+    visits, values = record.snapshots["visits"][1:], record.snapshots[column][1:]
+    pairs = [(n[n > 0], x[n > 0]) for n, x in zip(visits, values, strict=True)]
+    found = [stats.spearmanr(*pair).statistic for pair in pairs]
     return float(np.mean(found))
 
 
