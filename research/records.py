@@ -1,6 +1,6 @@
 """Records of deep-sea runs: one `.npz` with what happened beside one `.json` with what was asked.
 
-    python research/records.py results/deep-sea/*.json    # a table of every setting
+    python research/records.py results/research-log/*.json    # a table of every setting
 
 `load` gives a list of runs: the fields of the JSON's settings and of their runs, with `treasure`
 (one bool for each training episode), `seen` (state-actions seen, at `seen_at` episodes) and the
