@@ -14,11 +14,13 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from winkel.envs.base import Task
+from winkel.envs.registry import remake
 from winkel.errors import LARGEST_SEED, InputError, require_integer
-from winkel.play.zoo import ZooPolicy
+from winkel.numpy_policy import Policy
 from winkel.runs.record import Arrays, RunRecord, encode_observation
 from winkel.runs.results import load
 from winkel.simulators.pool import TIMEOUT, Pool
+from winkel.training.simulated import stack_frames
 from winkel.types import Clock, EnvStep, Image, Observation, OneHot, Planes
 
 MAX_STEPS = 10_000
@@ -79,26 +81,27 @@ def _open_compiled(task: Task, seed: int) -> PlayedEnvironment:
 
 
 def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:
-    num_frames = observation.stack if isinstance(observation, Image) else 0
-    current = np.zeros(0)
+    current: Any = None
 
-    def begin(obs: np.ndarray) -> np.ndarray:
+    def stack(frames: np.ndarray, begun: bool) -> Array:
+        return stack_frames(observation, current, jnp.asarray(frames), jnp.asarray([begun]))
+
+    def reset() -> np.ndarray:
         nonlocal current
-        current = np.repeat(obs[None], num_frames, axis=0) if num_frames else obs
-        return current
+        current = stack(pool.reset(), True)
+        return np.asarray(current[0])
 
     def step(action: int) -> EnvStep:
         nonlocal current
         batch = pool.step(np.array([action]))
         if batch.lost[0]:
             raise InputError("the simulator died in the middle of an episode; play again")
+        last = np.asarray(stack(batch.next_obs, False)[0])
+        current = stack(batch.obs, bool(batch.boundary[0]))
         reward, discount, boundary = batch.reward[0], batch.discount[0], batch.boundary[0]
-        last = batch.next_obs[0]
-        last = np.concatenate([current[1:], last[None]]) if num_frames else last
-        current = begin(batch.obs[0]) if boundary else last
-        return EnvStep(reward, discount, last, current, boundary, {})
+        return EnvStep(reward, discount, last, np.asarray(current[0]), boundary, {})
 
-    return PlayedEnvironment(lambda: begin(pool.reset()[0]), step)
+    return PlayedEnvironment(reset, step)
 
 
 def load_one(path: Path, seed: int | None = None, env: str | None = None) -> RunRecord:
@@ -122,7 +125,7 @@ def observe_after(run: RunRecord, env: PlayedEnvironment, steps: int) -> np.ndar
 
 
 def play(
-    run: RunRecord | ZooPolicy,
+    run: RunRecord | Policy,
     env: PlayedEnvironment,
     *,
     episodes: int = 1,
@@ -142,10 +145,9 @@ def play(
     `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
     their names, if the task has names.
     """
-    explore = None
+    task, explore = task_of(run), None
     if clock is not None and isinstance(run, RunRecord):
         explore = _explorer(run, clock, seed)
-    task = run.task
     moments: list[dict[str, Any]] = []
     shown: dict[int, np.ndarray] = {}
 
@@ -158,12 +160,9 @@ def play(
     for episode in range(1, episodes + 1):
         moment: dict[str, Any] = {"return": 0.0, "episode": episode, "step": 0, "state": RUNNING}
         while moment["state"] == RUNNING:
-            estimates = run.estimates(obs)
-            action = int(np.argmax(estimates.value))
-            if explore is not None:
-                action = explore(obs, moment["step"] == 0)
-            decided = {"value": estimates.value, "bonus": estimates.bonus, "action": action}
-            add(obs, moment | decided)
+            value, bonus = _predict(run, obs)
+            action = explore(obs, moment["step"] == 0) if explore else int(np.argmax(value))
+            add(obs, moment | {"value": value, "bonus": bonus, "action": action})
             result = env.step(action)
             obs, last, played = result.obs, result.next_obs, played + 1
             moment["return"] += float(result.reward)
@@ -173,13 +172,27 @@ def play(
             elif moment["step"] >= max_steps:
                 moment["state"] = CUT
             progress(played)
-        nothing = np.full_like(estimates.value, np.nan)
+        nothing = np.full_like(value, np.nan)
         add(last, moment | {"value": nothing, "bonus": nothing, "action": -1})
         if moment["state"] == CUT and episode < episodes:
             obs = env.reset()
     arrays = {name: np.asarray([moment[name] for moment in moments]) for name in moments[0]}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
     return arrays | {"shown": np.asarray([*shown])} | to_arrays(task, [*shown.values()])
+
+
+def task_of(run: RunRecord | Policy) -> Task:
+    """Return the environment that a run or a policy was trained in."""
+    return run.task if isinstance(run, RunRecord) else remake(run.about["task"])
+
+
+def _predict(run: RunRecord | Policy, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return value and bonus of all actions; a policy file has no bonus."""
+    if isinstance(run, RunRecord):
+        estimates: Any = run.estimates(obs)
+        return estimates.value, estimates.bonus
+    value = run.values(obs)
+    return value, np.full_like(value, np.nan)
 
 
 def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
@@ -191,17 +204,16 @@ def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, 
     if run.task.available is not None:
         available = jnp.asarray(run.task.available)
         agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
-    actor, time = agent.init_actor(key_actor), 0
+    actor, times = agent.init_actor(key_actor), itertools.count(1)
 
     @jax.jit
     def act(learner: Any, actor: Any, obs: Array, first: Array, key: PRNGKeyArray) -> Any:
         return agent.act(learner, actor, obs, first, clock, hyper, key)
 
     def explore(obs: np.ndarray, first: bool) -> int:
-        nonlocal actor, time
-        time += 1
+        nonlocal actor
         array = jnp.asarray(encode_observation(agent.spec.observation, obs))
-        key = jax.random.fold_in(key_act, time)
+        key = jax.random.fold_in(key_act, next(times))
         decision, actor = act(run.learner, actor, array, jnp.asarray(first), key)
         return int(decision.action)
 
