@@ -23,7 +23,7 @@ from winkel.play.episodes import (
     to_arrays,
 )
 from winkel.simulators import Pool
-from winkel.simulators.vizdoom import DoomMaker
+from winkel.simulators.vizdoom import MyWayHome
 from winkel.training.steps import start_clock
 from winkel.types import Dense, Image, OneHot
 
@@ -90,7 +90,7 @@ def test_actions_are_named_where_the_maker_of_a_world_has_names(room):
 
     named = dataclasses.replace(task, maker=NamedRoom())
     assert played(room, named)["actions"].tolist() == ["east", "north"]
-    doom = dataclasses.replace(task, maker=DoomMaker("dense"))
+    doom = dataclasses.replace(task, maker=MyWayHome("dense"))
     assert doom.action_names == ("turn left", "turn right", "forward", "left", "right")
 
 

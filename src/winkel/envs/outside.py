@@ -42,15 +42,12 @@ Rewards = tuple[tuple[float, float], tuple[float, float]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutsideTask(Task):
-    """An environment of other code.
-
-    Attributes:
-        named: whether the user has named it; if not, a run's folder has.
-        notice: gets a sentence before rewards are measured.
-    """
+    """An environment of other code."""
 
     named: bool = True
+    """Whether the user has named it; if not, a run's folder has."""
     notice: Callable[[str], None] = lambda _: None
+    """Gets a sentence before rewards are measured."""
 
     @abstractmethod
     def measure_rewards(self) -> Rewards:
@@ -85,6 +82,8 @@ class OutsideTask(Task):
 
 def check_named(name: str, named: bool) -> None:
     """Raise if only the folder of a run names an environment, and its name chooses code to run."""
+    if not named and name.startswith(names.FACTORY):
+        names.ask_for_factory(name)
     if not named and names.chooses_code(name):
         raise InputError(
             f"the run names the environment {name!r}, which winkel starts only if you name "
@@ -150,20 +149,13 @@ class SimulatorTask(OutsideTask):
 
     def pool(self, seeds: list[int], notice: Callable[[str], None]) -> Pool:
         """Start an environment for each seed."""
-        if not self.named and self.id.startswith(names.FACTORY):
-            names.ask_for_factory(self.id)
         check_named(self.id, self.named)
         return Pool(
             self.maker, seeds, self.workers, name=self.id, timeout=self.timeout,
             search_here=self.named, notice=notice,
         )  # fmt: skip
 
-    def with_one_worker(self) -> "SimulatorTask":
-        """Return the same task with one process at most; with none if it has none."""
-        return dataclasses.replace(self, workers=_at_most_one(self.workers))
-
     def named_as(self, env: Any) -> "SimulatorTask":
-        """Return the task that the user names with a name, an object or a factory."""
         given = identify(env)
         if isinstance(given, str):
             return dataclasses.replace(self, named=True, id=names.split(given)[0])
@@ -173,11 +165,10 @@ class SimulatorTask(OutsideTask):
         )
 
     def measure_rewards(self) -> Rewards:
-        """Return the rewards of a random policy in one environment."""
         rng = np.random.default_rng(0)
         rewards: list[float] = []
         ended: list[bool] = []
-        with self.with_one_worker().pool([0], self.notice) as pool:
+        with self.pool([0], self.notice) as pool:
             pool.reset()
             for _ in range(RANDOM_STEPS):
                 step = pool.step(rng.integers(pool.num_actions, size=len(pool)))
@@ -186,13 +177,12 @@ class SimulatorTask(OutsideTask):
         return reward_ends(np.array(rewards), np.array(ended))
 
     def describe(self) -> dict[str, Any]:
-        """Return the entries of a run's config from which `registry.remake` makes it again."""
         form = self.env.observation
         frames = isinstance(form, Image)
         host = {
             "num_envs": self.num_envs,
             "shape": list(form.frame if frames else form.shape),
-            "dtype": "uint8" if frames else "float32",
+            "dtype": form.dtype,
             "stack": form.stack if frames else 1,
             "actions": self.env.num_actions,
             "facts": list(self.facts),
@@ -222,7 +212,7 @@ def make_simulator_task(
                 f"need workers=0 for {task_id}, which other processes cannot load, got {workers}"
             )
         workers = 0
-    with Pool(maker, [0], _at_most_one(workers), name=task_id, timeout=timeout) as pool:
+    with Pool(maker, [0], workers, name=task_id, timeout=timeout) as pool:
         return SimulatorTask(
             id=task_id,
             env=_shape(pool.layout, pool.num_actions),
@@ -252,7 +242,7 @@ def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
     else:
         formed = layout.dtype == "float32" and layout.shape != () and layout.stack == 1
     if not (counted and named and formed and math.prod(layout.shape) * layout.stack <= LARGEST):
-        raise InputError(f"need the shapes of {config['env']} in its config, got {host!r:.120}")
+        raise wrong_shapes(config["env"], host)
     return SimulatorTask(
         id=config["env"],
         env=_shape(layout, host["actions"]),
@@ -264,8 +254,9 @@ def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
     )
 
 
-def _at_most_one(workers: int | None) -> int:
-    return 1 if workers is None else min(1, workers)
+def wrong_shapes(name: str, entry: Any) -> InputError:
+    """Return the error of a config without the shapes of its environment."""
+    return InputError(f"need the shapes of {name} in its config, got {entry!r:.120}")
 
 
 def _shape(layout: Layout, num_actions: int) -> SimpleNamespace:

@@ -58,7 +58,7 @@ def open_environment(
     if task.compiled:
         yield _open_compiled(task, seed)
     else:
-        limited = dataclasses.replace(task.with_one_worker(), timeout=timeout)
+        limited = dataclasses.replace(task, timeout=timeout)
         with limited.pool([seed], notice) as pool:
             yield _open_simulator(pool, task.env.observation)
 

@@ -51,9 +51,9 @@ def parse(text: str) -> tuple[str, Maker]:
     """
     canonical, name, settings = split(text)
     if name.startswith("doom:"):
-        from winkel.simulators.vizdoom import make_doom_maker
+        from winkel.simulators.vizdoom import make_doom
 
-        return canonical, make_doom_maker(name, settings)
+        return canonical, make_doom(name, settings)
     if name.startswith(FACTORY):
         return name, partial(ask_for_factory, name)
     stack = require_integer("stack", settings.pop("stack", DEFAULT_STACK), at_least=1)
