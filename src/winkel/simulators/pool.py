@@ -16,17 +16,10 @@ from winkel.errors import InputError, require_integer
 from winkel.simulators.base import Maker, SimulatorDied, SimulatorSpec
 from winkel.simulators.worker_main import map_rows
 from winkel.simulators.workers import (
-    MAKING,
-    RESET,
-    STEP,
-    LocalWorker,
-    Worker,
-    close_workers,
-    open_memory,
-)
+    MAKING, RESET, STEP, LocalWorker, Worker, close_workers, open_memory,
+)  # fmt: skip
 
 TIMEOUT = 120.0
-"""Seconds that a worker may take to make its environments, to reset them, or to step them."""
 MAX_RESTARTS = 5
 """How often each worker is replaced before that is an error."""
 
@@ -54,7 +47,7 @@ class Pool(AbstractContextManager["Pool"]):
     Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
     simulators run at the same time. If an environment raises or returns a wrong value, `InputError`
     is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced. The
-    attributes `layout`, `num_actions`, `facts` and `probes` are those of the `Simulator`.
+    pool has the attributes of its `Simulator`s.
 
     Args:
         maker: makes one environment; picklable unless `num_workers` is 0.
