@@ -1,22 +1,11 @@
 """Several environments as one, so that runs of all of them share one compiled program.
 
 Every step computes the transitions of all of them and selects one: that costs little compared to an
-update of an agent.
-
-The cost of a lane depends on the number of outputs (actions × atoms), then on the number of inputs.
-A program runs as long as its longest run, and takes half a minute to compile. So a pack holds
-settings of similar size and length:
-
-- `long`: at most 23 inputs and 3 actions; runs of up to a million steps, and chains, which end
-  earlier and free their lanes.
-- `short`: 42 to 103 inputs, 3 actions, at most 200,000 steps.
-- `bandits`: 1 input, 11 actions, 10,000 steps.
-- `chains`: 2 inputs, 5 actions, 100,000 steps. Padding them to 11 actions costs more time than
-  compiling a program of their own.
-- `mnist`: 784 inputs and 10 actions, and a replay of images.
-- `deep-sea-30`, `deep-sea-50`: deep sea up to size 30 and up to size 50. A network's first layer
-  grows with the square of the size: padding small sizes to the largest would cost six times as
-  much, and a program for each size would leave most of a GPU idle.
+update of an agent. The cost of a lane depends on the number of outputs (actions × atoms), then on
+the number of inputs; a program runs as long as its longest run, and takes half a minute to compile.
+So a pack holds settings of similar size and length. A network's first layer grows with the square
+of the size of deep sea: padding small sizes to the largest would cost six times as much, and a
+program for each size would leave most of a GPU idle.
 """
 
 import math
@@ -34,9 +23,12 @@ _CARTPOLE = ["cartpole", "cartpole_noise", "cartpole_scale"]
 _CAR = ["mountain_car", "mountain_car_noise", "mountain_car_scale"]
 _DEEP_SEA = ["deep_sea", "deep_sea_stochastic"]
 PACKS: dict[str, list[str]] = {
+    # At most 23 inputs, 3 actions and a million steps; chains end earlier and free their lanes.
     "long": [*_CARTPOLE, *_CAR, "cartpole_swingup", "memory_len", "umbrella_length"],
+    # 42 to 103 inputs, 3 actions, at most 200,000 steps.
     "short": ["catch", "catch_noise", "catch_scale", "memory_size", "umbrella_distract"],
     "bandits": ["bandit", "bandit_noise", "bandit_scale"],
+    # Padding its 5 actions to 11 costs more time than compiling a program of its own.
     "chains": ["discounting_chain"],
     "mnist": ["mnist", "mnist_noise", "mnist_scale"],
     "deep-sea-30": _DEEP_SEA,
@@ -110,13 +102,10 @@ class Packed(Environment):
         return states, _select(params.which, results)
 
     def observe(self, state: Parts, params: PackedParams) -> Float[Array, " O"]:
-        """Observe the selected environment and pad with zeros."""
         (size,) = self.observation.shape
-        padded = []
-        for env, s, p in zip(self.envs, state, params.inner, strict=True):
-            flat = jnp.ravel(env.observe(s, p))
-            padded.append(jnp.pad(flat, (0, size - len(flat))))
-        return _select(params.which, padded)
+        parts = zip(self.envs, state, params.inner, strict=True)
+        flat = [jnp.ravel(env.observe(s, p)) for env, s, p in parts]
+        return _select(params.which, [jnp.pad(x, (0, size - len(x))) for x in flat])
 
 
 def _select(which: Int[AnyArray, ""], cases: Sequence[Any]) -> Any:

@@ -1,5 +1,6 @@
 """Environments by name: 'deep_sea/20', 'deep_sea:size=100', 'catch_noise/3:noise_scale=0.5'."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
@@ -57,6 +58,8 @@ _ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
 _GYMNASIUM = re.compile(r"[\w./-]+-v\d+")
 _NUMBER = re.compile(r"[-+.0-9eE]+")
 _OUTSIDE = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
+Members = Mapping[str, tuple[Environment, dict[str, Any]]]
+"""By family: one environment that holds several settings, and their parameters by id."""
 
 
 def is_outside(name: str) -> bool:
@@ -128,12 +131,13 @@ def make_batch(task_ids: str | Sequence[str]) -> TaskBatch:
     ids = tuple(task_ids)
     if not ids:
         raise InputError("need at least one environment, got none")
-    parsed = [parse(task_id) for task_id in ids]
-    families = sorted({experiment.family for experiment, _ in parsed})
-    if len(families) > 1:
-        raise InputError(f"need environments of one family in a batch, got {', '.join(families)}")
-    settings = tuple(setting for _, setting in parsed)
-    env, params = FAMILIES[families[0]].build(settings)
+    experiments, settings = zip(*map(parse, ids), strict=True)
+    family, *others = sorted({experiment.family for experiment in experiments})
+    if others:
+        raise InputError(
+            f"need environments of one family in a batch, got {', '.join([family, *others])}"
+        )
+    env, params = FAMILIES[family].build(settings)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *params)
     return TaskBatch(ids=ids, env=env, params=stacked, settings=settings)
 
@@ -162,22 +166,14 @@ def bsuite_info(experiment: str, episodes: Episodes) -> dict[str, np.ndarray]:
     return family.info(episodes)
 
 
-Members = Mapping[str, tuple[Environment, dict[str, Any]]]
-"""By family: one environment that holds several settings, and their parameters by id."""
-
-
 @lru_cache(maxsize=8)
 def _build(experiments: tuple[str, ...], pack: str | None) -> tuple[Environment, Members]:
-    """Build the settings of experiments (those in a pack, if given), and an environment for all.
-
-    Families are in the order in which they first occur.
-    """
+    """Build the settings of experiments (those in a pack, if given), and an environment for all."""
     by_family: dict[str, dict[str, Any]] = {}
-    for name in experiments:
-        for task_id in EXPERIMENTS[name].ids:
-            _, setting = parse(task_id)
-            if pack is None or pack_of(name, setting) == pack:
-                by_family.setdefault(EXPERIMENTS[name].family, {})[task_id] = setting
+    for task_id in [task_id for name in experiments for task_id in EXPERIMENTS[name].ids]:
+        experiment, setting = parse(task_id)
+        if pack is None or pack_of(experiment.name, setting) == pack:
+            by_family.setdefault(experiment.family, {})[task_id] = setting
     members = {}
     for family, settings in by_family.items():
         env, params = FAMILIES[family].build([*settings.values()])
@@ -221,7 +217,7 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
             raise InputError(f"need {name}/0 … {name}/{count - 1}, got {task_id!r}")
         setting |= experiment.settings[int(match["index"])]
     given: dict[str, Any] = {}
-    for override in () if match["overrides"] is None else match["overrides"].split(","):
+    for override in match["overrides"].split(",") if match["overrides"] is not None else ():
         key, equals, text = override.partition("=")
         if not equals or key not in family.defaults:
             raise InputError(
@@ -241,10 +237,9 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
 
 def _number(text: str, kind: type, key: str) -> int | float:
     """Read a number in ASCII, without the underscores and spaces that Python allows."""
-    try:
-        value = kind(text) if _NUMBER.fullmatch(text) else float("nan")
-    except ValueError:
-        value = float("nan")
+    value = float("nan")
+    with contextlib.suppress(ValueError):
+        value = kind(text) if _NUMBER.fullmatch(text) else value
     largest = 2**31 - 1 if kind is int else float(np.finfo(np.float32).max)
     if not abs(value) <= largest:
         wanted = "a whole number" if kind is int else "a finite number"

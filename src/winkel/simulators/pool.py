@@ -14,10 +14,8 @@ from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
 from winkel.simulators.base import Maker, SimulatorDied, SimulatorSpec
-from winkel.simulators.worker_main import map_rows
-from winkel.simulators.workers import (
-    MAKING, RESET, STEP, LocalWorker, Worker, close_workers, open_memory,
-)  # fmt: skip
+from winkel.simulators.worker_main import Copies, map_rows
+from winkel.simulators.workers import MAKING, RESET, STEP, Worker, close_workers, open_memory
 
 TIMEOUT = 120.0
 MAX_RESTARTS = 5
@@ -79,10 +77,12 @@ class Pool(AbstractContextManager["Pool"]):
         self._timeout = timeout
         self._prefix = prefix = f"{name}: " if name else ""
         self._notice = lambda text: notice(prefix + text)  # without self, which is to be forgotten
-        num_workers = _num_cpus() if num_workers is None else num_workers
+        if num_workers is None:
+            affinity = getattr(os, "sched_getaffinity", None)  # which macOS lacks
+            num_workers = len(affinity(0)) if affinity else os.cpu_count() or 1
         num_workers = min(require_integer("num_workers", num_workers, at_least=0), len(self))
         self._waiting: bool | None = None  # None before the first reset
-        self._workers: list[Worker | LocalWorker] = []
+        self._workers: list[Worker | Copies] = []
         descriptors: list[int] = []
         self._finalizer = weakref.finalize(
             self, close_workers, self._workers, descriptors, os.getpid(), self._notice
@@ -91,7 +91,7 @@ class Pool(AbstractContextManager["Pool"]):
             descriptors.append(memory := open_memory())
             descriptors.extend(lifeline := os.pipe())
             if num_workers == 0:
-                self._workers.append(LocalWorker(maker, len(self), memory))
+                self._workers.append(Copies(maker, range(len(self)), memory, len(self)))
             bounds = np.linspace(0, len(self), num_workers + 1).astype(int).tolist()
             passed = memory, lifeline[0]
             for i, ends in enumerate(pairwise(bounds)):
@@ -202,7 +202,7 @@ class Pool(AbstractContextManager["Pool"]):
             raise
         return lost
 
-    def _replace(self, worker: Worker | LocalWorker, how: str) -> None:
+    def _replace(self, worker: Worker | Copies, how: str) -> None:
         """Start a worker again until it has reset its environments."""
         while True:
             if worker.restarts == MAX_RESTARTS:
@@ -232,9 +232,3 @@ def _cannot_start(error: OSError) -> InputError:
     full = error.errno in (errno.EMFILE, errno.ENFILE)
     right = "; need a higher limit (ulimit -n) or fewer --workers" if full else ""
     return InputError(f"cannot start worker processes: {error.strerror or error}{right}")
-
-
-def _num_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -51,36 +51,30 @@ class Visits:
         self._low = cells.min(axis=0, initial=np.inf).clip(max=self._low)
         self._high = cells.max(axis=0, initial=-np.inf).clip(min=self._high)
         while (self._high - self._low).max() >= MAX_CELLS:
-            self._double_cells()
-
-    def _double_cells(self) -> None:
-        old, self.counts = self.counts, Counter()
-        for (tenth, row, column), count in old.items():
-            self.counts[tenth, row // 2, column // 2] += count
-        self.cell, self._low, self._high = 2.0 * self.cell, self._low // 2, self._high // 2
+            old, self.counts = self.counts, Counter()
+            for (tenth, row, column), count in old.items():
+                self.counts[tenth, row // 2, column // 2] += count
+            self.cell, self._low, self._high = 2.0 * self.cell, self._low // 2, self._high // 2
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return `visits`, their `extent` (left, right, bottom, top), `cell` and `episodes`."""
         (left, bottom), (right, top) = self._low, self._high + 1
         visits = np.zeros((TENTHS, int(top - bottom), int(right - left)), np.int64)
-        places = np.array([*self.counts]) - np.array([0, int(bottom), int(left)])
-        visits[tuple(places.T)] = [*self.counts.values()]
-        return {
-            "visits": visits,
-            "extent": self.cell * np.array([left, right, bottom, top]),
-            "cell": np.asarray(self.cell),
-            "episodes": np.asarray(self.episodes),
-        }
+        for (tenth, row, column), count in self.counts.items():
+            visits[tenth, row - int(bottom), column - int(left)] = count
+        extent = self.cell * np.array([left, right, bottom, top])
+        numbers = {"cell": np.asarray(self.cell), "episodes": np.asarray(self.episodes)}
+        return {"visits": visits, "extent": extent, **numbers}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Continue from what `arrays` returned."""
         self.cell, self.episodes = float(arrays["cell"]), int(arrays["episodes"])
         left, right, bottom, top = np.round(arrays["extent"] / self.cell)
         self._low, self._high = np.array([left, bottom]), np.array([right, top]) - 1
-        visits = arrays["visits"].astype(np.int64)
-        places = np.argwhere(visits) + np.array([0, int(bottom), int(left)])
-        counts = visits[visits.nonzero()].tolist()
-        self.counts.update(dict(zip(map(tuple, places.tolist()), counts, strict=True)))
+        visits = arrays["visits"]
+        for tenth, row, column in np.argwhere(visits).tolist():
+            place = tenth, row + int(bottom), column + int(left)
+            self.counts[place] = int(visits[tenth, row, column])
 
 
 @contextlib.contextmanager

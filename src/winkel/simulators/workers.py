@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -122,10 +121,8 @@ class Worker:
                 raise SimulatorDied(self._describe_end(doing))
             if time.monotonic() > self._sent + seconds:
                 self.kill()
-                how = (
-                    f"did not answer for {seconds:g} s {doing} and was killed (--timeout SECONDS "
-                    "allows more)"
-                )
+                how = f"did not answer for {seconds:g} s {doing} and was killed"
+                how += " (--timeout SECONDS allows more)"
                 raise SimulatorDied(how) if doing is STEP else InputError(f"{self} {how}")
         try:
             message = self._connection.recv_bytes()
@@ -134,7 +131,7 @@ class Worker:
         answer = pickle.loads(message) if message else None
         if isinstance(answer, SimulatorDied):
             self.kill(CLOSE_TIMEOUT)
-        if isinstance(answer, SimulatorDied | InputError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -165,41 +162,6 @@ class Worker:
         return f"{how} {doing}{_find_crash(report)}"
 
 
-class LocalWorker:
-    """All environments in this process, whose requests wait for `receive`. Same interface."""
-
-    pid = None
-
-    def __init__(self, maker: Maker, num: int, memory: int):
-        self.numbers = range(num)
-        self.restarts = 0
-        self._arguments = (maker, self.numbers, memory, num)
-        self.start()
-
-    def __str__(self) -> str:
-        return "this process"
-
-    def start(self) -> None:
-        self._copies = copies = Copies(*self._arguments)
-        self._answer: Callable[[], Any] = lambda: copies.specs
-
-    def send(self, seeds: Any = None) -> None:
-        self._answer = partial(self._copies.answer, seeds)
-
-    def receive(self, seconds: float, doing: str) -> Any:
-        try:
-            return self._answer()
-        except SimulatorDied:
-            self._copies.close()
-            raise
-
-    def leave(self) -> None:
-        self._errors = self._copies.close()
-
-    def kill(self, patience: float = 0.0) -> str:
-        return "\n".join(self._errors)
-
-
 def open_memory() -> int:
     """Open a file without a name: it disappears with the last process that has it open."""
     if hasattr(os, "memfd_create"):
@@ -213,9 +175,8 @@ def _pickle(maker: Maker) -> bytes:
     try:
         pickled = pickle.dumps(maker)
     except Exception as error:
-        raise InputError(
-            f"need a maker that can be pickled for workers, got {name}: {error}"
-        ) from None
+        message = f"need a maker that can be pickled for workers, got {name}: {error}"
+        raise InputError(message) from None
     if getattr(maker, "__module__", None) == "__main__":
         raise InputError(
             f"need a maker from a module that workers can import, got {name} of the main script; "
@@ -244,7 +205,7 @@ def _find_crash(report: str) -> str:
 
 
 def close_workers(
-    workers: list[Worker | LocalWorker],
+    workers: list[Worker | Copies],
     descriptors: list[int],
     owner: int,
     notice: Callable[[str], None],
