@@ -250,7 +250,7 @@ class Task:
     def describe(self) -> dict[str, Any]:
         """Return the entries of a run's config from which `registry.remake` makes it again."""
         entries = {"env": self.id, "setting": dict(self.setting), "padded": self.padded}
-        if self.pack is not None:
-            inputs, actions = math.prod(self.env.observation.shape), self.env.num_actions
-            entries["packed"] = {"pack": self.pack, "inputs": inputs, "actions": actions}
-        return entries
+        if self.pack is None:
+            return entries
+        inputs, actions = math.prod(self.env.observation.shape), self.env.num_actions
+        return entries | {"packed": {"pack": self.pack, "inputs": inputs, "actions": actions}}

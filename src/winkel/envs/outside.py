@@ -23,7 +23,7 @@ from winkel.simulators import names
 from winkel.simulators.base import Layout
 from winkel.simulators.names import Factory, identify
 from winkel.simulators.pool import TIMEOUT, Pool
-from winkel.types import Dense, Image, Observation
+from winkel.types import Dense, Image
 
 RANDOM_STEPS = 1_000
 """Steps of a random policy from which a range of returns is estimated."""
@@ -37,7 +37,7 @@ DOOM_ENVS = 32
 """Environments of a run in VizDoom by default, as in the paper."""
 
 Rewards = tuple[tuple[float, float], tuple[float, float]]
-"""Lowest and highest rewards within episodes, and those of transitions that end one."""
+"""Lowest and highest rewards within episodes, and on their last transitions."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -103,10 +103,7 @@ def confirm(task: Task, env: Any) -> Task:
 
 
 def reward_ends(reward: np.ndarray, ended: np.ndarray) -> Rewards:
-    """Return the lowest and highest rewards where `ended` is false, and where it is true.
-
-    0 is always between them.
-    """
+    """Return the lowest and highest rewards by whether an episode ended; 0 is between them."""
     running, final = (np.append(reward[which], 0.0) for which in (~ended, ended))
     return (float(running.min()), float(running.max())), (float(final.min()), float(final.max()))
 
@@ -114,10 +111,9 @@ def reward_ends(reward: np.ndarray, ended: np.ndarray) -> Rewards:
 def estimate_range(
     running: tuple[float, float], final: tuple[float, float], gamma: float
 ) -> tuple[float, float]:
-    """Return the range of returns as if rewards within an episode were paid at every step.
+    """Return the range of returns as if `running` rewards were paid at every step.
 
-    `running` and `final` are the lowest and the highest reward within episodes and on their last
-    transitions. The range has a margin except at 0; it is `UNKNOWN` if all rewards are 0.
+    It has a margin except at 0, and is `UNKNOWN` if all rewards are 0.
     """
     if gamma >= 1.0:
         raise InputError("need gamma < 1 to estimate the range of returns, got 1")
@@ -166,28 +162,20 @@ class SimulatorTask(OutsideTask):
 
     def measure_rewards(self) -> Rewards:
         rng = np.random.default_rng(0)
-        rewards: list[float] = []
-        ended: list[bool] = []
         with self.pool([0], self.notice) as pool:
             pool.reset()
-            for _ in range(RANDOM_STEPS):
-                step = pool.step(rng.integers(pool.num_actions, size=len(pool)))
-                rewards += step.reward.tolist()
-                ended += (step.boundary & (step.discount == 0.0)).tolist()
-        return reward_ends(np.array(rewards), np.array(ended))
+            actions = (rng.integers(pool.num_actions, size=1) for _ in range(RANDOM_STEPS))
+            steps = [pool.step(action) for action in actions]
+        rewards = np.concatenate([step.reward for step in steps])
+        ended = [step.boundary & (step.discount == 0.0) for step in steps]
+        return reward_ends(rewards, np.concatenate(ended))
 
     def describe(self) -> dict[str, Any]:
         form = self.env.observation
-        frames = isinstance(form, Image)
-        host = {
-            "num_envs": self.num_envs,
-            "shape": list(form.frame if frames else form.shape),
-            "dtype": form.dtype,
-            "stack": form.stack if frames else 1,
-            "actions": self.env.num_actions,
-            "facts": list(self.facts),
-            "probes": list(self.probes),
-        }
+        shape, stack = (form.frame, form.stack) if isinstance(form, Image) else (form.shape, 1)
+        host = {"num_envs": self.num_envs, "shape": list(shape), "dtype": form.dtype}
+        host |= {"stack": stack, "actions": self.env.num_actions}
+        host |= {"facts": list(self.facts), "probes": list(self.probes)}
         return super().describe() | {"host": host}
 
 
@@ -213,17 +201,11 @@ def make_simulator_task(
             )
         workers = 0
     with Pool(maker, [0], workers, name=task_id, timeout=timeout) as pool:
-        return SimulatorTask(
-            id=task_id,
-            env=_shape(pool.layout, pool.num_actions),
-            maker=maker,
-            facts=pool.facts,
-            probes=pool.probes,
-            num_envs=num_envs,
-            workers=workers,
-            timeout=timeout,
-            notice=notice,
-        )
+        shape = _shape(pool.layout, pool.num_actions)
+    return SimulatorTask(
+        id=task_id, env=shape, maker=maker, facts=pool.facts, probes=pool.probes,
+        num_envs=num_envs, workers=workers, timeout=timeout, notice=notice,
+    )  # fmt: skip
 
 
 def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
@@ -243,15 +225,11 @@ def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
         formed = layout.dtype == "float32" and layout.shape != () and layout.stack == 1
     if not (counted and named and formed and math.prod(layout.shape) * layout.stack <= LARGEST):
         raise wrong_shapes(config["env"], host)
+    maker = names.parse(config["env"])[1]
     return SimulatorTask(
-        id=config["env"],
-        env=_shape(layout, host["actions"]),
-        maker=names.parse(config["env"])[1],
-        facts=facts,
-        probes=probes,
-        num_envs=host["num_envs"],
-        named=False,
-    )
+        id=config["env"], env=_shape(layout, host["actions"]), maker=maker, facts=facts,
+        probes=probes, num_envs=host["num_envs"], named=False,
+    )  # fmt: skip
 
 
 def wrong_shapes(name: str, entry: Any) -> InputError:
@@ -261,7 +239,6 @@ def wrong_shapes(name: str, entry: Any) -> InputError:
 
 def _shape(layout: Layout, num_actions: int) -> SimpleNamespace:
     """Return what networks depend on: the form of observations, and the number of actions."""
-    form: Observation = Dense(layout.shape)
-    if layout.dtype == "uint8":
-        form = Image(frame=layout.shape, stack=layout.stack)
+    pictures = layout.dtype == "uint8"
+    form = Image(layout.shape, layout.stack) if pictures else Dense(layout.shape)
     return SimpleNamespace(observation=form, num_actions=num_actions)

@@ -54,7 +54,6 @@ TAGS = (
 )  # fmt: skip
 """bsuite's seven capabilities, in the order of its radar chart."""
 
-_ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
 _GYMNASIUM = re.compile(r"[\w./-]+-v\d+")
 _NUMBER = re.compile(r"[-+.0-9eE]+")
 _OUTSIDE = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
@@ -200,9 +199,9 @@ def _task(task_id: str, experiment: Experiment, setting: Setting, **shape: Any) 
 
 def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     """Return the experiment that an id names, and its setting with all defaults."""
-    match = _ID.fullmatch(task_id)
-    name = match["name"] if match else task_id
-    if match is None or name not in EXPERIMENTS:
+    whole, colon, overrides = task_id.partition(":")
+    name, slash, index = whole.partition("/")
+    if name not in EXPERIMENTS:
         known = [f"gym:{name}"] if _GYMNASIUM.fullmatch(task_id) else EXPERIMENTS
         hint = suggest(
             name, known, "see `winkel list envs`", lambda near: near + task_id.removeprefix(name)
@@ -211,13 +210,13 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     experiment = EXPERIMENTS[name]
     family = FAMILIES[experiment.family]
     setting: dict[str, Any] = dict(family.defaults)
-    if match["index"] is not None:
-        count = len(experiment.settings)
-        if match["index"] not in map(str, range(count)):
-            raise InputError(f"need {name}/0 … {name}/{count - 1}, got {task_id!r}")
-        setting |= experiment.settings[int(match["index"])]
+    if slash:
+        last = len(experiment.settings) - 1
+        if index not in map(str, range(last + 1)):
+            raise InputError(f"need {name}/0 … {name}/{last}, got {task_id!r}")
+        setting |= experiment.settings[int(index)]
     given: dict[str, Any] = {}
-    for override in match["overrides"].split(",") if match["overrides"] is not None else ():
+    for override in overrides.split(",") if colon else ():
         key, equals, text = override.partition("=")
         if not equals or key not in family.defaults:
             raise InputError(

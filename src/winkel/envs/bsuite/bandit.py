@@ -19,13 +19,10 @@ class Bandit(Environment):
     """A bandit without context; the observation is 1 throughout."""
 
     observation = Dense((1, 1))
-    """[[1.0]]."""
     num_actions = NUM_ARMS
-    """One per arm."""
 
     def start(self, draws: None, episode: Int[Array, ""], params: Ranks) -> Bool[Array, ""]:
-        """Return a placeholder: there is no state."""
-        return jnp.zeros((), bool)
+        return jnp.zeros((), bool)  # a placeholder: there is no state
 
     def transition(
         self, state: Bool[Array, ""], action: Int[Array, ""], draws: None, params: Ranks

@@ -64,16 +64,9 @@ def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
 
 def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Float[Array, "6"]:
     """Return the features that both cartpole tasks observe."""
-    return jnp.stack(
-        [
-            state.x / x_threshold,
-            state.x_dot / x_threshold,
-            jnp.sin(state.theta),
-            jnp.cos(state.theta),
-            state.theta_dot,
-            jnp.asarray(TIME)[state.step],
-        ]
-    )
+    place = state.x / x_threshold, state.x_dot / x_threshold
+    angle = jnp.sin(state.theta), jnp.cos(state.theta), state.theta_dot
+    return jnp.stack([*place, *angle, jnp.asarray(TIME)[state.step]])
 
 
 class Cartpole(Environment):
@@ -106,7 +99,7 @@ class Cartpole(Environment):
 
 
 class CartpoleSwingup(Environment):
-    """Swing a hanging pole up: pays 1 while it is up, slow and central, less 0.1 for a push.
+    """Pays 1 while a pole that hung is up, slow and central, less 0.1 for a push.
 
     An episode ends when the cart leaves the table or the time is out.
     """
@@ -147,11 +140,6 @@ class CartpoleSwingup(Environment):
         return jnp.concatenate([pose, jnp.where(jnp.stack([central, slow]), 1.0, -1.0)])[None]
 
 
-def _info(episodes: Episodes) -> dict[str, np.ndarray]:
-    balanced = episodes["balanced"]
-    return {"raw_return": 1.0 * count(balanced), "best_episode": best(balanced)}
-
-
 def _swingup_info(episodes: Episodes) -> dict[str, np.ndarray]:
     upright, moves = episodes["upright"], episodes["moves"]
     return {
@@ -177,19 +165,18 @@ FAMILY = perturbed(
         returns=reward_each_step(0.0, 1.0),
         longest_episode=lambda _: NUM_STEPS,
         facts=("balanced",),
-        info=_info,
+        info=lambda episodes: {
+            "raw_return": 1.0 * count(episodes["balanced"]),
+            "best_episode": best(episodes["balanced"]),
+        },
     ),
     "generalization",
 )
-_SWINGUP = "cartpole_swingup"
-_SWINGUP_SETTINGS = [
-    {"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)
-]
+_SWINGUP, _SWINGUP_TAGS = "cartpole_swingup", ("exploration", "generalization")
+_HARDER = [{"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)]
 SWINGUP = Family(
     name=_SWINGUP,
-    experiments=(
-        Experiment(_SWINGUP, _SWINGUP, 1_000, ("exploration", "generalization"), _SWINGUP_SETTINGS),
-    ),
+    experiments=(Experiment(_SWINGUP, _SWINGUP, 1_000, _SWINGUP_TAGS, _HARDER),),
     defaults={"height_threshold": 0.5, "x_reward_threshold": 1.0},
     make_env=lambda _: CartpoleSwingup(),
     make_params=lambda _, setting: _limits(setting, "x_reward_threshold"),

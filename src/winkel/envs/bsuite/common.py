@@ -22,8 +22,6 @@ REWARD_SCALES = (0.001, 0.03, 1.0, 30.0, 1000.0)
 NOISE_SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
 COPIES = 4
 """Environments of each scale in an experiment."""
-
-
 Draws = tuple[PyTree, Float[Array, ""]]
 """What the wrapped environment draws, and a standard normal number."""
 

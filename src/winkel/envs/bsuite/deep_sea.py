@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import MARGIN, Environment, Episodes, Experiment, Family, outcome
+from winkel.envs.base import MARGIN, Environment, Experiment, Family, outcome
 from winkel.envs.bsuite.common import count
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, EnvStep, OneHot
@@ -85,11 +85,8 @@ class DeepSea(Environment):
         right = action == jnp.asarray(params.right)[row, column]
         treasure = right & (column == last)
         at_end = (row == last) & ((column == 0) | (column == last))
-        reward = (
-            treasure.astype(jnp.float32)
-            + at_end * params.end_noise * noise
-            - right * params.move_cost
-        )
+        found, noise = treasure.astype(jnp.float32), at_end * params.end_noise * noise
+        reward = found + noise - right * params.move_cost
         moved = right & (wind > params.wind)
         new_column = jnp.where(right, jnp.where(moved, column + 1, column), column - 1)
         bad = state.bad | (~right & (row == column))
@@ -100,7 +97,6 @@ class DeepSea(Environment):
         return following, outcome(reward, ended, bad=ended & bad, treasure=treasure)
 
     def observe(self, state: DeepSeaState, params: DeepSeaParams) -> Int[Array, ""]:
-        """Return the index of the cell, or the index that stands for no cell."""
         cell = state.row * self.max_size + state.column
         return jnp.where(state.row < params.size, cell, self.observation.size).astype(jnp.int32)
 
@@ -121,13 +117,6 @@ def deep_sea_params(
     )
 
 
-def _info(episodes: Episodes) -> dict[str, np.ndarray]:
-    return {
-        "total_bad_episodes": count(episodes["bad"]),
-        "denoised_return": 1.0 * count(episodes["treasure"]),
-    }
-
-
 def _family(name: str, *tags: str, stochastic: bool) -> Family:
     settings = [{"size": size, "mapping_seed": 42} for size in range(10, 51, 2)]
     return Family(
@@ -140,16 +129,19 @@ def _family(name: str, *tags: str, stochastic: bool) -> Family:
             max_size=env.max_size, stochastic=stochastic, **setting
         ),
         # The margin holds the cost of all moves, unless a user raises it above MARGIN.
-        returns=lambda setting, gamma: (
+        returns=lambda setting, _: (
             min(0.0, MARGIN - setting["move_cost"]),
             1.0,
-            1.0 if stochastic else 0.0,
+            float(stochastic),
         ),
         longest_episode=lambda setting: setting["size"],
         inputs=lambda setting: setting["size"] ** 2,
         num_pairs=lambda setting: setting["size"] * (setting["size"] + 1),
         facts=("bad", "treasure"),
-        info=_info,
+        info=lambda episodes: {
+            "total_bad_episodes": count(episodes["bad"]),
+            "denoised_return": 1.0 * count(episodes["treasure"]),
+        },
     )
 
 

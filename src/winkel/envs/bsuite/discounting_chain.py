@@ -30,7 +30,6 @@ class DiscountingChain(Environment):
     observation = Dense((1, 2))
     """The choice, −1 before it, and the time."""
     num_actions = len(REWARD_STEPS)
-    """One per delay."""
 
     def start(self, draws: None, episode: Int[Array, ""], params: Int[AnyArray, ""]) -> ChainState:
         return ChainState(context=jnp.full((), UNDECIDED, jnp.int32), step=jnp.zeros((), jnp.int32))

@@ -28,22 +28,17 @@ from winkel.errors import InputError, MissingDataError
 from winkel.files import ensure_folder, write_atomically
 from winkel.types import AnyArray, Dense, EnvStep
 
-NUM_CLASSES = 10
 # A table, because XLA compiles division by a constant to a product, which rounds differently.
 PIXELS = np.arange(-128, 128).astype(np.float32) / 255
 MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
-
-IMAGES = "train-images-idx3-ubyte"
-LABELS = "train-labels-idx1-ubyte"
-
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 # SHA-256 of the uncompressed content: the .gz files in circulation differ in their headers.
 CHECKSUMS = {
     IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
 }
-
 Digits = tuple[UInt8[np.ndarray, "N 28 28"], UInt8[np.ndarray, " N"]]
-"""Images and labels. The arrays are read-only, because all callers share them."""
+"""Images and labels, read-only, because all callers share them."""
 
 
 class DigitState(NamedTuple):
@@ -65,8 +60,7 @@ class Mnist(Environment):
 
     observation = Dense((28, 28))
     """Signed pixels over 255, in [−0.502, 0.498]; zeros after the answer."""
-    num_actions = NUM_CLASSES
-    """The digits."""
+    num_actions = 10
 
     def draw_start(self, key: PRNGKeyArray, params: None) -> Int[Array, ""]:
         return jax.random.randint(key, (), 0, len(self.labels))
@@ -84,7 +78,6 @@ class Mnist(Environment):
         return state._replace(answered=ended), outcome(reward, ended, wrong=~right)
 
     def observe(self, state: DigitState, params: None) -> Float[Array, "28 28"]:
-        """Return the image, or zeros after the answer."""
         pixels = jnp.asarray(self.images)[state.image].astype(jnp.int32)
         return jnp.where(state.answered, 0.0, jnp.asarray(PIXELS)[pixels + 128])
 
@@ -116,15 +109,13 @@ def load_mnist() -> Digits:
 
 @lru_cache(maxsize=2)
 def _load(directory: Path) -> Digits:
-    contents = []
+    contents = {}
     for name in CHECKSUMS:
-        path, content = read_idx(directory, name)
-        if not is_official(name, content):
+        path, contents[name] = read_idx(directory, name)
+        if not is_official(name, contents[name]):
             raise InputError(f"{path} is not the official file; `winkel data mnist` fetches it")
-        contents.append(content)
-    pixels, labels = contents
-    images = np.frombuffer(pixels, np.uint8, offset=16).reshape(-1, 28, 28)
-    return images, np.frombuffer(labels, np.uint8, offset=8)
+    images = np.frombuffer(contents[IMAGES], np.uint8, offset=16).reshape(-1, 28, 28)
+    return images, np.frombuffer(contents[LABELS], np.uint8, offset=8)
 
 
 def is_official(name: str, content: bytes) -> bool:

@@ -54,7 +54,6 @@ class UmbrellaChain(Environment):
     stream: UInt8[AnyArray, "bytes"] | None = None
 
     num_actions = 2
-    """Leave the umbrella or take it."""
 
     @property
     def observation(self) -> Dense:
@@ -62,7 +61,6 @@ class UmbrellaChain(Environment):
         return Dense((1, 3 + self.max_distractors))
 
     def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> Coins:
-        """Draw coins for need, possession and distractors."""
         return self._draw_coins(key, 2 + self.max_distractors)
 
     def start(self, draws: Coins, episode: Int[Array, ""], params: UmbrellaParams) -> UmbrellaState:
@@ -78,7 +76,6 @@ class UmbrellaChain(Environment):
         return UmbrellaState(need, has, step, distractors, cursor + 2 + count)
 
     def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> Coins:
-        """Draw coins for reward and distractors."""
         return self._draw_coins(key, 1 + self.max_distractors)
 
     def transition(
@@ -103,13 +100,8 @@ class UmbrellaChain(Environment):
 
     def observe(self, state: UmbrellaState, params: UmbrellaParams) -> Float[Array, "1 O"]:
         used = jnp.arange(self.max_distractors) < params.num_distractors
-        head = jnp.stack(
-            [
-                state.need.astype(jnp.float32),
-                state.has.astype(jnp.float32),
-                jnp.asarray(params.time)[state.step],
-            ]
-        )
+        has, time = state.has.astype(jnp.float32), jnp.asarray(params.time)[state.step]
+        head = jnp.stack([state.need.astype(jnp.float32), has, time])
         tail = jnp.where(used, state.distractors, 0).astype(jnp.float32)
         return jnp.concatenate([head, tail])[None]
 
