@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from winkel.errors import InputError, require_integer, suggest
+from winkel.errors import LARGEST, InputError, require_integer, suggest
 from winkel.types import Dense, Image, Observation, OneHot, Planes
 
-ENDLESS = 2**31 - 1
 NAVIX_SYMBOLS = (11, 6, 4)
 """Kinds of things, colours, and directions or states of doors."""
 
@@ -55,7 +54,7 @@ def make_craftax(name: str, **settings: Any) -> Library:
     params, others = _set_params(env.default_params, settings)
     for setting in others:
         raise InputError(f"craftax has no parameter {setting!r}")
-    endless, limit = params.replace(max_timesteps=ENDLESS), params.max_timesteps
+    endless, limit = params.replace(max_timesteps=LARGEST), params.max_timesteps
     return _with_params(
         env,
         params,
@@ -181,9 +180,9 @@ def _check_known(name: str, names: Iterable[str]) -> None:
 
 def _set_params(params: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Set fields of a library's parameters; return these and the other settings."""
-    fields = {field.name for field in dataclasses.fields(params)}
-    own = {name: value for name, value in settings.items() if name in fields}
-    return params.replace(**own), {n: value for n, value in settings.items() if n not in fields}
+    own = settings.keys() & {field.name for field in dataclasses.fields(params)}
+    others = {name: value for name, value in settings.items() if name not in own}
+    return params.replace(**{name: settings[name] for name in own}), others
 
 
 def _find_form(reset: Callable[..., Any], values: tuple[int, ...] | None = None) -> Observation:

@@ -119,6 +119,7 @@ def deep_sea_params(
 
 def _family(name: str, *tags: str, stochastic: bool) -> Family:
     settings = [{"size": size, "mapping_seed": 42} for size in range(10, 51, 2)]
+    noise_std = 1.0 if stochastic else 0.0
     return Family(
         name=name,
         experiments=(Experiment(name, name, 10_000, tags, settings),),
@@ -129,11 +130,7 @@ def _family(name: str, *tags: str, stochastic: bool) -> Family:
             max_size=env.max_size, stochastic=stochastic, **setting
         ),
         # The margin holds the cost of all moves, unless a user raises it above MARGIN.
-        returns=lambda setting, _: (
-            min(0.0, MARGIN - setting["move_cost"]),
-            1.0,
-            float(stochastic),
-        ),
+        returns=lambda setting, _: (min(0.0, MARGIN - setting["move_cost"]), 1.0, noise_std),
         longest_episode=lambda setting: setting["size"],
         inputs=lambda setting: setting["size"] ** 2,
         num_pairs=lambda setting: setting["size"] * (setting["size"] + 1),
