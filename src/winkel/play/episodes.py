@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,16 +31,12 @@ MAX_NUMBERS = 16
 """Up to so many numbers of an observation are shown as numbers, or in one row of a picture."""
 
 
-class PlayedEnvironment(NamedTuple):
-    """One environment of a task, stepped from Python, whether it is compiled or a simulator.
+PlayedEnvironment = tuple[Callable[[], np.ndarray], Callable[[int], EnvStep]]
+"""`reset` and `step` of one environment, compiled or a simulator, stepped from Python.
 
-    Observations are what the agent gets: a stack of frames if the simulator emits frames.
-    """
-
-    reset: Callable[[], np.ndarray]
-    """Begins an episode and returns its first observation."""
-    step: Callable[[int], EnvStep]
-    """Makes one transition; if it ends the episode, `obs` is the first of the next one."""
+Observations are what the agent gets: a stack of frames if the simulator emits frames. If a step
+ends an episode, its `obs` is the first of the next one.
+"""
 
 
 @contextlib.contextmanager
@@ -77,7 +73,7 @@ def _open_compiled(task: Task, seed: int) -> PlayedEnvironment:
         state, result = following(next(keys), state, action, task.params)
         return jax.device_get(result)
 
-    return PlayedEnvironment(reset, step)
+    return reset, step
 
 
 def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:
@@ -101,7 +97,7 @@ def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:
         reward, discount, boundary = batch.reward[0], batch.discount[0], batch.boundary[0]
         return EnvStep(reward, discount, last, np.asarray(current[0]), boundary, {})
 
-    return PlayedEnvironment(reset, step)
+    return reset, step
 
 
 def load_one(path: Path, seed: int | None = None, env: str | None = None) -> RunRecord:
@@ -113,12 +109,13 @@ def load_one(path: Path, seed: int | None = None, env: str | None = None) -> Run
 
 def observe_after(run: RunRecord, env: PlayedEnvironment, steps: int) -> np.ndarray:
     """Return the observation after so many greedy steps from the start of an episode."""
-    obs, policy = env.reset(), run.policy()
-    for step in range(steps):
-        result = env.step(policy(obs))
+    (reset, step), policy = env, run.policy()
+    obs = reset()
+    for number in range(1, steps + 1):
+        result = step(policy(obs))
         if result.boundary:
             raise InputError(
-                f"need fewer than {step + 1} steps, at which the greedy episode ends, got {steps}"
+                f"need fewer than {number} steps, at which the greedy episode ends, got {steps}"
             )
         obs = result.obs
     return obs
@@ -156,14 +153,15 @@ def play(
             shown[len(moments)] = newest_frame(task.env.observation, obs)
         moments.append(moment)
 
-    obs, played = env.reset(), 0
+    (reset, step), played = env, 0
+    obs = reset()
     for episode in range(1, episodes + 1):
         moment: dict[str, Any] = {"return": 0.0, "episode": episode, "step": 0, "state": RUNNING}
         while moment["state"] == RUNNING:
             value, bonus = _predict(run, obs)
             action = explore(obs, moment["step"] == 0) if explore else int(np.argmax(value))
             add(obs, moment | {"value": value, "bonus": bonus, "action": action})
-            result = env.step(action)
+            result = step(action)
             obs, last, played = result.obs, result.next_obs, played + 1
             moment["return"] += float(result.reward)
             moment["step"] += 1
@@ -175,7 +173,7 @@ def play(
         nothing = np.full_like(value, np.nan)
         add(last, moment | {"value": nothing, "bonus": nothing, "action": -1})
         if moment["state"] == CUT and episode < episodes:
-            obs = env.reset()
+            obs = reset()
     arrays = {name: np.asarray([moment[name] for moment in moments]) for name in moments[0]}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
     return arrays | {"shown": np.asarray([*shown])} | to_arrays(task, [*shown.values()])
@@ -200,10 +198,10 @@ def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, 
     key_actor, key_act = (jax.random.fold_in(jax.random.key(seed), use) for use in (1, 2))
     assert run.spec is not None
     agent: Any = run.agent
-    hyper = run.spec.hyper
-    if run.task.available is not None:
-        available = jnp.asarray(run.task.available)
-        agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
+    hyper, available = run.spec.hyper, run.task.available
+    if available is not None:
+        spec = agent.spec._replace(available=jnp.asarray(available))
+        agent = dataclasses.replace(agent, spec=spec)
     actor, times = agent.init_actor(key_actor), itertools.count(1)
 
     @jax.jit
@@ -243,7 +241,11 @@ def to_arrays(
         ones = np.arange(observation.size) == stacked[:, None]
         stacked = ones.reshape(-1, *observation.shape).astype(np.uint8)
     elif isinstance(observation, Planes):
-        stacked = _merge_channels(stacked.astype(float), observation.values)
+        # One number for each cell: symbols as digits, else the highest channel that is not 0.
+        if observation.values is None:
+            stacked = (stacked * np.arange(1.0, stacked.shape[-1] + 1)).max(axis=-1)
+        else:
+            stacked = stacked @ np.cumprod([1.0, *observation.values[:0:-1]])[::-1]
     else:
         if task.pack is not None:
             stacked = stacked.reshape(len(stacked), -1)[:, : task.inputs]
@@ -255,23 +257,14 @@ def to_arrays(
     return {"pictures": np.round(255 * (1.0 - dark)).astype(np.uint8)}
 
 
-def _merge_channels(planes: np.ndarray, values: tuple[int, ...] | None) -> np.ndarray:
-    """One number for each cell: symbols as digits, else the highest channel that is not 0."""
-    if values is None:
-        return (planes * np.arange(1, planes.shape[-1] + 1)).max(axis=-1)
-    weights = np.cumprod([1, *values[:0:-1]])[::-1]
-    return planes @ weights
-
-
 def _to_grids(stacked: np.ndarray, side: int | None) -> np.ndarray:
     """Give two axes to each observation: its own, else rows that make it nearly square."""
-    shape = stacked.shape[1:]
-    if len(shape) >= 2 and shape[0] > 1:
-        grids = stacked.reshape(len(stacked), shape[0], -1)
-        return grids[:, :side, :side] if len(shape) == 2 else grids
+    _, rows, *others = stacked.shape
     flat = stacked.reshape(len(stacked), -1)
+    if others and rows > 1:
+        grids = flat.reshape(len(stacked), rows, -1)
+        return grids[:, :side, :side] if len(others) == 1 else grids
     count = flat.shape[1]
     columns = count if count <= MAX_NUMBERS else math.ceil(math.sqrt(count))
-    padding = -count % columns
-    flat = np.pad(flat, ((0, 0), (0, padding)), constant_values=flat.min())
+    flat = np.pad(flat, ((0, 0), (0, -count % columns)), constant_values=flat.min())
     return flat.reshape(len(flat), -1, columns)

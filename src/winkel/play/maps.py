@@ -64,14 +64,9 @@ def draw(arrays: Arrays) -> Figure:
     shares = visits / np.maximum(visits.sum(axis=(1, 2), keepdims=True), 1)
     scale = LogNorm(shares.max() / 10**DECADES, shares.max(), clip=True)
     for axes, title, share in zip(panels, titles, shares, strict=False):
-        image = axes.imshow(
-            np.ma.masked_equal(share, 0.0),
-            origin="lower",
-            extent=tuple(arrays["extent"]),
-            interpolation="nearest",
-            cmap="viridis_r",
-            norm=scale,
-        )
+        seen, extent = np.ma.masked_equal(share, 0.0), tuple(arrays["extent"])
+        look = {"interpolation": "nearest", "cmap": "viridis_r", "norm": scale}
+        image = axes.imshow(seen, origin="lower", extent=extent, **look)
         if walls is not None:
             lines = LineCollection(list(walls), colors=style.INK, linewidths=0.8, zorder=2)
             axes.add_collection(lines)

@@ -1,6 +1,6 @@
 """A pole on a cart, to balance or to swing up: Euler steps of 0.01 s, ten seconds at most."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Environment, Episodes, Experiment, Family, Setting, outcome
-from winkel.envs.bsuite.common import best, count, perturbed, reward_each_step
+from winkel.envs.bsuite.common import PerturbedReward, best, count, perturbed, reward_each_step
 from winkel.types import AnyArray, Dense, EnvStep
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
@@ -69,7 +69,7 @@ def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Flo
     return jnp.stack([*place, *angle, jnp.asarray(TIME)[state.step]])
 
 
-class Cartpole(Environment):
+class Cartpole(PerturbedReward):
     """Pays 1 while the pole is up and the cart central; a step that pays 0 ends the episode."""
 
     observation = Dense((1, 6))
@@ -77,25 +77,25 @@ class Cartpole(Environment):
     num_actions = 3
     """Left, stay, right."""
 
-    def draw_start(self, key: PRNGKeyArray, params: Limits) -> Float[Array, "4"]:
+    def draw_start(self, key: PRNGKeyArray, params: Any) -> Float[Array, "4"]:
         return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
 
     def start(
-        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Limits
+        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Any
     ) -> CartpoleState:
         return CartpoleState._make([*draws, jnp.zeros((), jnp.int32)])
 
-    def transition(
-        self, state: CartpoleState, action: Int[Array, ""], draws: None, params: Limits
+    def exact_transition(
+        self, state: CartpoleState, action: Int[Array, ""], inner: Limits
     ) -> tuple[CartpoleState, EnvStep]:
         """Pay for the state reached; the time limit is a termination."""
-        state, (height_limit, x_limit) = move(state, action), params
+        state, (height_limit, x_limit) = move(state, action), inner
         balanced = (jnp.cos(state.theta) > height_limit) & (jnp.abs(state.x) < x_limit)
         ended = (state.step >= NUM_STEPS) | ~balanced
         return state, outcome(balanced, ended, balanced=balanced)
 
-    def observe(self, state: CartpoleState, params: Limits) -> Float[Array, "1 6"]:
-        return pose_features(state, params[1])[None]
+    def observe(self, state: CartpoleState, params: Any) -> Float[Array, "1 6"]:
+        return pose_features(state, params.inner[1])[None]
 
 
 class CartpoleSwingup(Environment):

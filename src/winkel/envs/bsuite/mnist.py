@@ -15,15 +15,15 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Environment, Experiment, Family, Setting, outcome
-from winkel.envs.bsuite.common import perturbed, regret_of_wrong, reward_once
+from winkel.envs.base import Experiment, Family, Setting, outcome
+from winkel.envs.bsuite.common import PerturbedReward, perturbed, regret_of_wrong, reward_once
 from winkel.errors import InputError, MissingDataError
 from winkel.files import ensure_folder, write_atomically
 from winkel.types import AnyArray, Dense, EnvStep
@@ -48,7 +48,7 @@ class DigitState(NamedTuple):
     answered: Bool[Array, ""]
 
 
-class Mnist(Environment):
+class Mnist(PerturbedReward):
     """A contextual bandit. All settings share the images, which are leaves of the environment.
 
     The original reads pixels as *signed* bytes, so that values above 127 are negative. `images`
@@ -62,14 +62,14 @@ class Mnist(Environment):
     """Signed pixels over 255, in [−0.502, 0.498]; zeros after the answer."""
     num_actions = 10
 
-    def draw_start(self, key: PRNGKeyArray, params: None) -> Int[Array, ""]:
+    def draw_start(self, key: PRNGKeyArray, params: Any) -> Int[Array, ""]:
         return jax.random.randint(key, (), 0, len(self.labels))
 
-    def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: None) -> DigitState:
+    def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: Any) -> DigitState:
         return DigitState(image=draws.astype(jnp.int32), answered=jnp.zeros((), bool))
 
-    def transition(
-        self, state: DigitState, action: Int[Array, ""], draws: None, params: None
+    def exact_transition(
+        self, state: DigitState, action: Int[Array, ""], inner: None
     ) -> tuple[DigitState, EnvStep]:
         """Pay 1 for the label and −1 for another digit, and end."""
         right = action == jnp.asarray(self.labels)[state.image]
@@ -77,7 +77,7 @@ class Mnist(Environment):
         ended = jnp.ones((), bool)
         return state._replace(answered=ended), outcome(reward, ended, wrong=~right)
 
-    def observe(self, state: DigitState, params: None) -> Float[Array, "28 28"]:
+    def observe(self, state: DigitState, params: Any) -> Float[Array, "28 28"]:
         pixels = jnp.asarray(self.images)[state.image].astype(jnp.int32)
         return jnp.where(state.answered, 0.0, jnp.asarray(PIXELS)[pixels + 128])
 
