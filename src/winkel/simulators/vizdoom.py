@@ -256,14 +256,9 @@ class MyWayHome:
         time_is_out = self._truncates and self._num_steps >= EPISODE_LENGTH
         self._ended = finished or time_is_out
         self._update_frame()
-        return Step(
-            obs=self._frame,
-            reward=reward,
-            discount=0.0 if finished or (time_is_out and self._found) else 1.0,
-            boundary=self._ended,
-            facts=(float(goal),),
-            probes=self.position(),
-        )
+        discount = 0.0 if finished or (time_is_out and self._found) else 1.0
+        facts, probes = (float(goal),), self.position()
+        return Step(self._frame, reward, discount, self._ended, facts, probes)
 
     def position(self) -> tuple[float, ...]:
         """Return x, y and the angle in degrees, counter-clockwise from the east."""

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
@@ -41,35 +42,31 @@ _CRASH = "Fatal Python error: "
 _FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 
+@dataclass(eq=False)
 class Worker:
-    """A worker process with those of a pool's `num` environments that have these `numbers`.
+    """A worker process with some of a pool's environments."""
 
-    The `descriptors` are those of the shared memory and of the read end of a pipe that closes when
-    the pool's process ends. With `search_here` modules of the current folder are found first.
-    """
+    index: int
+    numbers: range
+    """Of its environments, among the `num` of the pool."""
+    maker: Maker
+    num: int
+    descriptors: tuple[int, int]
+    """Shared memory, and the read end of a pipe that closes when the pool's process ends."""
+    search_here: bool
+    """Whether modules of the current folder are found, first."""
+    restarts: int = 0
 
-    def __init__(
-        self,
-        index: int,
-        numbers: range,
-        maker: Maker,
-        num: int,
-        descriptors: tuple[int, int],
-        search_here: bool,
-    ):
-        self.numbers = numbers
-        self.restarts = 0
-        self._index = index
-        here = [os.getcwd()] if search_here else []
+    def __post_init__(self) -> None:
+        here = [os.getcwd()] if self.search_here else []
         path = [os.path.abspath(folder) for folder in sys.path if folder not in ("", *here)]
-        self._arguments = (_pickle(maker), numbers, num, [*here, *path])
-        self._descriptors = descriptors
+        self._arguments = (_pickle(self.maker), self.numbers, self.num, [*here, *path])
         self.start()
 
     def __str__(self) -> str:
         first, last = self.numbers[0], self.numbers[-1]
         what = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"worker {self._index} ({what})"
+        return f"worker {self.index} ({what})"
 
     def start(self) -> None:
         """Start a process in a folder and a process group of its own; it answers with its specs.
@@ -86,13 +83,13 @@ class Worker:
             self._readable = select.poll()
             self._readable.register(self._connection.fileno(), select.POLLIN)
             with theirs:
-                passed = (theirs.fileno(), *self._descriptors, self._report.fileno())
+                passed = (theirs.fileno(), *self.descriptors, self._report.fileno())
                 self._process = subprocess.Popen(
                     [*_PROGRAM, self._folder, *map(str, passed)],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # what simulators print is not winkel's output
                     cwd=self._folder,
-                    env=_environment(warnings=self._index == 0 and self.restarts == 0),
+                    env=_environment(warnings=self.index == 0 and self.restarts == 0),
                     pass_fds=passed,
                     start_new_session=True,
                 )
