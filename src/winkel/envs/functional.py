@@ -88,7 +88,15 @@ def _make(name: str, named: bool = True) -> Any:
     _, whole, settings = names.split(name)
     library, _, rest = whole.partition(":")
     if library == "jax":
-        return _make_own(rest, settings, name)
+        if not is_target(rest):
+            raise InputError(f"need an environment of the form jax:module:Name, got {name!r}")
+        found = load_target(rest, called=False)
+        if not callable(found) and not settings:  # an environment already
+            return found
+        try:
+            return found(**settings)
+        except Exception as error:
+            raise wrap_error(error, f"{rest} called with {settings}") from error
     with skip_current_folder():
         if importlib.util.find_spec(library) is None:
             raise InputError(f"{name} needs {library}: pip install 'winkel[{library}]'")
@@ -230,19 +238,6 @@ def _loader(
     return load
 
 
-def _make_own(target: str, settings: dict[str, Any], name: str) -> Any:
-    """Import what 'module:Name' names, and call it unless it is an environment already."""
-    if not is_target(target):
-        raise InputError(f"need an environment of the form jax:module:Name, got {name!r}")
-    found = load_target(target, called=False)
-    if not callable(found) and not settings:
-        return found
-    try:
-        return found(**settings)
-    except Exception as error:
-        raise wrap_error(error, f"{target} called with {settings}") from error
-
-
 @jax.jit
 def _random_steps(env: Functional, key: PRNGKeyArray) -> tuple[Array, Array]:
     """Rewards of a random policy, and whether an episode was terminated with each."""
@@ -294,7 +289,6 @@ def check_functional(env: Any, name: str, *, own: bool = True) -> tuple[Observat
 
 
 def _trace(env: Any, method: str, count: int, name: str, *arguments: Any) -> tuple[Any, ...]:
-    """Return shapes of what a method returns."""
     try:
         found = jax.eval_shape(lambda *given: getattr(env, method)(*given), *arguments)
     except Exception as error:

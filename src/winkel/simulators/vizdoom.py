@@ -36,7 +36,6 @@ VERSION = "1.3.2"
 
 _MAP = slice(12, 25358)  # text in the format UDMF
 _ENTER_SCRIPT = slice(25378, 25422)  # compiled
-_TERMINATE = b"\x01"
 _VEST, _MAP_SPOT = 2018, 9001  # kinds of things
 _BLOCK = re.compile(r"(\w+)[^{};=]*\{([^}]*)\}")
 _FIELD = re.compile(r"(\w+)\s*=\s*([^;]+);")
@@ -67,8 +66,8 @@ ACTIONS = {
 TIMEOUTS = ("termination", "truncation")
 NAMES = tuple(f"doom:my-way-home/{variant}" for variant in STARTS)
 
-_ONE_HOT = np.eye(len(ACTIONS)).tolist()
 _POSITION = ("POSITION_X", "POSITION_Y", "ANGLE")
+_ONE_HOT = np.eye(len(ACTIONS)).tolist()
 _FAILURES = ("ViZDoomUnexpectedExit", "ViZDoomIsNotRunning", "ViZDoomError", "MessageQueue",
              "SharedMemory")  # fmt: skip
 
@@ -91,8 +90,8 @@ def read_scenario(variant: str) -> bytes:
     start = STARTS[variant]
     if start is None:
         return content
-    script = _enter_script(*start).ljust(_ENTER_SCRIPT.stop - _ENTER_SCRIPT.start, _TERMINATE)
-    return content[: _ENTER_SCRIPT.start] + script + content[_ENTER_SCRIPT.stop :]
+    script = _enter_script(*start).ljust(_ENTER_SCRIPT.stop - _ENTER_SCRIPT.start, b"\x01")
+    return content[: _ENTER_SCRIPT.start] + script + content[_ENTER_SCRIPT.stop :]  # terminated
 
 
 def _enter_script(spot: int, low: int, high: int) -> bytes:

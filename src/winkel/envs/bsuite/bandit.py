@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from winkel.envs.base import Experiment, Family, outcome
+from winkel.envs.base import Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import PerturbedReward, count, perturbed, reward_once
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, Dense, EnvStep
@@ -38,9 +38,9 @@ class Bandit(PerturbedReward):
         return jnp.ones((1, 1))
 
 
-def bandit_ranks(mapping_seed: int) -> Ranks:
+def _ranks(_: Bandit, setting: Setting) -> Ranks:
     """Permute the arms as the original does, by NumPy's legacy generator."""
-    rng = np.random.RandomState(mapping_seed)
+    rng = np.random.RandomState(setting["mapping_seed"])
     return rng.choice(range(NUM_ARMS), size=NUM_ARMS, replace=False).astype(np.int32)
 
 
@@ -52,7 +52,7 @@ FAMILY = perturbed(
         defaults={"mapping_seed": 0},
         ranges={"mapping_seed": (0, LARGEST_SEED)},
         make_env=lambda _: Bandit(),
-        make_params=lambda _, setting: bandit_ranks(setting["mapping_seed"]),
+        make_params=_ranks,
         returns=reward_once(0.0, 1.0),
         longest_episode=lambda _: 1,
         facts=("missed_tenths",),

@@ -19,8 +19,6 @@ LENGTHS = (*LOG_SPACED, *range(30, 105, 10))
 """Lengths of chains, and numbers of distractors."""
 MAX_LENGTH, MAX_WIDTH = 1_000_000, 10_000
 """Of chains and of their observations."""
-REWARD_SCALES = (0.001, 0.03, 1.0, 30.0, 1000.0)
-NOISE_SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
 COPIES = 4
 """Environments of each scale in an experiment."""
 
@@ -64,8 +62,7 @@ def perturbed(family: Family, *tags: str) -> Family:
     """
     (plain,) = family.experiments
 
-    def experiment(kind: str, scales: tuple[float, ...]) -> Experiment:
-        key = "noise_scale" if kind == "noise" else "reward_scale"
+    def experiment(kind: str, key: str, scales: tuple[float, ...]) -> Experiment:
         settings = [{key: s, **plain.settings[copy]} for s in scales for copy in range(COPIES)]
         name = f"{plain.name}_{kind}"
         return dataclasses.replace(plain, name=name, tags=(kind, *tags), settings=settings)
@@ -77,9 +74,11 @@ def perturbed(family: Family, *tags: str) -> Family:
             noise_scale=np.asarray(setting["noise_scale"], np.float32),
         )
 
+    noise = experiment("noise", "noise_scale", (0.1, 0.3, 1.0, 3.0, 10.0))
+    scale = experiment("scale", "reward_scale", (0.001, 0.03, 1.0, 30.0, 1000.0))
     return dataclasses.replace(
         family,
-        experiments=(plain, experiment("noise", NOISE_SCALES), experiment("scale", REWARD_SCALES)),
+        experiments=(plain, noise, scale),
         defaults={**family.defaults, "reward_scale": 1.0, "noise_scale": 0.0},
         make_params=make_params,
     )

@@ -16,7 +16,6 @@ from winkel.envs.bsuite.common import count
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, EnvStep, OneHot
 
-NO_WIND = -1.0
 MAX_SIZE = 5_000
 """The mapping of a larger grid takes minutes to draw."""
 
@@ -112,8 +111,8 @@ def deep_sea_params(
         size=np.asarray(size, np.int32),
         right=right,
         move_cost=np.asarray(move_cost / size, np.float32),
-        wind=np.asarray(1 / size if stochastic else NO_WIND, np.float32),
-        end_noise=np.asarray(1.0 if stochastic else 0.0, np.float32),
+        wind=np.asarray(1 / size if stochastic else -1.0, np.float32),
+        end_noise=np.asarray(stochastic, np.float32),
     )
 
 
