@@ -30,8 +30,6 @@ Returns = tuple[float, float, float]
 
 MARGIN = 0.5
 """Fraction of the range of returns that is added at either end: [−0.5, 1.5] for deep sea."""
-NOISE_WIDTHS = 3.0
-"""Standard deviations of discounted noise that are added at either end."""
 
 
 def outcome(reward: Array, terminated: Bool[Array, ""], **info: Array) -> EnvStep:
@@ -193,7 +191,7 @@ class Family:
         """
         least, most, noise_std = self.returns(setting, gamma)
         margin = MARGIN * (most - least)
-        scale, noise = setting.get("reward_scale", 1.0), NOISE_WIDTHS * noise_std
+        scale, noise = setting.get("reward_scale", 1.0), 3.0 * noise_std
         low, high = sorted((scale * (least - margin), scale * (most + margin)))
         return low - noise, high + noise
 

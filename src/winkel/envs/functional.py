@@ -34,7 +34,6 @@ from winkel.extensions import is_target, load_target, skip_current_folder, targe
 from winkel.simulators import names
 from winkel.types import Dense, EnvStep, Image, Observation, OneHot, Planes
 
-_FORMS: dict[str, Any] = {form.__name__: form for form in (Dense, OneHot, Image, Planes)}
 _PLAIN = (bool, int, float, str, tuple, type(None))
 State = tuple[PyTree, Array]
 """A state of the environment with its observation."""
@@ -194,13 +193,13 @@ def remake_jax(config: Mapping[str, Any]) -> JaxTask:
     """
     name, entry = config["env"], config["jax"]
     try:
+        entries = entry["observation"].items()
         form: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in entry["observation"].items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in entries
         }
-        made, actions = _FORMS[form.pop("form")](**form), entry["actions"]
-        sides = (*made.shape, actions)
-        if not all(type(side) is int and 0 < side <= LARGEST for side in sides):
+        kinds: dict[str, Any] = {kind.__name__: kind for kind in (Dense, OneHot, Image, Planes)}
+        made, actions = kinds[form.pop("form")](**form), entry["actions"]
+        if not all(type(n) is int and 0 < n <= LARGEST for n in (*made.shape, actions)):
             raise TypeError
     except (AttributeError, LookupError, TypeError, InputError):
         raise wrong_shapes(name, entry) from None
@@ -320,7 +319,7 @@ def _form(observation: Any, obs: Any, name: str) -> Observation:
     form = observation
     if isinstance(form, tuple | list) and all(type(side) is int for side in form):
         form = Dense(tuple(form))
-    if not isinstance(form, Dense | OneHot | Image | Planes):
+    if not isinstance(form, Observation):
         raise InputError(f"need observation of {name}, {_NEEDED['observation']}, got {form!r:.80}")
     shape = () if isinstance(form, OneHot) else form.shape
     if getattr(obs, "shape", None) != shape:

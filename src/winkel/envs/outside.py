@@ -1,8 +1,7 @@
 """Tasks whose environment is not winkel's own, and those of simulators among them.
 
 Their range of returns is unknown. If an agent needs it and the user sets none, γ and the rewards of
-a random policy give it. Making the task of a simulator (Gymnasium, dm_env, VizDoom, a user's own)
-starts the simulator once, to learn its shapes.
+a random policy give it.
 """
 
 import dataclasses
@@ -33,9 +32,6 @@ MARGIN = 0.1
 """Fraction of an estimated range that is added at each end."""
 MAX_ENVS = 10_000
 """Most environments, and most processes, of a run."""
-DOOM_ENVS = 32
-"""Environments of a run in VizDoom by default, as in the paper."""
-
 Rewards = tuple[tuple[float, float], tuple[float, float]]
 """Lowest and highest rewards within episodes, and on their last transitions."""
 
@@ -190,7 +186,7 @@ def make_simulator_task(
     """Start the simulator of a name or of a factory once to learn its shapes."""
     task_id, maker = (env.name, env.maker) if isinstance(env, Factory) else names.parse(env)
     if num_envs is None:
-        num_envs = DOOM_ENVS if task_id.startswith("doom:") else 1
+        num_envs = 32 if task_id.startswith("doom:") else 1  # as in the paper
     require_integer("num_envs", num_envs, at_least=1, at_most=MAX_ENVS)
     if workers is not None:
         require_integer("workers", workers, at_least=0, at_most=MAX_ENVS)
@@ -219,10 +215,8 @@ def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
     counts = (*layout.shape, layout.stack, host["actions"], host["num_envs"])
     counted = all(type(count) is int and 0 < count <= LARGEST for count in counts)
     named = all(type(name) is str for name in (*facts, *probes))
-    if layout.dtype == "uint8":
-        formed = len(layout.shape) in (2, 3)
-    else:
-        formed = layout.dtype == "float32" and layout.shape != () and layout.stack == 1
+    formed = layout.dtype == "float32" and layout.shape != () and layout.stack == 1
+    formed |= layout.dtype == "uint8" and len(layout.shape) in (2, 3)
     if not (counted and named and formed and math.prod(layout.shape) * layout.stack <= LARGEST):
         raise wrong_shapes(config["env"], host)
     maker = names.parse(config["env"])[1]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,7 +26,6 @@ WIDTH, DPI = 540, 100
 """Pixels of a film, and of an inch."""
 
 _COLOURS = {"value": style.QUANTILE, "bonus": style.CATEGORICAL}
-_FAINT = 0.45  # opacity of bars that are not of the selected action
 _ENDINGS = {ENDED: "the episode has ended", CUT: "cut here"}
 
 
@@ -145,8 +144,7 @@ def _add_bars(
 ) -> Callable[..., None]:
     """Add bars from 0, with names on their left and numbers on their right.
 
-    Return a function that sets their lengths and numbers; all but the chosen one, if one is, are
-    faint.
+    Return a function that sets their lengths and numbers; all but a chosen one are faint.
     """
     count = len(names)
     axes.set_title(heading, loc="left", color=colour, size=8)
@@ -157,15 +155,13 @@ def _add_bars(
     axes.tick_params(length=0)
     axes.axvline(0.0, color=style.FAINT, linewidth=0.7)
     bars = axes.barh(range(count), np.zeros(count), 0.6, color=colour)
-    texts = [
-        axes.text(1.05, y, "", size=size, transform=axes.get_yaxis_transform(), va="center")
-        for y in range(count)
-    ]
+    right: dict[str, Any] = {"size": size, "transform": axes.get_yaxis_transform(), "va": "center"}
+    texts = [axes.text(1.05, y, "", **right) for y in range(count)]
 
     def show(lengths: np.ndarray, numbers: np.ndarray, chosen: int | None = None) -> None:
         for place, (bar, text) in enumerate(zip(bars, texts, strict=True)):
             bar.set_width(np.nan_to_num(lengths[place]))
-            bar.set_alpha(1.0 if chosen in (None, place) else _FAINT)
+            bar.set_alpha(1.0 if chosen in (None, place) else 0.45)
             text.set_text(_short(numbers[place]))
         for place, label in enumerate(axes.get_yticklabels()):
             label.set_fontweight("bold" if chosen == place else "normal")

@@ -16,7 +16,6 @@ from winkel.types import OneHot
 
 MAX_NAMED = 4
 """Up to so many members have a colour and a name each; more are drawn with their mixture."""
-_LIGHTEST = 0.001  # mass up to which an atom may lie beyond the axis
 _MAX_COLUMNS = 4
 _STRIP = 0.17  # height of the strip with a member's atoms, in units of the cdf
 _COLOURS = {"quantile": style.QUANTILE, "categorical": style.CATEGORICAL}
@@ -108,7 +107,7 @@ def _marks(arrays: Arrays) -> dict[int, str]:
 
 def _limits(arrays: Arrays) -> tuple[float, float]:
     """Return limits that hold all atoms but the lightest, and every value."""
-    kept = arrays["locations"][arrays["probs"] > _LIGHTEST]
+    kept = arrays["locations"][arrays["probs"] > 0.001]
     ends = np.concatenate([kept, arrays["value"]])
     low, high = float(ends.min()), float(ends.max())
     margin = 0.05 * (high - low) or 0.1 * abs(low) or 1.0

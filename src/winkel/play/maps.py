@@ -17,8 +17,6 @@ from winkel.simulators.visits import VISITS, load_visits
 
 PANELS = 5
 """Parts of training, with a panel each."""
-DECADES = 3
-"""Range of the colours: cells with less than a thousandth of the most visits look alike."""
 _MAX_COLUMNS = 4
 
 
@@ -62,7 +60,8 @@ def draw(arrays: Arrays) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     panels = list(grid.flatten())
     shares = visits / np.maximum(visits.sum(axis=(1, 2), keepdims=True), 1)
-    scale = LogNorm(shares.max() / 10**DECADES, shares.max(), clip=True)
+    # Cells with less than a thousandth of the most visits look alike.
+    scale = LogNorm(shares.max() / 1000, shares.max(), clip=True)
     for axes, title, share in zip(panels, titles, shares, strict=False):
         seen, extent = np.ma.masked_equal(share, 0.0), tuple(arrays["extent"])
         look = {"interpolation": "nearest", "cmap": "viridis_r", "norm": scale}

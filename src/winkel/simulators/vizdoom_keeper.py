@@ -16,11 +16,8 @@ import threading
 import time
 from pathlib import Path
 
-CHECK_EVERY = 0.2
-"""Seconds between checks whether the owner has ended."""
-
+CHECK_EVERY = 0.2  # seconds between checks whether the owner has ended
 _PR_SET_PDEATHSIG = 1
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 def main(owner: int, folder: str, engine: str, arguments: list[str]) -> int:
@@ -60,7 +57,7 @@ def _remove_files(folder: str, arguments: list[str]) -> None:
     if "+viz_instance_id" not in arguments:
         return
     instance = arguments[arguments.index("+viz_instance_id") + 1]
-    for left in _SHARED_MEMORY.glob(f"ViZDoom*{instance}"):
+    for left in Path("/dev/shm").glob(f"ViZDoom*{instance}"):
         left.unlink(missing_ok=True)
 
 
