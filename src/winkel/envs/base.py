@@ -185,10 +185,7 @@ class Family:
         return math.prod(env.observation.shape) if self.inputs is None else self.inputs(setting)
 
     def return_range(self, setting: Setting, gamma: float) -> tuple[float, float]:
-        """Return the ends of a categorical support: bounds, a margin and three widths of noise.
-
-        The reward's scale multiplies the bounds and the margin; noise is not scaled.
-        """
+        """Return the ends of a categorical support: bounds, a margin, three widths of noise."""
         least, most, noise_std = self.returns(setting, gamma)
         margin = MARGIN * (most - least)
         scale, noise = setting.get("reward_scale", 1.0), 3.0 * noise_std

@@ -108,11 +108,7 @@ def _make(name: str, named: bool = True) -> Any:
 
 
 class Functional(Environment):
-    """A `FunctionalEnvironment` as training steps it.
-
-    `load` returns it, checked, and may import it at the first call. Loaders are compared by
-    identity.
-    """
+    """A `FunctionalEnvironment` as training steps it; loaders are compared by identity."""
 
     form: Observation = eqx.field(static=True)
     actions: int = eqx.field(static=True)
@@ -187,10 +183,7 @@ def make_jax_task(env: Any, notice: Callable[[str], None] = lambda _: None) -> J
 
 
 def remake_jax(config: Mapping[str, Any]) -> JaxTask:
-    """Make the task of a run again from the run's config, without importing the environment.
-
-    The config is of a folder, which may be a stranger's: see `check_named`.
-    """
+    """Make the task of a run again from its config, without importing the environment."""
     name, entry = config["env"], config["jax"]
     try:
         entries = entry["observation"].items()

@@ -107,10 +107,7 @@ def reward_ends(reward: np.ndarray, ended: np.ndarray) -> Rewards:
 def estimate_range(
     running: tuple[float, float], final: tuple[float, float], gamma: float
 ) -> tuple[float, float]:
-    """Return the range of returns as if `running` rewards were paid at every step.
-
-    It has a margin except at 0, and is `UNKNOWN` if all rewards are 0.
-    """
+    """Return the range of returns if `running` rewards came at every step, with a margin."""
     if gamma >= 1.0:
         raise InputError("need gamma < 1 to estimate the range of returns, got 1")
     low, high = (running[end] / (1.0 - gamma) + final[end] for end in (0, 1))
@@ -205,10 +202,7 @@ def make_simulator_task(
 
 
 def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
-    """Make the task of a run again from the run's config, without starting the simulator.
-
-    The config is of a folder, which may be a stranger's: see `SimulatorTask.pool`.
-    """
+    """Make the task of a run again from its config, without starting the simulator."""
     host = config["host"]
     layout = Layout(tuple(host["shape"]), host["dtype"], host["stack"])
     facts, probes = tuple(host["facts"]), tuple(host["probes"])

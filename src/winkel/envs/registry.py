@@ -120,11 +120,7 @@ def remake(config: Mapping[str, Any]) -> Task:
 
 
 def make_batch(task_ids: str | Sequence[str]) -> TaskBatch:
-    """Make one environment with stacked parameters for several ids or a whole experiment.
-
-    All ids must be of one family: catch, catch_noise and catch_scale are; deep_sea and catch are
-    not. Shapes that differ (sizes, lengths, distractors, bits) are padded to the largest.
-    """
+    """Make one environment for ids of one family, or a whole experiment, padded to the largest."""
     if isinstance(task_ids, str):
         task_ids = EXPERIMENTS[task_ids].ids if task_ids in EXPERIMENTS else [task_ids]
     ids = tuple(task_ids)

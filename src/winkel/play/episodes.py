@@ -46,10 +46,7 @@ def open_environment(
     notice: Callable[[str], None] = lambda _: None,
     timeout: float = TIMEOUT,
 ) -> Iterator[PlayedEnvironment]:
-    """Start one environment of a task; the seed decides all of its episodes.
-
-    A simulator runs in a process of its own, which may take so many seconds for each step.
-    """
+    """Start one environment of a task; the seed decides all of its episodes."""
     require_integer("an environment's seed", seed, at_least=0, at_most=LARGEST_SEED)
     if task.compiled:
         yield _open_compiled(task, seed)

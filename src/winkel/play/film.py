@@ -142,10 +142,7 @@ class Film:
 def _add_bars(
     axes: Axes, heading: str, colour: str, names: list[str], limits: tuple[float, float]
 ) -> Callable[..., None]:
-    """Add bars from 0, with names on their left and numbers on their right.
-
-    Return a function that sets their lengths and numbers; all but a chosen one are faint.
-    """
+    """Add bars with names and numbers, and return a function that sets them."""
     count = len(names)
     axes.set_title(heading, loc="left", color=colour, size=8)
     axes.set_frame_on(False)

@@ -115,10 +115,7 @@ def _limits(arrays: Arrays) -> tuple[float, float]:
 
 
 def _draw_members(axes: Axes, z: np.ndarray, probs: np.ndarray, names: list[str]) -> None:
-    """Draw the cdfs of one action's members [members, atoms].
-
-    Few have a colour each and their atoms in a strip below; many are faint beside their mixture.
-    """
+    """Draw cdfs [members, atoms]: few with their atoms below, many faint beside their mixture."""
     if len(names) > MAX_NAMED:
         for member, (at, mass) in enumerate(zip(z, probs, strict=True)):
             label = None if member else f"each of {len(names)} members"

@@ -37,10 +37,7 @@ _ODD_DIGIT = re.compile(r"(?![0-9])\d")
 
 
 def parse(text: str) -> tuple[str, Maker]:
-    """Return the name with its settings in order, the same for all spellings, and its maker.
-
-    The maker is picklable. A user's module is imported when the maker is called.
-    """
+    """Return the name with its settings in order, and its maker, which is picklable."""
     canonical, name, settings = split(text)
     if name.startswith("doom:"):
         from winkel.simulators.vizdoom import make_doom
@@ -116,10 +113,7 @@ def make_bsuite(env_id: str) -> DmSimulator:
 def call_function(
     target: str, settings: dict[str, Any], stack: int, function: Callable[..., Any] | None = None
 ) -> Simulator:
-    """Call 'module:function', or a function that errors call so.
-
-    It returns an environment of any library or a `Simulator`.
-    """
+    """Call 'module:function', or a function that errors call so."""
     function = function or load_target(target)
     make = partial(function, **settings)
     try:

@@ -44,8 +44,7 @@ class Pool(AbstractContextManager["Pool"]):
 
     Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
     simulators run at the same time. If an environment raises or returns a wrong value, `InputError`
-    is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced. The
-    pool has the attributes of its `Simulator`s.
+    is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced.
 
     Args:
         maker: makes one environment; picklable unless `num_workers` is 0.

@@ -25,10 +25,7 @@ _AXES = {"visits": 3, "extent": 1, "cell": 0, "episodes": 0}
 
 
 class Visits:
-    """Counts of steps in square cells with sides of length `cell`, which grow with the places.
-
-    The run ends with `max_steps` or `max_episodes`, whichever is reached first.
-    """
+    """Counts of steps of a run in square cells, which grow with the places."""
 
     def __init__(self, max_steps: int, max_episodes: int, cell: float = SMALLEST_CELL) -> None:
         self.max_steps, self.max_episodes, self.cell = max_steps, max_episodes, cell

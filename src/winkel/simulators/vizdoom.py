@@ -1,10 +1,9 @@
 """VizDoom's MyWayHome, dense, sparse and very sparse: find a vest in a maze, from pictures alone.
 
 Every environment has an engine, a process that vizdoom starts, with a keeper (`vizdoom_keeper`) and
-a folder of its own: nothing is left behind, however it ends. Dense is the scenario of the vizdoom
-package. The two sparse ones (Pathak et al., 2017) are made in memory by replacing the compiled
-script that runs when the player enters the map. The checksum of the package's file is verified, so
-that its parts are known by their positions.
+a folder of its own: nothing is left behind, however it ends. The two sparse variants (Pathak et
+al., 2017) are made in memory by replacing the compiled script that runs when the player enters the
+map. The checksum of the package's file is verified, so that its parts are known by their positions.
 """
 
 import hashlib
@@ -185,13 +184,10 @@ def _average_matrices(rendering: str) -> tuple[np.ndarray, np.ndarray]:
 class MyWayHome:
     """One environment: each action presses one of five buttons for one tic, without frame skip.
 
-    The reward is −0.0001 per step, and 1 more for the vest. The engine gives the vest's reward
-    (0.9999) on a step that does not end the episode. The next step ends it with −0.0001, and with
-    the frame of the step before, because a finished episode has no frame.
-
-    An episode ends after 2,100 steps. With the `timeout` "termination" (as in the original
-    experiment) the engine ends it, and the last frame is repeated; with "truncation" the last
-    observation is the frame after the last step.
+    The engine gives the vest's reward (0.9999) on a step that does not end the episode. The next
+    step ends it, with the frame of the step before, because a finished episode has no frame. With
+    the `timeout` "termination" the engine ends an episode after 2,100 steps in the same way; with
+    "truncation" the last observation is the frame after the last step.
 
     The engine starts with the first reset. Calling an environment makes another one, so that it
     can be the maker of a pool.

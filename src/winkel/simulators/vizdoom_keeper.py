@@ -1,8 +1,7 @@
 """Runs an engine, ends it when the simulator's process has ended, and removes its files.
 
 An engine ignores SIGTERM, and after its owner was killed it keeps running, with its shared memory
-and its files. The keeper is the engine's parent. It is a program that needs only the standard
-library:
+and its files. The keeper, its parent, needs only the standard library:
 
     python -IS keeper.py OWNER FOLDER ENGINE ARGUMENTS...
 """

@@ -71,8 +71,7 @@ class Worker:
     def start(self) -> None:
         """Start a process in a folder and a process group of its own; it answers with its specs.
 
-        It reports where it crashed, and what its simulators raise when they are closed, in a file
-        without a name. If it cannot be started, nothing is left of it.
+        It reports where it crashed, and what its simulators raise in `close`, in a nameless file.
         """
         with contextlib.ExitStack() as undo:
             self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
@@ -108,11 +107,7 @@ class Worker:
             self._connection.send_bytes(message)
 
     def receive(self, seconds: float, doing: str) -> Any:
-        """Return the answer, at most so many seconds after the request.
-
-        Raise an error of the environment, or `SimulatorDied` with how, and what it was `doing`. A
-        worker that hangs is replaced only in a step.
-        """
+        """Return the answer; raise an error of the environment, or `SimulatorDied` with how."""
         while not self._readable.poll(1000 * min(_CHECK_EVERY, seconds)):
             if self._process.poll() is not None:
                 raise SimulatorDied(self._describe_end(doing))

@@ -34,10 +34,7 @@ class CartpoleState(NamedTuple):
 
 
 Limits = tuple[Float[AnyArray, ""], Float[AnyArray, ""]]
-"""Of height and x, within which the pole is up and the cart is central.
-
-Beyond the limit of x, the balancing task ends, and the swing-up pays nothing.
-"""
+"""Of height and x, within which the pole is up and the cart is central."""
 
 
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
@@ -99,10 +96,7 @@ class Cartpole(PerturbedReward):
 
 
 class CartpoleSwingup(Environment):
-    """Pays 1 while a pole that hung is up, slow and central, less 0.1 for a push.
-
-    An episode ends when the cart leaves the table or the time is out.
-    """
+    """Pays 1 while a pole that hung is up, slow and central, less 0.1 for a push."""
 
     observation = Dense((1, 8))
     """Cartpole's six features, ±1 for a central cart, ±1 for a slow pole."""

@@ -56,10 +56,7 @@ class PerturbedReward(Environment):
 
 
 def perturbed(family: Family, *tags: str) -> Family:
-    """Let the rewards of a family be scaled and noisy: settings, and bsuite's two experiments.
-
-    The experiments have the tags given; their environments differ as the first plain ones do.
-    """
+    """Let rewards be scaled and noisy: settings, and two experiments with these tags."""
     (plain,) = family.experiments
 
     def experiment(kind: str, key: str, scales: tuple[float, ...]) -> Experiment:

@@ -55,10 +55,7 @@ class DeepSea(Environment):
 
     @property
     def observation(self) -> OneHot:
-        """The cell row · max_size + column, or no cell at the end of an episode.
-
-        Only cells with column ≤ row can be visited.
-        """
+        """The cell row · max_size + column, column ≤ row; no cell at the end of an episode."""
         return OneHot((self.max_size, self.max_size), triangle=True)
 
     def start(self, draws: None, episode: Int[Array, ""], params: DeepSeaParams) -> DeepSeaState:

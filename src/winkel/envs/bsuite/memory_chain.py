@@ -71,10 +71,7 @@ class MemoryChain(Environment):
         return state._replace(step=state.step + 1), outcome(reward, ended, perfect=ended & right)
 
     def observe(self, state: MemoryState, params: MemoryParams) -> Float[Array, "1 O"]:
-        """Return the observation; bits are shown at reset and again after the first step.
-
-        The original observes before it counts the step.
-        """
+        """Show bits twice: the original observes before it counts the step."""
         step = jnp.maximum(state.step - 1, 0)
         query = jnp.where(step == params.length - 1, state.query, 0)
         shown = (step == 0) & (jnp.arange(self.max_bits) < params.num_bits)

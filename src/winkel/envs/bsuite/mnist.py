@@ -1,7 +1,4 @@
-"""Classify a digit of MNIST's training set: one image, one action, ±1.
-
-The two files of the training set are verified by checksum.
-"""
+"""Classify a digit of MNIST's training set: one image, one action, ±1."""
 
 import contextlib
 import gzip
@@ -49,11 +46,7 @@ class DigitState(NamedTuple):
 
 
 class Mnist(PerturbedReward):
-    """A contextual bandit. All settings share the images, which are leaves of the environment.
-
-    The original reads pixels as *signed* bytes, so that values above 127 are negative. `images`
-    are signed, too.
-    """
+    """A contextual bandit. Pixels are read as *signed* bytes, as in the original."""
 
     images: Int8[AnyArray, "N 28 28"]
     labels: Int[AnyArray, "N"]
@@ -93,10 +86,7 @@ def _make_env(settings: Sequence[Setting]) -> Mnist:
 
 
 def mnist_directory() -> Path:
-    """Return the folder in WINKEL_MNIST, else the cache folder.
-
-    No other folder is tried: a mistyped folder is an error.
-    """
+    """Return the folder in WINKEL_MNIST, else the cache folder; no other is tried."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     directory = Path(os.environ.get("WINKEL_MNIST") or Path(cache, "winkel", "mnist"))
     return directory.expanduser().absolute()
@@ -124,10 +114,7 @@ def is_official(name: str, content: bytes) -> bool:
 
 
 def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
-    """Return the path of a file, plain or else .gz, and its uncompressed content.
-
-    The content decides whether it is compressed, because names of downloads are often wrong.
-    """
+    """Return the path, plain or else .gz, and the content, which may be compressed in either."""
     for path in (directory / name, directory / f"{name}.gz"):
         try:
             content = path.read_bytes()
@@ -143,10 +130,7 @@ def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
 
 
 def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: None) -> None:
-    """Download those of the two files that are missing in the folder or wrong.
-
-    A file is replaced only by a verified one.
-    """
+    """Download the files that are missing or wrong; only verified ones replace others."""
     for name in CHECKSUMS:
         with contextlib.suppress(InputError):  # missing, or not readable
             if is_official(name, read_idx(directory, name)[1]):
