@@ -27,7 +27,6 @@ Episodes = Mapping[str, np.ndarray]
 """Arrays over episodes: 'return', 'length' and the facts of the family."""
 Returns = tuple[float, float, float]
 """Bounds of the discounted return without noise, and the standard deviation of the noise."""
-
 MARGIN = 0.5
 """Fraction of the range of returns that is added at either end: [−0.5, 1.5] for deep sea."""
 
@@ -95,10 +94,7 @@ class Environment(eqx.Module):
     def step(
         self, key: PRNGKeyArray, state: EnvState, action: Int[Array, ""] | int, params: Any
     ) -> tuple[EnvState, EnvStep]:
-        """Make one transition; if it ends the episode, return the state that begins the next one.
-
-        Concrete actions are checked; a traced action out of range is undefined.
-        """
+        """Make one transition, and begin an episode if one ends; concrete actions are checked."""
         check_action(action, self.num_actions)
         # `fold_in` is several times cheaper than `split` on a CPU, and an unused key costs nothing.
         key_transition, key_start = (jax.random.fold_in(key, use) for use in range(2))
@@ -170,8 +166,7 @@ class Family:
     num_pairs: Callable[[Setting], int] | None = None
     """Number of state-action pairs that episodes can visit, if it is known."""
     facts: tuple[str, ...] = ()
-    """Names in `EnvStep.info`. All are integers that are counted before noise and scale change the
-    reward, so that their sums over episodes are exact."""
+    """Names in `EnvStep.info`: integers, so that their sums over episodes are exact."""
     info: Callable[[Episodes], dict[str, np.ndarray]] = lambda episodes: {}
     """DeepMind's `bsuite_info()` after each of several episodes."""
 
@@ -217,8 +212,7 @@ class Task:
     available: int | None = None
     """Number of its own actions, if others of its pack may have more, else None."""
     copy: int = 0
-    """Number of equal settings before it in bsuite: 3 for cartpole/3. With the same seed, copies
-    must be different runs."""
+    """Number of equal settings before it in bsuite, whose runs must differ: 3 for cartpole/3."""
     num_episodes: int | None = None
     """How many episodes bsuite runs, or None; the next two are those of `Family`."""
     longest_episode: int | None = None

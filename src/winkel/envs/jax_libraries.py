@@ -89,11 +89,7 @@ def make_navix(name: str, **settings: Any) -> Library:
 
 
 def make_pgx(name: str, max_steps: int = 10_000) -> Library:
-    """Make one of pgx's games of one player: 2048 and MinAtar.
-
-    An illegal action ends a game with −1. There is no time limit and some games never end, so that
-    they are truncated after `max_steps`.
-    """
+    """Make one of pgx's games of one player, some of which never end; an illegal action does."""
     import pgx
 
     _check_known(name, pgx.available_envs())
@@ -154,8 +150,7 @@ def _with_params(
 ) -> Library:
     """Make an environment of gymnax or with its methods.
 
-    `show` changes observations; `ends` returns `terminated` and `truncated` of a state and of what
-    the library says about it.
+    `ends` returns `terminated` and `truncated` of a state and of what the library says about it.
     """
     actions = env.action_space(params)
     if not hasattr(actions, "n"):

@@ -58,9 +58,8 @@ class PackedParams(NamedTuple):
 class Packed(Environment):
     """Several environments with dense observations, of which `params.which` selects one.
 
-    Its flattened observations are padded with zeros to the longest ones, and facts of the other
-    environments are 0. Everything else is as in the selected environment alone, for the same keys
-    and actions: it gets the keys that it would get alone. Actions that it lacks are undefined.
+    Its flattened observations are padded with zeros, and facts of the others are 0. All else is as
+    in the selected environment alone, with its keys. Actions that it lacks are undefined.
     """
 
     envs: tuple[Environment, ...]

@@ -147,9 +147,8 @@ def family_of(experiment: str) -> str:
 def bsuite_info(experiment: str, episodes: Episodes) -> dict[str, np.ndarray]:
     """Return what DeepMind's environment returns from `bsuite_info()` after each episode.
 
-    Totals since the first episode, in bsuite's order and types: counts of episodes are integers,
-    regrets and returns are float64 even if they are whole. 'raw_return' is without the noise and
-    the scale that 'return' has.
+    Counts of episodes are integers, regrets and returns are float64 even if they are whole.
+    'raw_return' is without the noise and the scale that 'return' has.
     """
     family = FAMILIES[family_of(experiment)]
     missing = [name for name in ("return", "length", *family.facts) if name not in episodes]

@@ -56,8 +56,7 @@ def draw(arrays: Arrays) -> Figure:
 
     `locations` and `probs` are [members, actions, atoms] in any order; `value`, `disagreement` and
     `bonus` [actions], NaN for an agent without them; `members` and `actions` are names;
-    `observation` is a picture of gray levels or colours. Up to `MAX_NAMED` members also show their
-    atoms below the cdfs, as high as their masses.
+    `observation` is a picture. Up to `MAX_NAMED` members also show their atoms, as high as masses.
     """
     locations, probs = arrays["locations"], arrays["probs"]
     for name in ("locations", "probs", "value"):

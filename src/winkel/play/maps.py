@@ -40,8 +40,7 @@ def draw(arrays: Arrays) -> Figure:
     """Draw a panel for each of `titles`, in which cells are coloured by their share of its steps.
 
     `visits` [panels, rows, columns] count steps, row 0 at the lowest y, in cells that fill `extent`
-    (left, right, bottom, top). If there are `walls` [walls, 2 ends, xy], also `starts` [starts, xy]
-    and `goal` [xy] are drawn. All panels have one logarithmic scale.
+    (left, right, bottom, top). With `walls` [walls, 2, xy], `starts` and `goal` [xy] are drawn.
     """
     visits, titles, walls = arrays["visits"], arrays["titles"], arrays.get("walls")
     left, right, bottom, top = arrays["extent"]

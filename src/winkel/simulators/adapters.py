@@ -57,8 +57,7 @@ class GymSimulator:
 class DmSimulator:
     """A dm_env environment. The discount is that of the time step, the reward None is 0.
 
-    A last step with discount 0 is a termination, one with a discount above 0 a truncation.
-    `remake` makes it again with a `seed`, at the first reset: dm_env has no other way to seed an
+    `remake` makes it again with a `seed` at the first reset: dm_env has no other way to seed an
     environment. It is None if the environment takes no seed.
     """
 

@@ -35,10 +35,7 @@ class Visits:
         self._low, self._high = np.full(2, np.inf), np.full(2, -np.inf)
 
     def add(self, places: Float[np.ndarray, "places 2"], steps: int, ended: int) -> None:
-        """Count where the environments are after a step; `steps` were made before it.
-
-        `ended` is the number of episodes that end with it. Nothing counts after the run's end.
-        """
+        """Count places after a step with which `ended` episodes end; `steps` were before it."""
         done = max(steps / self.max_steps, self.episodes / self.max_episodes)
         if done >= 1.0:
             return

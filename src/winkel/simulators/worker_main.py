@@ -86,9 +86,8 @@ def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:
 class Copies:
     """The environments of one process: those with these `numbers`, of `num` in the pool.
 
-    They write results into the rows of `memory`. At a boundary an environment is reset immediately:
-    `next_obs` is the last observation of an episode, `obs` the first one of the next. In the pool's
-    own process this stands for a `Worker`, whose requests wait for `receive`.
+    They write into the rows of `memory`: at a boundary `next_obs` is the last observation of an
+    episode, `obs` the first one of the next. In the pool's own process this stands for a `Worker`.
     """
 
     pid = None

@@ -97,10 +97,7 @@ class Worker:
         self.send(self._arguments)
 
     def send(self, request: Any = None) -> None:
-        """Send what to make, then seeds for a reset, or None for a step: an empty message is fast.
-
-        A lost worker is noticed when it should answer.
-        """
+        """Send what to make, then seeds for a reset, or None for a step, which is fast."""
         message = b"" if request is None else pickle.dumps(request)
         self._sent = time.monotonic()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
