@@ -123,9 +123,8 @@ def make_xminigrid(name: str, **settings: Any) -> Library:
         return timestep, timestep.observation
 
     def step(key: Any, state: Any, action: Any) -> Any:
-        timestep = env.step(params, state, action)
-        ends = timestep.discount == 0.0, timestep.last()
-        return timestep, timestep.observation, timestep.reward, *ends
+        after = env.step(params, state, action)
+        return after, after.observation, after.reward, after.discount == 0.0, after.last()
 
     form = _find_form(reset, (NUM_TILES, NUM_COLORS))
     return Library(int(env.num_actions(params)), reset, step, form)

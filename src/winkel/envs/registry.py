@@ -27,23 +27,15 @@ from winkel.envs.outside import remake_simulator
 from winkel.envs.packs import PACKS, Packed, PackedParams, pack_of
 from winkel.errors import InputError, suggest
 
+_MODULES = (
+    bandit, cartpole, catch, deep_sea, discounting_chain, memory_chain, mnist, mountain_car,
+    umbrella_chain,
+)  # fmt: skip
 FAMILIES: Mapping[str, Family] = {
     family.name: family
-    for family in (
-        bandit.FAMILY,
-        cartpole.FAMILY,
-        cartpole.SWINGUP,
-        catch.FAMILY,
-        deep_sea.DETERMINISTIC,
-        deep_sea.STOCHASTIC,
-        discounting_chain.FAMILY,
-        memory_chain.LENGTH,
-        memory_chain.SIZE,
-        mnist.FAMILY,
-        mountain_car.FAMILY,
-        umbrella_chain.DISTRACT,
-        umbrella_chain.LENGTH,
-    )
+    for module in _MODULES
+    for family in vars(module).values()
+    if isinstance(family, Family)
 }
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment for family in FAMILIES.values() for experiment in family.experiments

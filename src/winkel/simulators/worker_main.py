@@ -69,16 +69,9 @@ def main(folder: str, *passed: str) -> None:
 def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:
     """Map a file to rows, one for each environment: the action goes in, the rest comes out."""
     shape, dtype, _ = spec.layout
-    fields = [
-        ("action", "int32"),
-        ("reward", "float32"),
-        ("discount", "float32"),
-        ("boundary", "bool"),
-        ("next_obs", dtype, shape),
-        ("obs", dtype, shape),
-        ("facts", "float32", (len(spec.facts),)),
-        ("probes", "float32", (len(spec.probes),)),
-    ]
+    fields: list[Any] = [("action", "int32"), ("reward", "float32"), ("discount", "float32")]
+    fields += [("boundary", "bool"), ("next_obs", dtype, shape), ("obs", dtype, shape)]
+    fields += [(name, "float32", (len(getattr(spec, name)),)) for name in ("facts", "probes")]
     with open(memory, "r+b", closefd=False) as file:
         return np.asarray(np.memmap(file, np.dtype(fields, align=True), "r+", shape=(num,)))
 

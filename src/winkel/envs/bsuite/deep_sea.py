@@ -3,6 +3,7 @@
 `deep_sea_stochastic` adds wind, which blocks moves to the right, and noise on the last row.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import MARGIN, Environment, Experiment, Family, outcome
+from winkel.envs.base import MARGIN, Environment, Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import count
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, EnvStep, OneHot
@@ -97,17 +98,15 @@ class DeepSea(Environment):
         return jnp.where(state.row < params.size, cell, self.observation.size).astype(jnp.int32)
 
 
-def deep_sea_params(
-    max_size: int, size: int, mapping_seed: int, move_cost: float, stochastic: bool
-) -> DeepSeaParams:
+def _make_params(stochastic: bool, env: DeepSea, setting: Setting) -> DeepSeaParams:
     """Draw the mapping of actions as the original does, by NumPy's legacy generator."""
-    mapping = np.random.RandomState(mapping_seed).binomial(1, 0.5, [size, size])
-    right = np.zeros((max_size, max_size), np.int32)
-    right[:size, :size] = mapping
+    size, rng = setting["size"], np.random.RandomState(setting["mapping_seed"])
+    right = np.zeros((env.max_size, env.max_size), np.int32)
+    right[:size, :size] = rng.binomial(1, 0.5, [size, size])
     return DeepSeaParams(
         size=np.asarray(size, np.int32),
         right=right,
-        move_cost=np.asarray(move_cost / size, np.float32),
+        move_cost=np.asarray(setting["move_cost"] / size, np.float32),
         wind=np.asarray(1 / size if stochastic else -1.0, np.float32),
         end_noise=np.asarray(stochastic, np.float32),
     )
@@ -122,9 +121,7 @@ def _family(name: str, *tags: str, stochastic: bool) -> Family:
         defaults={"size": 10, "mapping_seed": 42, "move_cost": 0.01},
         ranges={"size": (2, MAX_SIZE), "mapping_seed": (0, LARGEST_SEED)},
         make_env=lambda settings: DeepSea(max_size=max(s["size"] for s in settings)),
-        make_params=lambda env, setting: deep_sea_params(
-            max_size=env.max_size, stochastic=stochastic, **setting
-        ),
+        make_params=partial(_make_params, stochastic),
         # The margin holds the cost of all moves, unless a user raises it above MARGIN.
         returns=lambda setting, _: (min(0.0, MARGIN - setting["move_cost"]), 1.0, noise_std),
         longest_episode=lambda setting: setting["size"],

@@ -150,11 +150,10 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
         write_atomically(directory / name, partial(shutil.copyfileobj, io.BytesIO(content)))
 
 
-_TAGS = ("basic", "generalization")
 FAMILY = perturbed(
     Family(
         name="mnist",
-        experiments=(Experiment("mnist", "mnist", 10_000, _TAGS, [{}] * 20),),
+        experiments=(Experiment("mnist", "mnist", 10_000, ("basic", "generalization"), [{}] * 20),),
         defaults={},
         make_env=_make_env,
         returns=reward_once(-1.0, 1.0),

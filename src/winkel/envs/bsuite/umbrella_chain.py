@@ -142,17 +142,17 @@ def _family(
     name: str, chain_length: int, n_distractor: int, settings: Sequence[Setting], *, replay: bool
 ) -> Family:
     tags = ("credit_assignment", "noise")
+    defaults = {"chain_length": chain_length, "n_distractor": n_distractor}
 
     def make_env(settings: Sequence[Setting]) -> UmbrellaChain:
-        length = max(setting["chain_length"] for setting in settings)
-        distractors = max(setting["n_distractor"] for setting in settings)
+        length, distractors = (max(setting[key] for setting in settings) for key in defaults)
         stream = seed_zero_stream(length, distractors) if replay else None
         return UmbrellaChain(max_length=length, max_distractors=distractors, stream=stream)
 
     return Family(
         name=name,
         experiments=(Experiment(name, name, NUM_EPISODES, tags, settings),),
-        defaults={"chain_length": chain_length, "n_distractor": n_distractor},
+        defaults=defaults,
         ranges={"chain_length": (1, common.MAX_LENGTH), "n_distractor": (0, common.MAX_WIDTH)},
         make_env=make_env,
         make_params=lambda env, setting: UmbrellaParams(
