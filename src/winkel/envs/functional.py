@@ -3,8 +3,10 @@
     gymnax:Breakout-MinAtar       a library's: gymnax, craftax, navix, pgx or xminigrid
     jax:my_module:MyEnv           a class, a function that makes one, or an object
 
-`FunctionalEnvironment` is what the user writes. `Functional` adds what training needs: lanes,
-resets, counts of episodes, and the observation before a reset.
+The user writes pure functions of one copy, `reset` and `step`, beside `observation` and
+`num_actions` (docs/jax-environments.md): `step` returns the last observation of an episode, states
+are pytrees of arrays whose shapes stay, and all that is random comes from the key. `Functional`
+adds what training needs: lanes, resets, counts of episodes, and the observation before a reset.
 """
 
 import dataclasses
@@ -12,7 +14,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -48,36 +50,13 @@ _NEEDED = {
 }
 
 
-class FunctionalEnvironment(Protocol):
-    """One copy of an environment with discrete actions, as pure functions that JAX can trace.
-
-    They may not reset themselves: `step` returns the last observation of an episode. The state is
-    any pytree of arrays, whose shapes and types do not change. All that is random comes from `key`.
-    """
-
-    observation: Observation | tuple[int, ...]
-    """Form of observations; a plain shape for numbers."""
-    num_actions: int
-
-    def reset(self, key: PRNGKeyArray) -> tuple[PyTree, Array]:
-        """Return the first state of an episode, and its observation."""
-
-    def step(
-        self, key: PRNGKeyArray, state: PyTree, action: Int[Array, ""]
-    ) -> tuple[PyTree, Array, Array, Array, Array]:
-        """Return state, observation, reward, `terminated` and `truncated`.
-
-        `terminated` is for ends after which nothing can be earned, `truncated` for time limits.
-        """
-
-
 def is_jax(name: str) -> bool:
     """Return whether a name is that of an environment written in JAX outside of winkel."""
     return name.partition(":")[0] in ("jax", *names.JAX_LIBRARIES)
 
 
 def is_functional(env: Any) -> bool:
-    """Return whether something is a `FunctionalEnvironment`, as far as its attributes tell."""
+    """Return whether something is an environment in JAX, as far as its attributes tell."""
     return hasattr(env, "observation") and hasattr(env, "num_actions")
 
 
@@ -108,7 +87,7 @@ def _make(name: str, named: bool = True) -> Any:
 
 
 class Functional(Environment):
-    """A `FunctionalEnvironment` as training steps it; loaders are compared by identity."""
+    """What the user writes, as training steps it; loaders are compared by identity."""
 
     form: Observation = eqx.field(static=True)
     actions: int = eqx.field(static=True)

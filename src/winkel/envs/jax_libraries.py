@@ -1,4 +1,4 @@
-"""Environments of libraries in JAX, each as a `FunctionalEnvironment`.
+"""Environments of libraries in JAX, with the functions that users write for their own.
 
 No library's own reset at the end of an episode is used, and its time limit is not a termination.
 Settings after a colon are keyword arguments and parameters of the library.
@@ -19,7 +19,7 @@ NAVIX_SYMBOLS = (11, 6, 4)
 
 
 class Library(NamedTuple):
-    """A `FunctionalEnvironment`."""
+    """An environment of a library."""
 
     num_actions: int
     reset: Callable[..., Any]

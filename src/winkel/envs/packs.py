@@ -1,15 +1,13 @@
 """Several environments as one, so that runs of all of them share one compiled program.
 
 Every step computes the transitions of all of them and selects one: that costs little compared to an
-update of an agent. The cost of a lane depends on the number of outputs (actions × atoms), then on
-the number of inputs; a program runs as long as its longest run, and takes half a minute to compile.
-So a pack holds settings of similar size and length. A network's first layer grows with the square
-of the size of deep sea: padding small sizes to the largest would cost six times as much, and a
-program for each size would leave most of a GPU idle.
+update of an agent. `packs.toml` says which, and why.
 """
 
 import math
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,27 +17,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from winkel.envs.base import Environment, Setting
 from winkel.types import AnyArray, Dense, EnvStep
 
-_CARTPOLE = ["cartpole", "cartpole_noise", "cartpole_scale"]
-_CAR = ["mountain_car", "mountain_car_noise", "mountain_car_scale"]
-_DEEP_SEA = ["deep_sea", "deep_sea_stochastic"]
-PACKS: dict[str, list[str]] = {
-    # At most 23 inputs, 3 actions and a million steps; chains end earlier and free their lanes.
-    "long": [*_CARTPOLE, *_CAR, "cartpole_swingup", "memory_len", "umbrella_length"],
-    # 42 to 103 inputs, 3 actions, at most 200,000 steps.
-    "short": ["catch", "catch_noise", "catch_scale", "memory_size", "umbrella_distract"],
-    "bandits": ["bandit", "bandit_noise", "bandit_scale"],
-    # Padding its 5 actions to 11 costs more time than compiling a program of its own.
-    "chains": ["discounting_chain"],
-    "mnist": ["mnist", "mnist_noise", "mnist_scale"],
-    "deep-sea-30": _DEEP_SEA,
-    "deep-sea-50": _DEEP_SEA,
-}
+PACKS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("packs.toml").read_text(encoding="utf-8")
+)
 """Experiments of each pack."""
 
 
 def pack_of(experiment: str, setting: Setting) -> str:
     """Return the name of a setting's pack."""
-    if experiment in _DEEP_SEA:
+    if experiment in PACKS["deep-sea-50"]:
         return "deep-sea-30" if setting["size"] <= 30 else "deep-sea-50"
     return next(name for name, experiments in PACKS.items() if experiment in experiments)
 

@@ -47,21 +47,13 @@ STARTS: dict[str, tuple[int, int, int] | None] = {
 }
 """Variants: tag of the map spot, smallest and largest angle in 1/65536 of a turn."""
 
-LIVING_REWARD, SKILL = -0.0001, 5
-START_TIME = 10
-"""Tics before the first observation, in which the hand comes up."""
+CONFIG = Path(__file__).with_name("my_way_home.cfg")
 EPISODE_LENGTH = 2_100
 """Steps until the time limit."""
 SIDE = 42
 """Pixels along each side of an observation."""
-ACTIONS = {
-    "turn left": "TURN_LEFT",
-    "turn right": "TURN_RIGHT",
-    "forward": "MOVE_FORWARD",
-    "left": "MOVE_LEFT",
-    "right": "MOVE_RIGHT",
-}
-"""Names of the actions, and the button that each presses."""
+ACTIONS = ("turn left", "turn right", "forward", "left", "right")
+"""Names of the actions, each of which presses a button of `CONFIG`."""
 TIMEOUTS = ("termination", "truncation")
 NAMES = tuple(f"doom:my-way-home/{variant}" for variant in STARTS)
 
@@ -196,7 +188,7 @@ class MyWayHome:
     num_actions = len(ACTIONS)
     facts: tuple[str, ...] = ("goal",)
     probes: tuple[str, ...] = ("x", "y", "angle")
-    action_names = tuple(ACTIONS)
+    action_names = ACTIONS
     map_cell = 16.0
     """Side of a cell in counts of visits: the player's radius."""
 
@@ -289,17 +281,9 @@ class MyWayHome:
             # By its path: the engine would prefer another game's file in the working directory.
             game.set_doom_game_path(str(program.with_name("freedoom2.wad")))
             game.set_doom_scenario_path(str(scenario))
-            game.set_doom_skill(SKILL)
-            game.set_mode(vizdoom.Mode.PLAYER)
-            game.set_available_buttons([getattr(vizdoom.Button, name) for name in ACTIONS.values()])
-            game.set_living_reward(LIVING_REWARD)
-            game.set_episode_start_time(START_TIME)
+            game.load_config(str(CONFIG))
             game.set_episode_timeout(0 if self._truncates else EPISODE_LENGTH)
             game.set_screen_resolution(getattr(vizdoom.ScreenResolution, f"RES_{width}X{height}"))
-            game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
-            game.set_render_hud(False)
-            game.set_window_visible(False)
-            game.set_sound_enabled(False)
             if seed is not None:
                 game.set_seed(seed)
             with self._convert_failures():
