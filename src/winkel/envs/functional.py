@@ -22,15 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from winkel.envs import outside
 from winkel.envs.base import Environment, outcome
-from winkel.envs.outside import (
-    RANDOM_STEPS,
-    OutsideTask,
-    Rewards,
-    check_named,
-    reward_ends,
-    wrong_shapes,
-)
 from winkel.errors import LARGEST, InputError, require_integer
 from winkel.extensions import is_target, load_target, skip_current_folder, target_of, wrap_error
 from winkel.simulators import names
@@ -62,7 +55,7 @@ def is_functional(env: Any) -> bool:
 
 def _make(name: str, named: bool = True) -> Any:
     """Import and make an environment; raise if only a folder names it and its name chooses code."""
-    check_named(name, named)
+    outside.check_named(name, named)
     _, whole, settings = names.split(name)
     library, _, rest = whole.partition(":")
     if library == "jax":
@@ -134,7 +127,7 @@ def _typed(leaf: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JaxTask(OutsideTask):
+class JaxTask(outside.OutsideTask):
     """An environment in JAX of other code, which runs inside the compiled program."""
 
     def named_as(self, env: Any) -> "JaxTask":
@@ -143,9 +136,9 @@ class JaxTask(OutsideTask):
         inside = dataclasses.replace(self.env, load=load)
         return dataclasses.replace(self, named=True, id=name, env=inside)
 
-    def measure_rewards(self) -> Rewards:
+    def measure_rewards(self) -> outside.Rewards:
         found = jax.device_get(_random_steps(self.env, jax.random.key(0)))
-        return reward_ends(*(np.asarray(array) for array in found))
+        return outside.reward_ends(*(np.asarray(array) for array in found))
 
     def describe(self) -> dict[str, Any]:
         form = self.env.observation
@@ -174,7 +167,7 @@ def remake_jax(config: Mapping[str, Any]) -> JaxTask:
         if not all(type(n) is int and 0 < n <= LARGEST for n in (*made.shape, actions)):
             raise TypeError
     except (AttributeError, LookupError, TypeError, InputError):
-        raise wrong_shapes(name, entry) from None
+        raise outside.wrong_shapes(name, entry) from None
     load = _loader(name, partial(_make, name, named=False), (made, actions))
     env = Functional(form=made, actions=actions, load=load)
     return JaxTask(id=name, env=env, facts=(), named=False)
@@ -220,7 +213,7 @@ def _random_steps(env: Functional, key: PRNGKeyArray) -> tuple[Array, Array]:
         return state, (result.reward, result.discount == 0.0)
 
     state, _ = env.reset(key_reset, ())
-    return jax.lax.scan(step, state, jnp.arange(RANDOM_STEPS))[1]
+    return jax.lax.scan(step, state, jnp.arange(outside.RANDOM_STEPS))[1]
 
 
 def check_functional(env: Any, name: str, *, own: bool = True) -> tuple[Observation, int]:

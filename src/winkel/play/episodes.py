@@ -155,7 +155,9 @@ def play(
     for episode in range(1, episodes + 1):
         moment: dict[str, Any] = {"return": 0.0, "episode": episode, "step": 0, "state": RUNNING}
         while moment["state"] == RUNNING:
-            value, bonus = _predict(run, obs)
+            estimates: Any = run.estimates(obs) if isinstance(run, RunRecord) else None
+            value = estimates.value if estimates else run.values(obs)
+            bonus = estimates.bonus if estimates else np.full_like(value, np.nan)
             action = explore(obs, moment["step"] == 0) if explore else int(np.argmax(value))
             add(obs, moment | {"value": value, "bonus": bonus, "action": action})
             result = step(action)
@@ -179,15 +181,6 @@ def play(
 def task_of(run: RunRecord | Policy) -> Task:
     """Return the environment that a run or a policy was trained in."""
     return run.task if isinstance(run, RunRecord) else remake(run.about["task"])
-
-
-def _predict(run: RunRecord | Policy, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return value and bonus of all actions; a policy file has no bonus."""
-    if isinstance(run, RunRecord):
-        estimates: Any = run.estimates(obs)
-        return estimates.value, estimates.bonus
-    value = run.values(obs)
-    return value, np.full_like(value, np.nan)
 
 
 def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:

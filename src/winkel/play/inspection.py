@@ -72,7 +72,11 @@ def draw(arrays: Arrays) -> Figure:
     shown.imshow(arrays["observation"], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
     shown.set(title="observation", xticks=[], yticks=[])
     shown.spines[:].set_visible(True)
-    marks = _marks(arrays)
+    bonus, best = arrays["bonus"], int(arrays["value"].argmax())
+    marks = {best: "highest value"}
+    if np.isfinite(bonus).all() and np.ptp(bonus) > 0:
+        most = int(bonus.argmax())
+        marks[most] = "highest value and bonus" if most == best else "largest bonus"
     panels: list[Axes] = []
     for action, (row, column) in enumerate(places[:actions]):
         first = panels[0] if panels else None
@@ -92,16 +96,6 @@ def draw(arrays: Arrays) -> Figure:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), handlelength=1.6)
     return figure
-
-
-def _marks(arrays: Arrays) -> dict[int, str]:
-    """Return words for the action of the highest value and for that of the largest bonus."""
-    bonus, best = arrays["bonus"], int(arrays["value"].argmax())
-    marks = {best: "highest value"}
-    if np.isfinite(bonus).all() and np.ptp(bonus) > 0:
-        most = int(bonus.argmax())
-        marks[most] = "highest value and bonus" if most == best else "largest bonus"
-    return marks
 
 
 def _limits(arrays: Arrays) -> tuple[float, float]:

@@ -1,6 +1,5 @@
 """The zoo: small trained policies that come with winkel, as files for `winkel.numpy_policy`."""
 
-from importlib import resources
 from pathlib import Path
 
 from winkel import numpy_policy
@@ -8,11 +7,12 @@ from winkel.errors import InputError, suggest
 
 PREFIX = "zoo:"
 """Begins the names of these policies."""
+_FOLDER = Path(__file__).parents[1] / "zoo"
 
 
 def zoo_names() -> list[str]:
     """Names of all policies, 'zoo:catch' and so on."""
-    return sorted(f"{PREFIX}{path.stem}" for path in _folder().glob("*.npz"))
+    return sorted(f"{PREFIX}{path.stem}" for path in _FOLDER.glob("*.npz"))
 
 
 def load_zoo(name: str) -> numpy_policy.Policy:
@@ -21,8 +21,4 @@ def load_zoo(name: str) -> numpy_policy.Policy:
         raise InputError(
             f"no policy {name!r}; {suggest(name, zoo_names(), 'see `winkel list zoo`')}"
         )
-    return numpy_policy.load(_folder() / f"{name.removeprefix(PREFIX)}.npz")
-
-
-def _folder() -> Path:
-    return Path(str(resources.files("winkel"))) / "zoo"
+    return numpy_policy.load(_FOLDER / f"{name.removeprefix(PREFIX)}.npz")

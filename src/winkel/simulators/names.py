@@ -66,7 +66,7 @@ def chooses_code(text: str) -> bool:
     """Return whether a name says which module is imported, or what is passed to other code."""
     _, name, settings = split(text)
     library, _, rest = name.partition(":")
-    if library == "doom" or (library == "dm" and rest.startswith("bsuite/")):
+    if library == "doom" or name.startswith("dm:bsuite/"):
         return False
     known = library in ("gym", *JAX_LIBRARIES)
     return not known or ":" in rest or bool(settings.keys() - {"stack"})

@@ -57,7 +57,6 @@ ACTIONS = ("turn left", "turn right", "forward", "left", "right")
 TIMEOUTS = ("termination", "truncation")
 NAMES = tuple(f"doom:my-way-home/{variant}" for variant in STARTS)
 
-_POSITION = ("POSITION_X", "POSITION_Y", "ANGLE")
 _ONE_HOT = np.eye(len(ACTIONS)).tolist()
 _FAILURES = ("ViZDoomUnexpectedExit", "ViZDoomIsNotRunning", "ViZDoomError", "MessageQueue",
              "SharedMemory")  # fmt: skip
@@ -78,8 +77,7 @@ def read_scenario(variant: str) -> bytes:
         raise InputError(
             f"need {path} with sha256 {SHA256}, got {found}: pip install vizdoom=={VERSION}"
         )
-    start = STARTS[variant]
-    if start is None:
+    if (start := STARTS[variant]) is None:
         return content
     script = _enter_script(*start).ljust(_ENTER_SCRIPT.stop - _ENTER_SCRIPT.start, b"\x01")
     return content[: _ENTER_SCRIPT.start] + script + content[_ENTER_SCRIPT.stop :]  # terminated
@@ -269,7 +267,8 @@ class MyWayHome:
         import vizdoom
 
         self._failures = tuple(getattr(vizdoom, f"{name}Exception") for name in _FAILURES)
-        self._position = [getattr(vizdoom.GameVariable, name) for name in _POSITION]
+        known = vizdoom.GameVariable
+        self._position = [known.POSITION_X, known.POSITION_Y, known.ANGLE]
         program = find_program(Path(vizdoom.__file__).parent)
         self._game = game = vizdoom.DoomGame()
         self._folder = tempfile.mkdtemp(prefix="winkel-doom-")

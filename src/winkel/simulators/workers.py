@@ -35,7 +35,6 @@ STEP = "in a step or the reset after it"
 
 _CHECK_EVERY = 0.2  # seconds between checks whether the process that should answer has ended
 _MAIN = "import sys; from winkel.simulators.worker_main import main; main(*sys.argv[1:])"
-_PROGRAM = (sys.executable, "-P", "-c", _MAIN)
 _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
 _STANDARD = os.path.dirname(os.__file__)
 _CRASH = "Fatal Python error: "
@@ -84,7 +83,7 @@ class Worker:
             with theirs:
                 passed = (theirs.fileno(), *self.descriptors, self._report.fileno())
                 self._process = subprocess.Popen(
-                    [*_PROGRAM, self._folder, *map(str, passed)],
+                    [sys.executable, "-P", "-c", _MAIN, self._folder, *map(str, passed)],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # what simulators print is not winkel's output
                     cwd=self._folder,

@@ -104,7 +104,6 @@ class CartpoleSwingup(Environment):
     """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: Limits) -> Float[Array, "4"]:
-        """Draw a pose near upright, which `start` turns upside down."""
         return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
 
     def start(

@@ -17,9 +17,6 @@ from winkel.envs.bsuite.common import count
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, EnvStep, OneHot
 
-MAX_SIZE = 5_000
-"""The mapping of a larger grid takes minutes to draw."""
-
 
 class DeepSeaState(NamedTuple):
     """Position, and whether the episode has left the diagonal by its own action."""
@@ -119,7 +116,8 @@ def _family(name: str, *tags: str, stochastic: bool) -> Family:
         name=name,
         experiments=(Experiment(name, name, 10_000, tags, settings),),
         defaults={"size": 10, "mapping_seed": 42, "move_cost": 0.01},
-        ranges={"size": (2, MAX_SIZE), "mapping_seed": (0, LARGEST_SEED)},
+        # The mapping of a larger grid takes minutes to draw.
+        ranges={"size": (2, 5_000), "mapping_seed": (0, LARGEST_SEED)},
         make_env=lambda settings: DeepSea(max_size=max(s["size"] for s in settings)),
         make_params=partial(_make_params, stochastic),
         # The margin holds the cost of all moves, unless a user raises it above MARGIN.
