@@ -27,6 +27,7 @@ from winkel.envs.base import Environment, outcome
 from winkel.errors import LARGEST, InputError, require_integer
 from winkel.extensions import is_target, load_target, skip_current_folder, target_of, wrap_error
 from winkel.simulators import names
+from winkel.simulators.base import Notice
 from winkel.types import Dense, EnvStep, Image, Observation, OneHot, Planes
 
 _PLAIN = (bool, int, float, str, tuple, type(None))
@@ -146,7 +147,7 @@ class JaxTask(outside.OutsideTask):
         return super().describe() | {"jax": {"observation": entry, "actions": self.env.num_actions}}
 
 
-def make_jax_task(env: Any, notice: Callable[[str], None] = lambda _: None) -> JaxTask:
+def make_jax_task(env: Any, notice: Notice = lambda _: None) -> JaxTask:
     """Make the task of a name, or of an environment itself; raise unless it is one."""
     name, make = _maker_of(env)
     _, form, actions = (load := _loader(name, make))()

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import shlex
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ import numpy as np
 from winkel.envs.base import Task
 from winkel.errors import LARGEST, InputError, require_integer
 from winkel.simulators import names
-from winkel.simulators.base import Layout
+from winkel.simulators.base import Layout, Notice
 from winkel.simulators.names import Factory, identify
 from winkel.simulators.pool import TIMEOUT, Pool
 from winkel.types import Dense, Image
@@ -42,7 +42,7 @@ class OutsideTask(Task):
 
     named: bool = True
     """Whether the user has named it; if not, a run's folder has."""
-    notice: Callable[[str], None] = lambda _: None
+    notice: Notice = lambda _: None
     """Gets a sentence before rewards are measured."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class SimulatorTask(OutsideTask):
         """Names of all actions if the maker has them, else none."""
         return tuple(getattr(self.maker, "action_names", ()))
 
-    def pool(self, seeds: list[int], notice: Callable[[str], None]) -> Pool:
+    def pool(self, seeds: list[int], notice: Notice) -> Pool:
         """Start an environment for each seed."""
         check_named(self.id, self.named)
         return Pool(
@@ -178,7 +178,7 @@ def make_simulator_task(
     num_envs: int | None = None,
     workers: int | None = None,
     timeout: float = TIMEOUT,
-    notice: Callable[[str], None] = lambda _: None,
+    notice: Notice = lambda _: None,
 ) -> SimulatorTask:
     """Start the simulator of a name or of a factory once to learn its shapes."""
     task_id, maker = (env.name, env.maker) if isinstance(env, Factory) else names.parse(env)

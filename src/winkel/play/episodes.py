@@ -19,6 +19,7 @@ from winkel.errors import LARGEST_SEED, InputError, require_integer
 from winkel.numpy_policy import Policy
 from winkel.runs.record import Arrays, RunRecord, encode_observation
 from winkel.runs.results import load
+from winkel.simulators.base import Notice
 from winkel.simulators.pool import TIMEOUT, Pool
 from winkel.training.simulated import stack_frames
 from winkel.types import Clock, EnvStep, Image, Observation, OneHot, Planes
@@ -41,10 +42,7 @@ ends an episode, its `obs` is the first of the next one.
 
 @contextlib.contextmanager
 def open_environment(
-    task: Any,
-    seed: int = 0,
-    notice: Callable[[str], None] = lambda _: None,
-    timeout: float = TIMEOUT,
+    task: Any, seed: int = 0, notice: Notice = lambda _: None, timeout: float = TIMEOUT
 ) -> Iterator[PlayedEnvironment]:
     """Start one environment of a task; the seed decides all of its episodes."""
     require_integer("an environment's seed", seed, at_least=0, at_most=LARGEST_SEED)

@@ -56,6 +56,8 @@ class Simulator(Protocol):
 
 
 Maker = Callable[[], Simulator]
+Notice = Callable[[str], None]
+"""Gets a sentence that the user should see."""
 
 
 class SimulatorDied(Exception):  # noqa: N818

@@ -3,7 +3,7 @@
 import errno
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Maker, SimulatorDied, SimulatorSpec
+from winkel.simulators.base import Maker, Notice, SimulatorDied, SimulatorSpec
 from winkel.simulators.worker_main import Copies, map_rows
 from winkel.simulators.workers import MAKING, RESET, STEP, Worker, close_workers, open_memory
 
@@ -66,7 +66,7 @@ class Pool(AbstractContextManager["Pool"]):
         name: str = "",
         timeout: float = TIMEOUT,
         search_here: bool = True,
-        notice: Callable[[str], None] = lambda _: None,
+        notice: Notice = lambda _: None,
     ):
         self._seeds = [require_integer("a seed", seed, 0, 2**63 - 1) for seed in seeds]
         if not self._seeds:

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays
+from winkel.simulators.base import Notice
 from winkel.simulators.pool import StepBatch
 
 VISITS = "visits.npz"
@@ -21,7 +22,6 @@ MAX_CELLS = 128
 """Most cells along either side of a map; if places need more, cells become twice as large."""
 SMALLEST_CELL = 2.0**-20
 SAVE_SECONDS = 60.0
-_AXES = {"visits": 3, "extent": 1, "cell": 0, "episodes": 0}
 
 
 class Visits:
@@ -73,7 +73,7 @@ class Visits:
 
 @contextlib.contextmanager
 def watch_visits(
-    task: Any, runs: Sequence[tuple[Path, Any, bool]], notice: Callable[[str], None]
+    task: Any, runs: Sequence[tuple[Path, Any, bool]], notice: Notice
 ) -> Iterator[Callable[[StepBatch, int], None] | None]:
     """Return a function for `watch` of a session that leaves `visits.npz` with its runs.
 
@@ -121,4 +121,4 @@ def watch_visits(
 
 def load_visits(folder: Path) -> dict[str, np.ndarray]:
     """Load `visits.npz` of a run."""
-    return load_arrays(folder / VISITS, _AXES)
+    return load_arrays(folder / VISITS, {"visits": 3, "extent": 1, "cell": 0, "episodes": 0})

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 
 import winkel
 from winkel.errors import InputError
-from winkel.simulators.base import Maker, SimulatorDied
+from winkel.simulators.base import Maker, Notice, SimulatorDied
 from winkel.simulators.worker_main import Copies
 
 CLOSE_TIMEOUT = 3.0
@@ -193,10 +192,7 @@ def _find_crash(report: str) -> str:
 
 
 def close_workers(
-    workers: list[Worker | Copies],
-    descriptors: list[int],
-    owner: int,
-    notice: Callable[[str], None],
+    workers: list[Worker | Copies], descriptors: list[int], owner: int, notice: Notice
 ) -> None:
     """Let all workers close their simulators, then end them; notice if simulators raise."""
     if os.getpid() != owner:  # in a fork of the process that started the workers

@@ -4,13 +4,12 @@ import contextlib
 import gzip
 import hashlib
 import http.client
-import io
 import os
-import shutil
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,7 +146,7 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
                 f"cannot fetch {MIRROR}{name}.gz ({' '.join(str(error).split())}); "
                 f"put {', '.join(CHECKSUMS)} (plain or .gz) into {directory} by hand"
             ) from error
-        write_atomically(directory / name, partial(shutil.copyfileobj, io.BytesIO(content)))
+        write_atomically(directory / name, methodcaller("write", content))
 
 
 FAMILY = perturbed(
