@@ -82,19 +82,17 @@ class Film:
         )
         observation = self.figure.add_subplot(upper[0, 0])
         if "numbers" in played:
-            self._reach = np.maximum(np.abs(played["numbers"]).max(axis=0), 1e-12)
-            names = [str(place) for place in range(len(self._reach))]
-            self._show_numbers = _add_bars(
-                observation, "observation", style.MIXTURE, names, (-1.0, 1.0)
-            )
+            reach = np.maximum(np.abs(played["numbers"]).max(axis=0), 1e-12)
+            names = [str(place) for place in range(len(reach))]
+            show = _add_bars(observation, "observation", style.MIXTURE, names, (-1.0, 1.0))
+            self._observe = lambda i: show(played["numbers"][i] / reach, played["numbers"][i])
         else:
             first = played["pictures"][0]
             smooth = "nearest" if max(first.shape) <= 192 else "antialiased"
-            self._picture = observation.imshow(
-                first, cmap="gray", vmin=0, vmax=255, interpolation=smooth
-            )
+            picture = observation.imshow(first, cmap="gray", vmin=0, vmax=255, interpolation=smooth)
             observation.set(xticks=[], yticks=[])
             observation.spines[:].set(color=style.FAINT, visible=True)
+            self._observe = lambda i: picture.set_data(played["pictures"][i])
         numbers = np.arange(played["value"].shape[1])
         names = [str(name)[:12] for name in played.get("actions", numbers)]
         self._bars, self._strips = {}, []
@@ -120,10 +118,7 @@ class Film:
         parts += [f"step {played['step'][moment]:,}", f"return {_short(played['return'][moment])}"]
         ending = _ENDINGS.get(int(played["state"][moment]))
         self._head.set_text("\n".join([self._title, ", ".join([*parts, *filter(None, [ending])])]))
-        if "pictures" in played:
-            self._picture.set_data(played["pictures"][index])
-        else:
-            self._show_numbers(played["numbers"][index] / self._reach, played["numbers"][index])
+        self._observe(index)
         action = int(played["action"][moment])
         for name, (axes, show_bars) in self._bars.items():
             axes.set_visible(action >= 0)
