@@ -82,9 +82,9 @@ def test_a_folder_is_loaded_and_reported_without_what_it_names(stranger, here):
     assert run.policy()(nothing) in (0, 1)
     with (
         pytest.raises(InputError, match="which winkel starts only if you name it"),
-        open_environment(run.task) as env,
+        open_environment(run.task) as (reset, _step),
     ):
-        env.reset()
+        reset()
     cli.main(["report", str(here / "runs"), "--out", str(here / "page")])
     assert not (here / "trace").exists()
 

@@ -70,9 +70,9 @@ def test_classes_functions_and_objects_are_named(name, form):
 
 def test_an_environment_that_is_made_inside_of_a_program_keeps_its_arrays():
     config = make_jax_task("jax:envs.own:Tabled").describe()
-    with open_environment(remake_jax(config).named_as("jax:envs.own:Tabled")) as env:
-        env.reset()
-        assert [float(env.step(1).reward) for _ in range(2)] == [0.0, 1.0]
+    with open_environment(remake_jax(config).named_as("jax:envs.own:Tabled")) as (reset, step):
+        reset()
+        assert [float(step(1).reward) for _ in range(2)] == [0.0, 1.0]
 
 
 def test_an_object_is_recorded_by_its_class_and_fields(tmp_path):
@@ -207,8 +207,8 @@ def test_an_object_without_a_method_is_refused():
 def test_a_run_is_loaded_with_the_object_that_it_was_trained_in(tmp_path):
     walk = own.Walk(size=6)
     winkel.train(walk, "dqn", out=tmp_path, **drop("num_atoms"))
-    with open_environment(winkel.load(tmp_path, env=walk).of().task) as env:
-        assert env.reset().shape == (6,)
+    with open_environment(winkel.load(tmp_path, env=walk).of().task) as (reset, _step):
+        assert reset().shape == (6,)
     with pytest.raises(InputError, match=r"need the environment of the run, .*size=6', got .*=5'"):
         winkel.load(tmp_path, env=own.Walk())
 

@@ -121,9 +121,9 @@ def record(bsuite_id, policy, num_steps, seed=1):
         drawn = step_draws(family, rng.take())
         if experiment not in ("cartpole_swingup",) and hasattr(env, "_env"):
             randn = [value for name, value in noise.take() if name == "randn"]
-            drawn = (drawn, np.float32(randn[0] if randn else 0.0))
+            drawn = np.float32(randn[0] if randn else 0.0)
         elif family in ("bandit", "cartpole", "catch", "mnist", "mountain_car"):
-            drawn = (drawn, np.float32(0.0))
+            drawn = np.float32(0.0)
         columns["draws"].append(drawn)
         columns["actions"].append(action)
         columns["rewards"].append(timestep.reward)

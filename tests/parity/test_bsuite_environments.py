@@ -21,7 +21,7 @@ from bsuite_replay import (
 )
 
 from winkel import envs
-from winkel.envs.bsuite.common import PerturbedParams, PerturbedReward
+from winkel.envs.bsuite.common import PerturbedParams
 from winkel.envs.bsuite.mnist import IMAGES, LABELS, Mnist, read_idx, signed
 from winkel.envs.registry import bsuite_info, family_of, parse
 
@@ -81,7 +81,7 @@ def make_batch(ids, mnist_dir):
         for name, header in ((IMAGES, 16), (LABELS, 8))
     )
     images = signed(images.reshape(-1, 28, 28))
-    env = PerturbedReward(env=Mnist(images=images, labels=labels.astype(int)))
+    env = Mnist(images=images, labels=labels.astype(int))
     settings = [parse(task_id)[1] for task_id in ids]
     params = PerturbedParams(
         inner=None,

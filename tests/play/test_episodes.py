@@ -23,7 +23,7 @@ from winkel.play.episodes import (
     to_arrays,
 )
 from winkel.simulators import Pool
-from winkel.simulators.vizdoom import DoomMaker
+from winkel.simulators.vizdoom import MyWayHome
 from winkel.training.steps import start_clock
 from winkel.types import Dense, Image, OneHot
 
@@ -90,7 +90,7 @@ def test_actions_are_named_where_the_maker_of_a_world_has_names(room):
 
     named = dataclasses.replace(task, maker=NamedRoom())
     assert played(room, named)["actions"].tolist() == ["east", "north"]
-    doom = dataclasses.replace(task, maker=DoomMaker("dense"))
+    doom = dataclasses.replace(task, maker=MyWayHome("dense"))
     assert doom.action_names == ("turn left", "turn right", "forward", "left", "right")
 
 
@@ -215,13 +215,15 @@ def test_seeds_have_32_bits(seed):
 
 
 def test_a_simulator_that_dies_is_told(monkeypatch):
-    step = Pool.step
+    steps = Pool.step
     lost = np.array([True])
-    monkeypatch.setattr(Pool, "step", lambda pool, actions: step(pool, actions)._replace(lost=lost))
-    with open_environment(room_task(PLAIN)) as env:
-        env.reset()
+    monkeypatch.setattr(
+        Pool, "step", lambda pool, actions: steps(pool, actions)._replace(lost=lost)
+    )
+    with open_environment(room_task(PLAIN)) as (reset, step):
+        reset()
         with pytest.raises(InputError, match="died"):
-            env.step(0)
+            step(0)
 
 
 def test_worlds_of_jax_begin_differently_each_time():
@@ -229,8 +231,8 @@ def test_worlds_of_jax_begin_differently_each_time():
     task = make("umbrella_length/0")
 
     def course(seed):
-        with open_environment(task, seed) as env:
-            return [env.reset().tolist() for _ in range(8)]
+        with open_environment(task, seed) as (reset, _step):
+            return [reset().tolist() for _ in range(8)]
 
     assert course(0) == course(0)
     assert course(0) != course(1)

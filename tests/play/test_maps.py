@@ -13,7 +13,7 @@ from winkel.play.maps import map_arrays
 from winkel.runs.record import RunRecord
 from winkel.runs.spec import make_spec
 from winkel.simulators.visits import VISITS, Visits
-from winkel.simulators.vizdoom import DoomMaker
+from winkel.simulators.vizdoom import MyWayHome
 
 ROOM = np.array(
     [[(0, 0), (60, 0)], [(60, 0), (60, 40)], [(60, 40), (0, 40)], [(0, 40), (0, 0)]], float
@@ -74,7 +74,7 @@ def save_visits(folder):
 
 
 def doom_task(variant):
-    return dataclasses.replace(room_task(), maker=DoomMaker(variant))
+    return dataclasses.replace(room_task(), maker=MyWayHome(variant))
 
 
 def arrays_of(folder, task):
@@ -97,5 +97,5 @@ def test_a_map_of_vizdoom_has_walls_starts_and_the_goal(tmp_path, monkeypatch):
     def missing(self):
         raise InputError("need vizdoom")
 
-    monkeypatch.setattr(DoomMaker, "floor_plan", missing)
+    monkeypatch.setattr(MyWayHome, "floor_plan", missing)
     assert "walls" not in arrays_of(tmp_path, doom_task("dense"))

@@ -6,7 +6,7 @@ import pytest
 
 from terminal_helpers import refused
 from winkel import cli
-from winkel.play.episodes import open_environment, play
+from winkel.play.episodes import open_environment, play, task_of
 from winkel.play.zoo import load_zoo, zoo_names
 
 NAMES = ["zoo:acrobot", "zoo:cartpole", "zoo:catch", "zoo:deep_sea", "zoo:maze", "zoo:minatar"]
@@ -19,7 +19,7 @@ def test_the_list_says_how_good_they_are_and_how_they_were_made(capsys, wide):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
     for name, line in zip(NAMES, lines, strict=True):
-        about = load_zoo(name).policy.about
+        about = load_zoo(name).about
         assert (
             f"mean return {about['returns']['mean']:.4g}  winkel train {about['task']['env']}"
             in line
@@ -32,10 +32,10 @@ def test_each_of_them_is_as_good_as_it_says(name):
     if name in LIBRARIES:
         pytest.importorskip(LIBRARIES[name], reason="the library is not installed")
     found = load_zoo(name)
-    with jax.numpy_rank_promotion("allow"), open_environment(found.task, seed=1) as env:
+    with jax.numpy_rank_promotion("allow"), open_environment(task_of(found), seed=1) as env:
         played = play(found, env, episodes=3)
     returns = played["return"][played["action"] < 0]
-    about = found.policy.about["returns"]
+    about = found.about["returns"]
     assert len(returns) == 3
     assert np.mean(returns) >= about["mean"] - 2 * about["std"] - 1e-6
 

@@ -55,7 +55,7 @@ class List:
                 say(f"{name:20} for {', '.join(agents)}")
         elif self.what == "zoo":
             for name in zoo_names():
-                about = load_zoo(name).policy.about
+                about = load_zoo(name).about
                 say(f"{name:20} mean return {about['returns']['mean']:.4g}  {about['command']}")
         else:
             for name, entry in (PROJECTIONS if self.what == "projections" else FIGURES).items():

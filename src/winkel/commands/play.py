@@ -9,9 +9,10 @@ import tyro
 
 from winkel.commands.options import File, OfRun, progress_bar, say
 from winkel.errors import InputError, require_integer
-from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play
+from winkel.numpy_policy import Policy
+from winkel.play.episodes import CUT, MAX_STEPS, load_one, open_environment, play, task_of
 from winkel.play.film import check_film, write_film
-from winkel.play.zoo import PREFIX, ZooPolicy, load_zoo
+from winkel.play.zoo import PREFIX, load_zoo
 from winkel.runs.record import RunRecord
 from winkel.simulators.pool import TIMEOUT
 from winkel.training.programs import start_jax
@@ -49,31 +50,35 @@ class Play(OfRun):
             require_integer(f"--{name}", getattr(self, name), at_least=1)
         if self.out is not None:
             check_film(self.out, self.fps)
-        run: RunRecord | ZooPolicy
+        run: RunRecord | Policy
+        folder, clock = Path(), None
         if str(self.path).startswith(PREFIX):
             if self.seed is not None or self.policy == "exploring":
                 raise InputError(f"need a run for --seed and --policy exploring, got {self.path}")
             run = load_zoo(str(self.path))
+            config = run.about
         else:
             run = load_one(self.path, self.seed, self.env)
-        out, config = self.out or run.folder / "play.gif", run.config
+            folder, config = run.folder, run.config
+            clock = run.clock if self.policy == "exploring" else None
+        task, out = task_of(run), self.out or folder / "play.gif"
         check_film(out, self.fps)
         with (
             progress_bar() as progress,
-            open_environment(run.task, self.world_seed, say, self.timeout) as env,
+            open_environment(task, self.world_seed, say, self.timeout) as env,
         ):
             bar = progress.add_task("play", total=None)
             played = play(
                 run,
                 env,
                 episodes=self.episodes,
-                clock=run.clock if self.policy == "exploring" else None,
+                clock=clock,
                 seed=self.world_seed,
                 every=self.every,
                 max_steps=self.steps,
                 progress=lambda steps: progress.update(bar, completed=steps),
             )
-            title = f"{config['agent']} in {config['env']}, seed {config['seed']}"
+            title = f"{config['agent']} in {task.id}, seed {config['seed']}"
             write_film(
                 out,
                 played,

@@ -27,11 +27,8 @@ Episodes = Mapping[str, np.ndarray]
 """Arrays over episodes: 'return', 'length' and the facts of the family."""
 Returns = tuple[float, float, float]
 """Bounds of the discounted return without noise, and the standard deviation of the noise."""
-
 MARGIN = 0.5
 """Fraction of the range of returns that is added at either end: [−0.5, 1.5] for deep sea."""
-NOISE_WIDTHS = 3.0
-"""Standard deviations of discounted noise that are added at either end."""
 
 
 def outcome(reward: Array, terminated: Bool[Array, ""], **info: Array) -> EnvStep:
@@ -97,10 +94,7 @@ class Environment(eqx.Module):
     def step(
         self, key: PRNGKeyArray, state: EnvState, action: Int[Array, ""] | int, params: Any
     ) -> tuple[EnvState, EnvStep]:
-        """Make one transition; if it ends the episode, return the state that begins the next one.
-
-        Concrete actions are checked; a traced action out of range is undefined.
-        """
+        """Make one transition, and begin an episode if one ends; concrete actions are checked."""
         check_action(action, self.num_actions)
         # `fold_in` is several times cheaper than `split` on a CPU, and an unused key costs nothing.
         key_transition, key_start = (jax.random.fold_in(key, use) for use in range(2))
@@ -172,8 +166,7 @@ class Family:
     num_pairs: Callable[[Setting], int] | None = None
     """Number of state-action pairs that episodes can visit, if it is known."""
     facts: tuple[str, ...] = ()
-    """Names in `EnvStep.info`. All are integers that are counted before noise and scale change the
-    reward, so that their sums over episodes are exact."""
+    """Names in `EnvStep.info`: integers, so that their sums over episodes are exact."""
     info: Callable[[Episodes], dict[str, np.ndarray]] = lambda episodes: {}
     """DeepMind's `bsuite_info()` after each of several episodes."""
 
@@ -187,13 +180,10 @@ class Family:
         return math.prod(env.observation.shape) if self.inputs is None else self.inputs(setting)
 
     def return_range(self, setting: Setting, gamma: float) -> tuple[float, float]:
-        """Return the ends of a categorical support: bounds, a margin and three widths of noise.
-
-        The reward's scale multiplies the bounds and the margin; noise is not scaled.
-        """
+        """Return the ends of a categorical support: bounds, a margin, three widths of noise."""
         least, most, noise_std = self.returns(setting, gamma)
         margin = MARGIN * (most - least)
-        scale, noise = setting.get("reward_scale", 1.0), NOISE_WIDTHS * noise_std
+        scale, noise = setting.get("reward_scale", 1.0), 3.0 * noise_std
         low, high = sorted((scale * (least - margin), scale * (most + margin)))
         return low - noise, high + noise
 
@@ -222,8 +212,7 @@ class Task:
     available: int | None = None
     """Number of its own actions, if others of its pack may have more, else None."""
     copy: int = 0
-    """Number of equal settings before it in bsuite: 3 for cartpole/3. With the same seed, copies
-    must be different runs."""
+    """Number of equal settings before it in bsuite, whose runs must differ: 3 for cartpole/3."""
     num_episodes: int | None = None
     """How many episodes bsuite runs, or None; the next two are those of `Family`."""
     longest_episode: int | None = None
@@ -250,7 +239,7 @@ class Task:
     def describe(self) -> dict[str, Any]:
         """Return the entries of a run's config from which `registry.remake` makes it again."""
         entries = {"env": self.id, "setting": dict(self.setting), "padded": self.padded}
-        if self.pack is not None:
-            inputs, actions = math.prod(self.env.observation.shape), self.env.num_actions
-            entries["packed"] = {"pack": self.pack, "inputs": inputs, "actions": actions}
-        return entries
+        if self.pack is None:
+            return entries
+        inputs, actions = math.prod(self.env.observation.shape), self.env.num_actions
+        return entries | {"packed": {"pack": self.pack, "inputs": inputs, "actions": actions}}

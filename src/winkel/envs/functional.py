@@ -1,20 +1,20 @@
 """Environments in JAX that are not winkel's own, on the device like winkel's.
 
     gymnax:Breakout-MinAtar       a library's: gymnax, craftax, navix, pgx or xminigrid
-    jax:my_module:MyEnv           a class, a function that makes one, or an object: one with the
-                                  methods of `FunctionalEnvironment`
+    jax:my_module:MyEnv           a class, a function that makes one, or an object
 
-Each may end in settings, as names of simulators do. Modules in the current folder are found, too.
-`FunctionalEnvironment` is what the user writes: pure functions of one copy. `Functional` adds what
-training needs: lanes, resets, counts of episodes, and the observation before a reset.
+The user writes pure functions of one copy, `reset` and `step`, beside `observation` and
+`num_actions` (docs/jax-environments.md): `step` returns the last observation of an episode, states
+are pytrees of arrays whose shapes stay, and all that is random comes from the key. `Functional`
+adds what training needs: lanes, resets, counts of episodes, and the observation before a reset.
 """
 
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,17 +22,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from winkel.envs import outside
 from winkel.envs.base import Environment, outcome
-from winkel.envs.outside import RANDOM_STEPS, OutsideTask, Rewards, check_named, reward_ends
-from winkel.errors import InputError, require_integer
+from winkel.errors import LARGEST, InputError, require_integer
 from winkel.extensions import is_target, load_target, skip_current_folder, target_of, wrap_error
 from winkel.simulators import names
+from winkel.simulators.base import Notice
 from winkel.types import Dense, EnvStep, Image, Observation, OneHot, Planes
 
-_FORMS: dict[str, Any] = {form.__name__: form for form in (Dense, OneHot, Image, Planes)}
 _PLAIN = (bool, int, float, str, tuple, type(None))
 State = tuple[PyTree, Array]
 """A state of the environment with its observation."""
+Checked = tuple[Any, Observation, int]
+"""An environment, the form of its observations, and the number of its actions."""
 _NEEDED = {
     "observation": "a shape such as (4,), or a form of winkel.types",
     "num_actions": "a whole number, as actions must be discrete",
@@ -42,108 +44,55 @@ _NEEDED = {
 }
 
 
-class FunctionalEnvironment(Protocol):
-    """One copy of an environment with discrete actions, as pure functions that JAX can trace.
-
-    They may not reset themselves: `step` returns the last observation of an episode. The state is
-    any pytree of arrays, whose shapes and types do not change. All that is random comes from `key`.
-
-    Attributes:
-        observation: the form of observations, `Dense`, `OneHot`, `Planes` or `Image` of
-            `winkel.types`; or a plain shape for numbers.
-        num_actions: A; actions are 0 … A − 1.
-    """
-
-    observation: Observation | tuple[int, ...]
-    num_actions: int
-
-    def reset(self, key: PRNGKeyArray) -> tuple[PyTree, Array]:
-        """Return the first state of an episode, and its observation."""
-
-    def step(
-        self, key: PRNGKeyArray, state: PyTree, action: Int[Array, ""]
-    ) -> tuple[PyTree, Array, Array, Array, Array]:
-        """Return state, observation, reward, `terminated` and `truncated`.
-
-        `terminated` is for ends after which nothing can be earned, `truncated` for time limits.
-        """
-
-
 def is_jax(name: str) -> bool:
     """Return whether a name is that of an environment written in JAX outside of winkel."""
     return name.partition(":")[0] in ("jax", *names.JAX_LIBRARIES)
 
 
 def is_functional(env: Any) -> bool:
-    """Return whether something is a `FunctionalEnvironment`, as far as its attributes tell."""
+    """Return whether something is an environment in JAX, as far as its attributes tell."""
     return hasattr(env, "observation") and hasattr(env, "num_actions")
 
 
-@dataclass(frozen=True, eq=False)
-class Source:
-    """Where an environment comes from: `given`, or by its name, imported and made at first use.
+def _make(name: str, named: bool = True) -> Any:
+    """Import and make an environment; raise if only a folder names it and its name chooses code."""
+    outside.check_named(name, named)
+    _, whole, settings = names.split(name)
+    library, _, rest = whole.partition(":")
+    if library == "jax":
+        if not is_target(rest):
+            raise InputError(f"need an environment of the form jax:module:Name, got {name!r}")
+        found = load_target(rest, called=False)
+        if not callable(found) and not settings:  # an environment already
+            return found
+        try:
+            return found(**settings)
+        except Exception as error:
+            raise wrap_error(error, f"{rest} called with {settings}") from error
+    with skip_current_folder():
+        if importlib.util.find_spec(library) is None:
+            raise InputError(f"{name} needs {library}: pip install 'winkel[{library}]'")
+        from winkel.envs.jax_libraries import LIBRARIES
 
-    What only the folder of a run names is not imported if the name chooses which code that is.
-    """
-
-    name: str
-    named: bool = True
-    given: Any = None
-
-    @cached_property
-    def checked(self) -> tuple[Any, Observation, int]:
-        """The environment, the form of its observations, and the number of its actions."""
-        with jax.ensure_compile_time_eval():  # the first use may be in a program that is traced
-            env = self._make() if self.given is None else self.given
-            return env, *check_functional(env, self.name, own=self.name.startswith("jax:"))
-
-    def _make(self) -> Any:
-        check_named(self.name, self.named)
-        _, name, settings = names.split(self.name)
-        library, _, rest = name.partition(":")
-        if library == "jax":
-            return _make_own(rest, settings, self.name)
-        with skip_current_folder():
-            if importlib.util.find_spec(library) is None:
-                raise InputError(f"{name} needs {library}: pip install 'winkel[{library}]'")
-            from winkel.envs.jax_libraries import LIBRARIES
-
-            try:
-                return LIBRARIES[library](rest, **settings)
-            except Exception as error:
-                raise wrap_error(error, f"making {self.name}") from error
+        try:
+            return LIBRARIES[library](rest, **settings)
+        except Exception as error:
+            raise wrap_error(error, f"making {name}") from error
 
 
 class Functional(Environment):
-    """A `FunctionalEnvironment` as training steps it.
-
-    Its `source` has it, with form and number of actions, and may import it at its first use.
-    Sources are compared by identity.
-    """
+    """What the user writes, as training steps it; loaders are compared by identity."""
 
     form: Observation = eqx.field(static=True)
     actions: int = eqx.field(static=True)
-    source: Any = eqx.field(static=True)
-
-    @property
-    def inside(self) -> Any:
-        """The `FunctionalEnvironment`; raise if it has changed since the run."""
-        env, form, actions = self.source.checked
-        if (form, actions) != (self.form, self.actions):
-            raise InputError(
-                f"need {self.form} and {self.actions} actions as in the run, got {form} and "
-                f"{actions} in {self.source.name}"
-            )
-        return env
+    load: Callable[[], Checked] = eqx.field(static=True)
 
     @property
     def observation(self) -> Observation:
-        """Form of observations."""
         return self.form
 
     @property
     def num_actions(self) -> int:
-        """A; actions are 0 … A − 1."""
         return self.actions
 
     def draw_start(self, key: PRNGKeyArray, params: Any) -> PRNGKeyArray:
@@ -151,25 +100,21 @@ class Functional(Environment):
         return key
 
     def start(self, draws: PRNGKeyArray, episode: Int[Array, ""], params: Any) -> State:
-        """Reset the environment."""
-        return self._arrays(*self.inside.reset(draws))
+        return self._arrays(*self.load()[0].reset(draws))
 
-    def draw(self, key: PRNGKeyArray, params: Any) -> PRNGKeyArray:
-        """Return the key: the environment draws by itself."""
-        return key
+    draw = draw_start
 
     def transition(
         self, state: State, action: Int[Array, ""], draws: PRNGKeyArray, params: Any
     ) -> tuple[State, EnvStep]:
         """Step the environment; a truncated episode ends, too, but its discount is 1."""
-        found = self.inside.step(draws, state[0], action)
+        found = self.load()[0].step(draws, state[0], action)
         after, obs, reward, terminated, truncated = found
         terminated, truncated = (jnp.asarray(end, bool) for end in (terminated, truncated))
         result = outcome(reward, terminated)
         return self._arrays(after, obs), result._replace(boundary=terminated | truncated)
 
     def observe(self, state: State, params: Any) -> Array:
-        """Return the observation that came with the state."""
         return state[1]
 
     def _arrays(self, state: PyTree, obs: Any) -> State:
@@ -183,82 +128,79 @@ def _typed(leaf: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JaxTask(OutsideTask):
+class JaxTask(outside.OutsideTask):
     """An environment in JAX of other code, which runs inside the compiled program."""
 
     def named_as(self, env: Any) -> "JaxTask":
-        """Return the task that the user names with a name or with the environment itself."""
-        source = _source_of(env)
-        inside = dataclasses.replace(self.env, source=source)
-        return dataclasses.replace(self, named=True, id=source.name, env=inside)
+        name, make = _maker_of(env)
+        load = _loader(name, make, (self.env.form, self.env.actions))
+        inside = dataclasses.replace(self.env, load=load)
+        return dataclasses.replace(self, named=True, id=name, env=inside)
 
-    def measure_rewards(self) -> Rewards:
-        """Return the rewards of a random policy."""
+    def measure_rewards(self) -> outside.Rewards:
         found = jax.device_get(_random_steps(self.env, jax.random.key(0)))
-        return reward_ends(*(np.asarray(array) for array in found))
+        return outside.reward_ends(*(np.asarray(array) for array in found))
 
     def describe(self) -> dict[str, Any]:
-        """Return the entries of a run's config from which `registry.remake` makes it again."""
         form = self.env.observation
         entry = {"form": type(form).__name__, **dataclasses.asdict(form)}
         return super().describe() | {"jax": {"observation": entry, "actions": self.env.num_actions}}
 
 
-def make_jax_task(env: Any, notice: Callable[[str], None] = lambda _: None) -> JaxTask:
+def make_jax_task(env: Any, notice: Notice = lambda _: None) -> JaxTask:
     """Make the task of a name, or of an environment itself; raise unless it is one."""
-    source = _source_of(env)
-    _, form, actions = source.checked
-    return _task(source, form, actions, notice=notice)
+    name, make = _maker_of(env)
+    _, form, actions = (load := _loader(name, make))()
+    env = Functional(form=form, actions=actions, load=load)
+    return JaxTask(id=name, env=env, facts=(), notice=notice)
 
 
 def remake_jax(config: Mapping[str, Any]) -> JaxTask:
-    """Make the task of a run again from the run's config, without importing the environment.
-
-    The config is of a folder, which may be a stranger's: see `Source`.
-    """
-    entry = config["jax"]
+    """Make the task of a run again from its config, without importing the environment."""
+    name, entry = config["env"], config["jax"]
     try:
+        entries = entry["observation"].items()
         form: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in entry["observation"].items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in entries
         }
-        made, actions = _FORMS[form.pop("form")](**form), entry["actions"]
-        sides = (*made.shape, actions)
-        if not all(type(side) is int and 0 < side < 2**31 for side in sides):
+        kinds: dict[str, Any] = {kind.__name__: kind for kind in (Dense, OneHot, Image, Planes)}
+        made, actions = kinds[form.pop("form")](**form), entry["actions"]
+        if not all(type(n) is int and 0 < n <= LARGEST for n in (*made.shape, actions)):
             raise TypeError
     except (AttributeError, LookupError, TypeError, InputError):
-        raise InputError(
-            f"need the shapes of {config['env']} in its config, got {entry!r:.120}"
-        ) from None
-    return _task(Source(config["env"], named=False), made, actions, named=False)
+        raise outside.wrong_shapes(name, entry) from None
+    load = _loader(name, partial(_make, name, named=False), (made, actions))
+    env = Functional(form=made, actions=actions, load=load)
+    return JaxTask(id=name, env=env, facts=(), named=False)
 
 
-def _task(source: Source, form: Observation, actions: int, **options: Any) -> JaxTask:
-    env = Functional(form=form, actions=actions, source=source)
-    return JaxTask(id=source.name, env=env, facts=(), **options)
-
-
-def _make_own(target: str, settings: dict[str, Any], name: str) -> Any:
-    """Import what 'module:Name' names, and call it unless it is an environment already."""
-    if not is_target(target):
-        raise InputError(f"need an environment of the form jax:module:Name, got {name!r}")
-    found = load_target(target, called=False)
-    if not callable(found) and not settings:
-        return found
-    try:
-        return found(**settings)
-    except Exception as error:
-        raise wrap_error(error, f"{target} called with {settings}") from error
-
-
-def _source_of(env: Any) -> Source:
-    """Return where an environment comes from; one itself is named by class and plain fields."""
+def _maker_of(env: Any) -> tuple[str, Callable[[], Any]]:
+    """Return name and maker; an environment itself is named by class and plain fields."""
     if isinstance(env, str):
-        return Source(names.split(env)[0])
+        name = names.split(env)[0]
+        return name, partial(_make, name)
     fields = dataclasses.fields(env) if dataclasses.is_dataclass(env) else ()
     values = {field.name: getattr(env, field.name) for field in fields if field.init}
     plain = {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
-    return Source(names.join(f"jax:{target_of(type(env))}", plain), given=env)
+    return names.join(f"jax:{target_of(type(env))}", plain), lambda: env
+
+
+def _loader(
+    name: str, make: Callable[[], Any], expected: tuple[Observation, int] | None = None
+) -> Callable[[], Checked]:
+    """Return a function that makes and checks an environment once; `expected` is of its run."""
+
+    @cache
+    def load() -> Checked:
+        with jax.ensure_compile_time_eval():  # the first call may be in a program that is traced
+            env = make()
+            found = check_functional(env, name, own=name.startswith("jax:"))
+        if expected not in (None, found):
+            wanted, got = (f"{form} and {actions} actions" for form, actions in (expected, found))
+            raise InputError(f"need {wanted} as in the run, got {got} in {name}")
+        return env, *found
+
+    return load
 
 
 @jax.jit
@@ -272,7 +214,7 @@ def _random_steps(env: Functional, key: PRNGKeyArray) -> tuple[Array, Array]:
         return state, (result.reward, result.discount == 0.0)
 
     state, _ = env.reset(key_reset, ())
-    return jax.lax.scan(step, state, jnp.arange(RANDOM_STEPS))[1]
+    return jax.lax.scan(step, state, jnp.arange(outside.RANDOM_STEPS))[1]
 
 
 def check_functional(env: Any, name: str, *, own: bool = True) -> tuple[Observation, int]:
@@ -312,7 +254,6 @@ def check_functional(env: Any, name: str, *, own: bool = True) -> tuple[Observat
 
 
 def _trace(env: Any, method: str, count: int, name: str, *arguments: Any) -> tuple[Any, ...]:
-    """Return shapes of what a method returns."""
     try:
         found = jax.eval_shape(lambda *given: getattr(env, method)(*given), *arguments)
     except Exception as error:
@@ -344,7 +285,7 @@ def _form(observation: Any, obs: Any, name: str) -> Observation:
     form = observation
     if isinstance(form, tuple | list) and all(type(side) is int for side in form):
         form = Dense(tuple(form))
-    if not isinstance(form, Dense | OneHot | Image | Planes):
+    if not isinstance(form, Observation):
         raise InputError(f"need observation of {name}, {_NEEDED['observation']}, got {form!r:.80}")
     shape = () if isinstance(form, OneHot) else form.shape
     if getattr(obs, "shape", None) != shape:

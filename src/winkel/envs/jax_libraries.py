@@ -1,4 +1,4 @@
-"""Environments of libraries in JAX, each as a `FunctionalEnvironment`.
+"""Environments of libraries in JAX, with the functions that users write for their own.
 
 No library's own reset at the end of an episode is used, and its time limit is not a termination.
 Settings after a colon are keyword arguments and parameters of the library.
@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from winkel.errors import InputError, require_integer, suggest
+from winkel.errors import LARGEST, InputError, require_integer, suggest
 from winkel.types import Dense, Image, Observation, OneHot, Planes
 
-ENDLESS = 2**31 - 1
 NAVIX_SYMBOLS = (11, 6, 4)
 """Kinds of things, colours, and directions or states of doors."""
 
 
 class Library(NamedTuple):
-    """A `FunctionalEnvironment`."""
+    """An environment of a library."""
 
     num_actions: int
     reset: Callable[..., Any]
@@ -55,7 +54,7 @@ def make_craftax(name: str, **settings: Any) -> Library:
     params, others = _set_params(env.default_params, settings)
     for setting in others:
         raise InputError(f"craftax has no parameter {setting!r}")
-    endless, limit = params.replace(max_timesteps=ENDLESS), params.max_timesteps
+    endless, limit = params.replace(max_timesteps=LARGEST), params.max_timesteps
     return _with_params(
         env,
         params,
@@ -90,11 +89,7 @@ def make_navix(name: str, **settings: Any) -> Library:
 
 
 def make_pgx(name: str, max_steps: int = 10_000) -> Library:
-    """Make one of pgx's games of one player: 2048 and MinAtar.
-
-    An illegal action ends a game with −1. There is no time limit and some games never end, so that
-    they are truncated after `max_steps`.
-    """
+    """Make one of pgx's games of one player, some of which never end; an illegal action does."""
     import pgx
 
     _check_known(name, pgx.available_envs())
@@ -128,9 +123,8 @@ def make_xminigrid(name: str, **settings: Any) -> Library:
         return timestep, timestep.observation
 
     def step(key: Any, state: Any, action: Any) -> Any:
-        timestep = env.step(params, state, action)
-        ends = timestep.discount == 0.0, timestep.last()
-        return timestep, timestep.observation, timestep.reward, *ends
+        after = env.step(params, state, action)
+        return after, after.observation, after.reward, after.discount == 0.0, after.last()
 
     form = _find_form(reset, (NUM_TILES, NUM_COLORS))
     return Library(int(env.num_actions(params)), reset, step, form)
@@ -155,8 +149,7 @@ def _with_params(
 ) -> Library:
     """Make an environment of gymnax or with its methods.
 
-    `show` changes observations; `ends` returns `terminated` and `truncated` of a state and of what
-    the library says about it.
+    `ends` returns `terminated` and `truncated` of a state and of what the library says about it.
     """
     actions = env.action_space(params)
     if not hasattr(actions, "n"):
@@ -181,9 +174,9 @@ def _check_known(name: str, names: Iterable[str]) -> None:
 
 def _set_params(params: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Set fields of a library's parameters; return these and the other settings."""
-    fields = {field.name for field in dataclasses.fields(params)}
-    own = {name: value for name, value in settings.items() if name in fields}
-    return params.replace(**own), {n: value for n, value in settings.items() if n not in fields}
+    own = settings.keys() & {field.name for field in dataclasses.fields(params)}
+    others = {name: value for name, value in settings.items() if name not in own}
+    return params.replace(**{name: settings[name] for name in own}), others
 
 
 def _find_form(reset: Callable[..., Any], values: tuple[int, ...] | None = None) -> Observation:

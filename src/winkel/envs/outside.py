@@ -1,15 +1,14 @@
 """Tasks whose environment is not winkel's own, and those of simulators among them.
 
 Their range of returns is unknown. If an agent needs it and the user sets none, γ and the rewards of
-a random policy give it. Making the task of a simulator (Gymnasium, dm_env, VizDoom, a user's own)
-starts the simulator once, to learn its shapes.
+a random policy give it.
 """
 
 import dataclasses
 import math
 import shlex
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -20,10 +19,10 @@ import numpy as np
 from winkel.envs.base import Task
 from winkel.errors import LARGEST, InputError, require_integer
 from winkel.simulators import names
-from winkel.simulators.base import Layout
+from winkel.simulators.base import Layout, Notice
 from winkel.simulators.names import Factory, identify
 from winkel.simulators.pool import TIMEOUT, Pool
-from winkel.types import Dense, Image, Observation
+from winkel.types import Dense, Image
 
 RANDOM_STEPS = 1_000
 """Steps of a random policy from which a range of returns is estimated."""
@@ -33,24 +32,18 @@ MARGIN = 0.1
 """Fraction of an estimated range that is added at each end."""
 MAX_ENVS = 10_000
 """Most environments, and most processes, of a run."""
-DOOM_ENVS = 32
-"""Environments of a run in VizDoom by default, as in the paper."""
-
 Rewards = tuple[tuple[float, float], tuple[float, float]]
-"""Lowest and highest rewards within episodes, and those of transitions that end one."""
+"""Lowest and highest rewards within episodes, and on their last transitions."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutsideTask(Task):
-    """An environment of other code.
-
-    Attributes:
-        named: whether the user has named it; if not, a run's folder has.
-        notice: gets a sentence before rewards are measured.
-    """
+    """An environment of other code."""
 
     named: bool = True
-    notice: Callable[[str], None] = lambda _: None
+    """Whether the user has named it; if not, a run's folder has."""
+    notice: Notice = lambda _: None
+    """Gets a sentence before rewards are measured."""
 
     @abstractmethod
     def measure_rewards(self) -> Rewards:
@@ -85,6 +78,8 @@ class OutsideTask(Task):
 
 def check_named(name: str, named: bool) -> None:
     """Raise if only the folder of a run names an environment, and its name chooses code to run."""
+    if not named and name.startswith(names.FACTORY):
+        names.ask_for_factory(name)
     if not named and names.chooses_code(name):
         raise InputError(
             f"the run names the environment {name!r}, which winkel starts only if you name "
@@ -104,10 +99,7 @@ def confirm(task: Task, env: Any) -> Task:
 
 
 def reward_ends(reward: np.ndarray, ended: np.ndarray) -> Rewards:
-    """Return the lowest and highest rewards where `ended` is false, and where it is true.
-
-    0 is always between them.
-    """
+    """Return the lowest and highest rewards by whether an episode ended; 0 is between them."""
     running, final = (np.append(reward[which], 0.0) for which in (~ended, ended))
     return (float(running.min()), float(running.max())), (float(final.min()), float(final.max()))
 
@@ -115,11 +107,7 @@ def reward_ends(reward: np.ndarray, ended: np.ndarray) -> Rewards:
 def estimate_range(
     running: tuple[float, float], final: tuple[float, float], gamma: float
 ) -> tuple[float, float]:
-    """Return the range of returns as if rewards within an episode were paid at every step.
-
-    `running` and `final` are the lowest and the highest reward within episodes and on their last
-    transitions. The range has a margin except at 0; it is `UNKNOWN` if all rewards are 0.
-    """
+    """Return the range of returns if `running` rewards came at every step, with a margin."""
     if gamma >= 1.0:
         raise InputError("need gamma < 1 to estimate the range of returns, got 1")
     low, high = (running[end] / (1.0 - gamma) + final[end] for end in (0, 1))
@@ -148,22 +136,15 @@ class SimulatorTask(OutsideTask):
         """Names of all actions if the maker has them, else none."""
         return tuple(getattr(self.maker, "action_names", ()))
 
-    def pool(self, seeds: list[int], notice: Callable[[str], None]) -> Pool:
+    def pool(self, seeds: list[int], notice: Notice) -> Pool:
         """Start an environment for each seed."""
-        if not self.named and self.id.startswith(names.FACTORY):
-            names.ask_for_factory(self.id)
         check_named(self.id, self.named)
         return Pool(
             self.maker, seeds, self.workers, name=self.id, timeout=self.timeout,
             search_here=self.named, notice=notice,
         )  # fmt: skip
 
-    def with_one_worker(self) -> "SimulatorTask":
-        """Return the same task with one process at most; with none if it has none."""
-        return dataclasses.replace(self, workers=_at_most_one(self.workers))
-
     def named_as(self, env: Any) -> "SimulatorTask":
-        """Return the task that the user names with a name, an object or a factory."""
         given = identify(env)
         if isinstance(given, str):
             return dataclasses.replace(self, named=True, id=names.split(given)[0])
@@ -173,31 +154,21 @@ class SimulatorTask(OutsideTask):
         )
 
     def measure_rewards(self) -> Rewards:
-        """Return the rewards of a random policy in one environment."""
         rng = np.random.default_rng(0)
-        rewards: list[float] = []
-        ended: list[bool] = []
-        with self.with_one_worker().pool([0], self.notice) as pool:
+        with self.pool([0], self.notice) as pool:
             pool.reset()
-            for _ in range(RANDOM_STEPS):
-                step = pool.step(rng.integers(pool.num_actions, size=len(pool)))
-                rewards += step.reward.tolist()
-                ended += (step.boundary & (step.discount == 0.0)).tolist()
-        return reward_ends(np.array(rewards), np.array(ended))
+            actions = (rng.integers(pool.num_actions, size=1) for _ in range(RANDOM_STEPS))
+            steps = [pool.step(action) for action in actions]
+        rewards = np.concatenate([step.reward for step in steps])
+        ended = [step.boundary & (step.discount == 0.0) for step in steps]
+        return reward_ends(rewards, np.concatenate(ended))
 
     def describe(self) -> dict[str, Any]:
-        """Return the entries of a run's config from which `registry.remake` makes it again."""
         form = self.env.observation
-        frames = isinstance(form, Image)
-        host = {
-            "num_envs": self.num_envs,
-            "shape": list(form.frame if frames else form.shape),
-            "dtype": "uint8" if frames else "float32",
-            "stack": form.stack if frames else 1,
-            "actions": self.env.num_actions,
-            "facts": list(self.facts),
-            "probes": list(self.probes),
-        }
+        shape, stack = (form.frame, form.stack) if isinstance(form, Image) else (form.shape, 1)
+        host = {"num_envs": self.num_envs, "shape": list(shape), "dtype": form.dtype}
+        host |= {"stack": stack, "actions": self.env.num_actions}
+        host |= {"facts": list(self.facts), "probes": list(self.probes)}
         return super().describe() | {"host": host}
 
 
@@ -207,12 +178,12 @@ def make_simulator_task(
     num_envs: int | None = None,
     workers: int | None = None,
     timeout: float = TIMEOUT,
-    notice: Callable[[str], None] = lambda _: None,
+    notice: Notice = lambda _: None,
 ) -> SimulatorTask:
     """Start the simulator of a name or of a factory once to learn its shapes."""
     task_id, maker = (env.name, env.maker) if isinstance(env, Factory) else names.parse(env)
     if num_envs is None:
-        num_envs = DOOM_ENVS if task_id.startswith("doom:") else 1
+        num_envs = 32 if task_id.startswith("doom:") else 1  # as in the paper
     require_integer("num_envs", num_envs, at_least=1, at_most=MAX_ENVS)
     if workers is not None:
         require_integer("workers", workers, at_least=0, at_most=MAX_ENVS)
@@ -222,55 +193,40 @@ def make_simulator_task(
                 f"need workers=0 for {task_id}, which other processes cannot load, got {workers}"
             )
         workers = 0
-    with Pool(maker, [0], _at_most_one(workers), name=task_id, timeout=timeout) as pool:
-        return SimulatorTask(
-            id=task_id,
-            env=_shape(pool.layout, pool.num_actions),
-            maker=maker,
-            facts=pool.facts,
-            probes=pool.probes,
-            num_envs=num_envs,
-            workers=workers,
-            timeout=timeout,
-            notice=notice,
-        )
+    with Pool(maker, [0], workers, name=task_id, timeout=timeout) as pool:
+        shape = _shape(pool.layout, pool.num_actions)
+    return SimulatorTask(
+        id=task_id, env=shape, maker=maker, facts=pool.facts, probes=pool.probes,
+        num_envs=num_envs, workers=workers, timeout=timeout, notice=notice,
+    )  # fmt: skip
 
 
 def remake_simulator(config: Mapping[str, Any]) -> SimulatorTask:
-    """Make the task of a run again from the run's config, without starting the simulator.
-
-    The config is of a folder, which may be a stranger's: see `SimulatorTask.pool`.
-    """
+    """Make the task of a run again from its config, without starting the simulator."""
     host = config["host"]
     layout = Layout(tuple(host["shape"]), host["dtype"], host["stack"])
     facts, probes = tuple(host["facts"]), tuple(host["probes"])
     counts = (*layout.shape, layout.stack, host["actions"], host["num_envs"])
     counted = all(type(count) is int and 0 < count <= LARGEST for count in counts)
     named = all(type(name) is str for name in (*facts, *probes))
-    if layout.dtype == "uint8":
-        formed = len(layout.shape) in (2, 3)
-    else:
-        formed = layout.dtype == "float32" and layout.shape != () and layout.stack == 1
+    formed = layout.dtype == "float32" and layout.shape != () and layout.stack == 1
+    formed |= layout.dtype == "uint8" and len(layout.shape) in (2, 3)
     if not (counted and named and formed and math.prod(layout.shape) * layout.stack <= LARGEST):
-        raise InputError(f"need the shapes of {config['env']} in its config, got {host!r:.120}")
+        raise wrong_shapes(config["env"], host)
+    maker = names.parse(config["env"])[1]
     return SimulatorTask(
-        id=config["env"],
-        env=_shape(layout, host["actions"]),
-        maker=names.parse(config["env"])[1],
-        facts=facts,
-        probes=probes,
-        num_envs=host["num_envs"],
-        named=False,
-    )
+        id=config["env"], env=_shape(layout, host["actions"]), maker=maker, facts=facts,
+        probes=probes, num_envs=host["num_envs"], named=False,
+    )  # fmt: skip
 
 
-def _at_most_one(workers: int | None) -> int:
-    return 1 if workers is None else min(1, workers)
+def wrong_shapes(name: str, entry: Any) -> InputError:
+    """Return the error of a config without the shapes of its environment."""
+    return InputError(f"need the shapes of {name} in its config, got {entry!r:.120}")
 
 
 def _shape(layout: Layout, num_actions: int) -> SimpleNamespace:
     """Return what networks depend on: the form of observations, and the number of actions."""
-    form: Observation = Dense(layout.shape)
-    if layout.dtype == "uint8":
-        form = Image(frame=layout.shape, stack=layout.stack)
+    pictures = layout.dtype == "uint8"
+    form = Image(layout.shape, layout.stack) if pictures else Dense(layout.shape)
     return SimpleNamespace(observation=form, num_actions=num_actions)

@@ -1,26 +1,13 @@
 """Several environments as one, so that runs of all of them share one compiled program.
 
 Every step computes the transitions of all of them and selects one: that costs little compared to an
-update of an agent.
-
-The cost of a lane depends on the number of outputs (actions × atoms), then on the number of inputs.
-A program runs as long as its longest run, and takes half a minute to compile. So a pack holds
-settings of similar size and length:
-
-- `long`: at most 23 inputs and 3 actions; runs of up to a million steps, and chains, which end
-  earlier and free their lanes.
-- `short`: 42 to 103 inputs, 3 actions, at most 200,000 steps.
-- `bandits`: 1 input, 11 actions, 10,000 steps.
-- `chains`: 2 inputs, 5 actions, 100,000 steps. Padding them to 11 actions costs more time than
-  compiling a program of their own.
-- `mnist`: 784 inputs and 10 actions, and a replay of images.
-- `deep-sea-30`, `deep-sea-50`: deep sea up to size 30 and up to size 50. A network's first layer
-  grows with the square of the size: padding small sizes to the largest would cost six times as
-  much, and a program for each size would leave most of a GPU idle.
+update of an agent. `packs.toml` says which, and why.
 """
 
 import math
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -30,24 +17,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from winkel.envs.base import Environment, Setting
 from winkel.types import AnyArray, Dense, EnvStep
 
-_CARTPOLE = ["cartpole", "cartpole_noise", "cartpole_scale"]
-_CAR = ["mountain_car", "mountain_car_noise", "mountain_car_scale"]
-_DEEP_SEA = ["deep_sea", "deep_sea_stochastic"]
-PACKS: dict[str, list[str]] = {
-    "long": [*_CARTPOLE, *_CAR, "cartpole_swingup", "memory_len", "umbrella_length"],
-    "short": ["catch", "catch_noise", "catch_scale", "memory_size", "umbrella_distract"],
-    "bandits": ["bandit", "bandit_noise", "bandit_scale"],
-    "chains": ["discounting_chain"],
-    "mnist": ["mnist", "mnist_noise", "mnist_scale"],
-    "deep-sea-30": _DEEP_SEA,
-    "deep-sea-50": _DEEP_SEA,
-}
+PACKS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("packs.toml").read_text(encoding="utf-8")
+)
 """Experiments of each pack."""
 
 
 def pack_of(experiment: str, setting: Setting) -> str:
     """Return the name of a setting's pack."""
-    if experiment in _DEEP_SEA:
+    if experiment in PACKS["deep-sea-50"]:
         return "deep-sea-30" if setting["size"] <= 30 else "deep-sea-50"
     return next(name for name, experiments in PACKS.items() if experiment in experiments)
 
@@ -66,9 +44,8 @@ class PackedParams(NamedTuple):
 class Packed(Environment):
     """Several environments with dense observations, of which `params.which` selects one.
 
-    Its flattened observations are padded with zeros to the longest ones, and facts of the other
-    environments are 0. Everything else is as in the selected environment alone, for the same keys
-    and actions: it gets the keys that it would get alone. Actions that it lacks are undefined.
+    Its flattened observations are padded with zeros, and facts of the others are 0. All else is as
+    in the selected environment alone, with its keys. Actions that it lacks are undefined.
     """
 
     envs: tuple[Environment, ...]
@@ -110,13 +87,10 @@ class Packed(Environment):
         return states, _select(params.which, results)
 
     def observe(self, state: Parts, params: PackedParams) -> Float[Array, " O"]:
-        """Observe the selected environment and pad with zeros."""
         (size,) = self.observation.shape
-        padded = []
-        for env, s, p in zip(self.envs, state, params.inner, strict=True):
-            flat = jnp.ravel(env.observe(s, p))
-            padded.append(jnp.pad(flat, (0, size - len(flat))))
-        return _select(params.which, padded)
+        parts = zip(self.envs, state, params.inner, strict=True)
+        flat = [jnp.ravel(env.observe(s, p)) for env, s, p in parts]
+        return _select(params.which, [jnp.pad(x, (0, size - len(x))) for x in flat])
 
 
 def _select(which: Int[AnyArray, ""], cases: Sequence[Any]) -> Any:

@@ -1,5 +1,6 @@
 """Environments by name: 'deep_sea/20', 'deep_sea:size=100', 'catch_noise/3:noise_scale=0.5'."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
@@ -26,23 +27,15 @@ from winkel.envs.outside import remake_simulator
 from winkel.envs.packs import PACKS, Packed, PackedParams, pack_of
 from winkel.errors import InputError, suggest
 
+_MODULES = (
+    bandit, cartpole, catch, deep_sea, discounting_chain, memory_chain, mnist, mountain_car,
+    umbrella_chain,
+)  # fmt: skip
 FAMILIES: Mapping[str, Family] = {
     family.name: family
-    for family in (
-        bandit.FAMILY,
-        cartpole.FAMILY,
-        cartpole.SWINGUP,
-        catch.FAMILY,
-        deep_sea.DETERMINISTIC,
-        deep_sea.STOCHASTIC,
-        discounting_chain.FAMILY,
-        memory_chain.LENGTH,
-        memory_chain.SIZE,
-        mnist.FAMILY,
-        mountain_car.FAMILY,
-        umbrella_chain.DISTRACT,
-        umbrella_chain.LENGTH,
-    )
+    for module in _MODULES
+    for family in vars(module).values()
+    if isinstance(family, Family)
 }
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment for family in FAMILIES.values() for experiment in family.experiments
@@ -53,10 +46,11 @@ TAGS = (
 )  # fmt: skip
 """bsuite's seven capabilities, in the order of its radar chart."""
 
-_ID = re.compile(r"(?P<name>[^/:]+)(/(?P<index>[^:]*))?(:(?P<overrides>.*))?")
 _GYMNASIUM = re.compile(r"[\w./-]+-v\d+")
 _NUMBER = re.compile(r"[-+.0-9eE]+")
 _OUTSIDE = re.compile(r"[^:?=]*:(?![^:?=]*=)")  # a colon that is not the one before settings
+Members = Mapping[str, tuple[Environment, dict[str, Any]]]
+"""By family: one environment that holds several settings, and their parameters by id."""
 
 
 def is_outside(name: str) -> bool:
@@ -118,22 +112,19 @@ def remake(config: Mapping[str, Any]) -> Task:
 
 
 def make_batch(task_ids: str | Sequence[str]) -> TaskBatch:
-    """Make one environment with stacked parameters for several ids or a whole experiment.
-
-    All ids must be of one family: catch, catch_noise and catch_scale are; deep_sea and catch are
-    not. Shapes that differ (sizes, lengths, distractors, bits) are padded to the largest.
-    """
+    """Make one environment for ids of one family, or a whole experiment, padded to the largest."""
     if isinstance(task_ids, str):
         task_ids = EXPERIMENTS[task_ids].ids if task_ids in EXPERIMENTS else [task_ids]
     ids = tuple(task_ids)
     if not ids:
         raise InputError("need at least one environment, got none")
-    parsed = [parse(task_id) for task_id in ids]
-    families = sorted({experiment.family for experiment, _ in parsed})
-    if len(families) > 1:
-        raise InputError(f"need environments of one family in a batch, got {', '.join(families)}")
-    settings = tuple(setting for _, setting in parsed)
-    env, params = FAMILIES[families[0]].build(settings)
+    experiments, settings = zip(*map(parse, ids), strict=True)
+    family, *others = sorted({experiment.family for experiment in experiments})
+    if others:
+        raise InputError(
+            f"need environments of one family in a batch, got {', '.join([family, *others])}"
+        )
+    env, params = FAMILIES[family].build(settings)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *params)
     return TaskBatch(ids=ids, env=env, params=stacked, settings=settings)
 
@@ -148,9 +139,8 @@ def family_of(experiment: str) -> str:
 def bsuite_info(experiment: str, episodes: Episodes) -> dict[str, np.ndarray]:
     """Return what DeepMind's environment returns from `bsuite_info()` after each episode.
 
-    Totals since the first episode, in bsuite's order and types: counts of episodes are integers,
-    regrets and returns are float64 even if they are whole. 'raw_return' is without the noise and
-    the scale that 'return' has.
+    Counts of episodes are integers, regrets and returns are float64 even if they are whole.
+    'raw_return' is without the noise and the scale that 'return' has.
     """
     family = FAMILIES[family_of(experiment)]
     missing = [name for name in ("return", "length", *family.facts) if name not in episodes]
@@ -162,22 +152,14 @@ def bsuite_info(experiment: str, episodes: Episodes) -> dict[str, np.ndarray]:
     return family.info(episodes)
 
 
-Members = Mapping[str, tuple[Environment, dict[str, Any]]]
-"""By family: one environment that holds several settings, and their parameters by id."""
-
-
 @lru_cache(maxsize=8)
 def _build(experiments: tuple[str, ...], pack: str | None) -> tuple[Environment, Members]:
-    """Build the settings of experiments (those in a pack, if given), and an environment for all.
-
-    Families are in the order in which they first occur.
-    """
+    """Build the settings of experiments (those in a pack, if given), and an environment for all."""
     by_family: dict[str, dict[str, Any]] = {}
-    for name in experiments:
-        for task_id in EXPERIMENTS[name].ids:
-            _, setting = parse(task_id)
-            if pack is None or pack_of(name, setting) == pack:
-                by_family.setdefault(EXPERIMENTS[name].family, {})[task_id] = setting
+    for task_id in [task_id for name in experiments for task_id in EXPERIMENTS[name].ids]:
+        experiment, setting = parse(task_id)
+        if pack is None or pack_of(experiment.name, setting) == pack:
+            by_family.setdefault(experiment.family, {})[task_id] = setting
     members = {}
     for family, settings in by_family.items():
         env, params = FAMILIES[family].build([*settings.values()])
@@ -204,9 +186,9 @@ def _task(task_id: str, experiment: Experiment, setting: Setting, **shape: Any) 
 
 def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     """Return the experiment that an id names, and its setting with all defaults."""
-    match = _ID.fullmatch(task_id)
-    name = match["name"] if match else task_id
-    if match is None or name not in EXPERIMENTS:
+    whole, colon, overrides = task_id.partition(":")
+    name, slash, index = whole.partition("/")
+    if name not in EXPERIMENTS:
         known = [f"gym:{name}"] if _GYMNASIUM.fullmatch(task_id) else EXPERIMENTS
         hint = suggest(
             name, known, "see `winkel list envs`", lambda near: near + task_id.removeprefix(name)
@@ -215,13 +197,13 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     experiment = EXPERIMENTS[name]
     family = FAMILIES[experiment.family]
     setting: dict[str, Any] = dict(family.defaults)
-    if match["index"] is not None:
-        count = len(experiment.settings)
-        if match["index"] not in map(str, range(count)):
-            raise InputError(f"need {name}/0 … {name}/{count - 1}, got {task_id!r}")
-        setting |= experiment.settings[int(match["index"])]
+    if slash:
+        last = len(experiment.settings) - 1
+        if index not in map(str, range(last + 1)):
+            raise InputError(f"need {name}/0 … {name}/{last}, got {task_id!r}")
+        setting |= experiment.settings[int(index)]
     given: dict[str, Any] = {}
-    for override in () if match["overrides"] is None else match["overrides"].split(","):
+    for override in overrides.split(",") if colon else ():
         key, equals, text = override.partition("=")
         if not equals or key not in family.defaults:
             raise InputError(
@@ -241,10 +223,9 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
 
 def _number(text: str, kind: type, key: str) -> int | float:
     """Read a number in ASCII, without the underscores and spaces that Python allows."""
-    try:
-        value = kind(text) if _NUMBER.fullmatch(text) else float("nan")
-    except ValueError:
-        value = float("nan")
+    value = float("nan")
+    with contextlib.suppress(ValueError):
+        value = kind(text) if _NUMBER.fullmatch(text) else value
     largest = 2**31 - 1 if kind is int else float(np.finfo(np.float32).max)
     if not abs(value) <= largest:
         wanted = "a whole number" if kind is int else "a finite number"

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,14 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from winkel.envs.base import Task
+from winkel.envs.registry import remake
 from winkel.errors import LARGEST_SEED, InputError, require_integer
-from winkel.play.zoo import ZooPolicy
+from winkel.numpy_policy import Policy
 from winkel.runs.record import Arrays, RunRecord, encode_observation
 from winkel.runs.results import load
+from winkel.simulators.base import Notice
 from winkel.simulators.pool import TIMEOUT, Pool
+from winkel.training.simulated import stack_frames
 from winkel.types import Clock, EnvStep, Image, Observation, OneHot, Planes
 
 MAX_STEPS = 10_000
@@ -29,34 +32,24 @@ MAX_NUMBERS = 16
 """Up to so many numbers of an observation are shown as numbers, or in one row of a picture."""
 
 
-class PlayedEnvironment(NamedTuple):
-    """One environment of a task, stepped from Python, whether it is compiled or a simulator.
+PlayedEnvironment = tuple[Callable[[], np.ndarray], Callable[[int], EnvStep]]
+"""`reset` and `step` of one environment, compiled or a simulator, stepped from Python.
 
-    Observations are what the agent gets: a stack of frames if the simulator emits frames.
-    """
-
-    reset: Callable[[], np.ndarray]
-    """Begins an episode and returns its first observation."""
-    step: Callable[[int], EnvStep]
-    """Makes one transition; if it ends the episode, `obs` is the first of the next one."""
+Observations are what the agent gets: a stack of frames if the simulator emits frames. If a step
+ends an episode, its `obs` is the first of the next one.
+"""
 
 
 @contextlib.contextmanager
 def open_environment(
-    task: Any,
-    seed: int = 0,
-    notice: Callable[[str], None] = lambda _: None,
-    timeout: float = TIMEOUT,
+    task: Any, seed: int = 0, notice: Notice = lambda _: None, timeout: float = TIMEOUT
 ) -> Iterator[PlayedEnvironment]:
-    """Start one environment of a task; the seed decides all of its episodes.
-
-    A simulator runs in a process of its own, which may take so many seconds for each step.
-    """
+    """Start one environment of a task; the seed decides all of its episodes."""
     require_integer("an environment's seed", seed, at_least=0, at_most=LARGEST_SEED)
     if task.compiled:
         yield _open_compiled(task, seed)
     else:
-        limited = dataclasses.replace(task.with_one_worker(), timeout=timeout)
+        limited = dataclasses.replace(task, timeout=timeout)
         with limited.pool([seed], notice) as pool:
             yield _open_simulator(pool, task.env.observation)
 
@@ -75,30 +68,31 @@ def _open_compiled(task: Task, seed: int) -> PlayedEnvironment:
         state, result = following(next(keys), state, action, task.params)
         return jax.device_get(result)
 
-    return PlayedEnvironment(reset, step)
+    return reset, step
 
 
 def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:
-    num_frames = observation.stack if isinstance(observation, Image) else 0
-    current = np.zeros(0)
+    current: Any = None
 
-    def begin(obs: np.ndarray) -> np.ndarray:
+    def stack(frames: np.ndarray, begun: bool) -> Array:
+        return stack_frames(observation, current, jnp.asarray(frames), jnp.asarray([begun]))
+
+    def reset() -> np.ndarray:
         nonlocal current
-        current = np.repeat(obs[None], num_frames, axis=0) if num_frames else obs
-        return current
+        current = stack(pool.reset(), True)
+        return np.asarray(current[0])
 
     def step(action: int) -> EnvStep:
         nonlocal current
         batch = pool.step(np.array([action]))
         if batch.lost[0]:
             raise InputError("the simulator died in the middle of an episode; play again")
+        last = np.asarray(stack(batch.next_obs, False)[0])
+        current = stack(batch.obs, bool(batch.boundary[0]))
         reward, discount, boundary = batch.reward[0], batch.discount[0], batch.boundary[0]
-        last = batch.next_obs[0]
-        last = np.concatenate([current[1:], last[None]]) if num_frames else last
-        current = begin(batch.obs[0]) if boundary else last
-        return EnvStep(reward, discount, last, current, boundary, {})
+        return EnvStep(reward, discount, last, np.asarray(current[0]), boundary, {})
 
-    return PlayedEnvironment(lambda: begin(pool.reset()[0]), step)
+    return reset, step
 
 
 def load_one(path: Path, seed: int | None = None, env: str | None = None) -> RunRecord:
@@ -110,19 +104,20 @@ def load_one(path: Path, seed: int | None = None, env: str | None = None) -> Run
 
 def observe_after(run: RunRecord, env: PlayedEnvironment, steps: int) -> np.ndarray:
     """Return the observation after so many greedy steps from the start of an episode."""
-    obs, policy = env.reset(), run.policy()
-    for step in range(steps):
-        result = env.step(policy(obs))
+    (reset, step), policy = env, run.policy()
+    obs = reset()
+    for number in range(1, steps + 1):
+        result = step(policy(obs))
         if result.boundary:
             raise InputError(
-                f"need fewer than {step + 1} steps, at which the greedy episode ends, got {steps}"
+                f"need fewer than {number} steps, at which the greedy episode ends, got {steps}"
             )
         obs = result.obs
     return obs
 
 
 def play(
-    run: RunRecord | ZooPolicy,
+    run: RunRecord | Policy,
     env: PlayedEnvironment,
     *,
     episodes: int = 1,
@@ -142,10 +137,9 @@ def play(
     `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
     their names, if the task has names.
     """
-    explore = None
+    task, explore = task_of(run), None
     if clock is not None and isinstance(run, RunRecord):
         explore = _explorer(run, clock, seed)
-    task = run.task
     moments: list[dict[str, Any]] = []
     shown: dict[int, np.ndarray] = {}
 
@@ -154,17 +148,17 @@ def play(
             shown[len(moments)] = newest_frame(task.env.observation, obs)
         moments.append(moment)
 
-    obs, played = env.reset(), 0
+    (reset, step), played = env, 0
+    obs = reset()
     for episode in range(1, episodes + 1):
         moment: dict[str, Any] = {"return": 0.0, "episode": episode, "step": 0, "state": RUNNING}
         while moment["state"] == RUNNING:
-            estimates = run.estimates(obs)
-            action = int(np.argmax(estimates.value))
-            if explore is not None:
-                action = explore(obs, moment["step"] == 0)
-            decided = {"value": estimates.value, "bonus": estimates.bonus, "action": action}
-            add(obs, moment | decided)
-            result = env.step(action)
+            estimates: Any = run.estimates(obs) if isinstance(run, RunRecord) else None
+            value = estimates.value if estimates else run.values(obs)
+            bonus = estimates.bonus if estimates else np.full_like(value, np.nan)
+            action = explore(obs, moment["step"] == 0) if explore else int(np.argmax(value))
+            add(obs, moment | {"value": value, "bonus": bonus, "action": action})
+            result = step(action)
             obs, last, played = result.obs, result.next_obs, played + 1
             moment["return"] += float(result.reward)
             moment["step"] += 1
@@ -173,13 +167,18 @@ def play(
             elif moment["step"] >= max_steps:
                 moment["state"] = CUT
             progress(played)
-        nothing = np.full_like(estimates.value, np.nan)
+        nothing = np.full_like(value, np.nan)
         add(last, moment | {"value": nothing, "bonus": nothing, "action": -1})
         if moment["state"] == CUT and episode < episodes:
-            obs = env.reset()
+            obs = reset()
     arrays = {name: np.asarray([moment[name] for moment in moments]) for name in moments[0]}
     arrays |= {"actions": np.array(task.action_names)} if task.action_names else {}
     return arrays | {"shown": np.asarray([*shown])} | to_arrays(task, [*shown.values()])
+
+
+def task_of(run: RunRecord | Policy) -> Task:
+    """Return the environment that a run or a policy was trained in."""
+    return run.task if isinstance(run, RunRecord) else remake(run.about["task"])
 
 
 def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, bool], int]:
@@ -187,21 +186,20 @@ def _explorer(run: RunRecord, clock: Clock, seed: int) -> Callable[[np.ndarray, 
     key_actor, key_act = (jax.random.fold_in(jax.random.key(seed), use) for use in (1, 2))
     assert run.spec is not None
     agent: Any = run.agent
-    hyper = run.spec.hyper
-    if run.task.available is not None:
-        available = jnp.asarray(run.task.available)
-        agent = dataclasses.replace(agent, spec=agent.spec._replace(available=available))
-    actor, time = agent.init_actor(key_actor), 0
+    hyper, available = run.spec.hyper, run.task.available
+    if available is not None:
+        spec = agent.spec._replace(available=jnp.asarray(available))
+        agent = dataclasses.replace(agent, spec=spec)
+    actor, times = agent.init_actor(key_actor), itertools.count(1)
 
     @jax.jit
     def act(learner: Any, actor: Any, obs: Array, first: Array, key: PRNGKeyArray) -> Any:
         return agent.act(learner, actor, obs, first, clock, hyper, key)
 
     def explore(obs: np.ndarray, first: bool) -> int:
-        nonlocal actor, time
-        time += 1
+        nonlocal actor
         array = jnp.asarray(encode_observation(agent.spec.observation, obs))
-        key = jax.random.fold_in(key_act, time)
+        key = jax.random.fold_in(key_act, next(times))
         decision, actor = act(run.learner, actor, array, jnp.asarray(first), key)
         return int(decision.action)
 
@@ -231,7 +229,11 @@ def to_arrays(
         ones = np.arange(observation.size) == stacked[:, None]
         stacked = ones.reshape(-1, *observation.shape).astype(np.uint8)
     elif isinstance(observation, Planes):
-        stacked = _merge_channels(stacked.astype(float), observation.values)
+        # One number for each cell: symbols as digits, else the highest channel that is not 0.
+        if observation.values is None:
+            stacked = (stacked * np.arange(1.0, stacked.shape[-1] + 1)).max(axis=-1)
+        else:
+            stacked = stacked @ np.cumprod([1.0, *observation.values[:0:-1]])[::-1]
     else:
         if task.pack is not None:
             stacked = stacked.reshape(len(stacked), -1)[:, : task.inputs]
@@ -243,23 +245,14 @@ def to_arrays(
     return {"pictures": np.round(255 * (1.0 - dark)).astype(np.uint8)}
 
 
-def _merge_channels(planes: np.ndarray, values: tuple[int, ...] | None) -> np.ndarray:
-    """One number for each cell: symbols as digits, else the highest channel that is not 0."""
-    if values is None:
-        return (planes * np.arange(1, planes.shape[-1] + 1)).max(axis=-1)
-    weights = np.cumprod([1, *values[:0:-1]])[::-1]
-    return planes @ weights
-
-
 def _to_grids(stacked: np.ndarray, side: int | None) -> np.ndarray:
     """Give two axes to each observation: its own, else rows that make it nearly square."""
-    shape = stacked.shape[1:]
-    if len(shape) >= 2 and shape[0] > 1:
-        grids = stacked.reshape(len(stacked), shape[0], -1)
-        return grids[:, :side, :side] if len(shape) == 2 else grids
+    _, rows, *others = stacked.shape
     flat = stacked.reshape(len(stacked), -1)
+    if others and rows > 1:
+        grids = flat.reshape(len(stacked), rows, -1)
+        return grids[:, :side, :side] if len(others) == 1 else grids
     count = flat.shape[1]
     columns = count if count <= MAX_NUMBERS else math.ceil(math.sqrt(count))
-    padding = -count % columns
-    flat = np.pad(flat, ((0, 0), (0, padding)), constant_values=flat.min())
+    flat = np.pad(flat, ((0, 0), (0, -count % columns)), constant_values=flat.min())
     return flat.reshape(len(flat), -1, columns)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -26,7 +26,6 @@ WIDTH, DPI = 540, 100
 """Pixels of a film, and of an inch."""
 
 _COLOURS = {"value": style.QUANTILE, "bonus": style.CATEGORICAL}
-_FAINT = 0.45  # opacity of bars that are not of the selected action
 _ENDINGS = {ENDED: "the episode has ended", CUT: "cut here"}
 
 
@@ -83,19 +82,17 @@ class Film:
         )
         observation = self.figure.add_subplot(upper[0, 0])
         if "numbers" in played:
-            self._reach = np.maximum(np.abs(played["numbers"]).max(axis=0), 1e-12)
-            names = [str(place) for place in range(len(self._reach))]
-            self._show_numbers = _add_bars(
-                observation, "observation", style.MIXTURE, names, (-1.0, 1.0)
-            )
+            reach = np.maximum(np.abs(played["numbers"]).max(axis=0), 1e-12)
+            names = [str(place) for place in range(len(reach))]
+            show = _add_bars(observation, "observation", style.MIXTURE, names, (-1.0, 1.0))
+            self._observe = lambda i: show(played["numbers"][i] / reach, played["numbers"][i])
         else:
             first = played["pictures"][0]
             smooth = "nearest" if max(first.shape) <= 192 else "antialiased"
-            self._picture = observation.imshow(
-                first, cmap="gray", vmin=0, vmax=255, interpolation=smooth
-            )
+            picture = observation.imshow(first, cmap="gray", vmin=0, vmax=255, interpolation=smooth)
             observation.set(xticks=[], yticks=[])
             observation.spines[:].set(color=style.FAINT, visible=True)
+            self._observe = lambda i: picture.set_data(played["pictures"][i])
         numbers = np.arange(played["value"].shape[1])
         names = [str(name)[:12] for name in played.get("actions", numbers)]
         self._bars, self._strips = {}, []
@@ -121,10 +118,7 @@ class Film:
         parts += [f"step {played['step'][moment]:,}", f"return {_short(played['return'][moment])}"]
         ending = _ENDINGS.get(int(played["state"][moment]))
         self._head.set_text("\n".join([self._title, ", ".join([*parts, *filter(None, [ending])])]))
-        if "pictures" in played:
-            self._picture.set_data(played["pictures"][index])
-        else:
-            self._show_numbers(played["numbers"][index] / self._reach, played["numbers"][index])
+        self._observe(index)
         action = int(played["action"][moment])
         for name, (axes, show_bars) in self._bars.items():
             axes.set_visible(action >= 0)
@@ -143,11 +137,7 @@ class Film:
 def _add_bars(
     axes: Axes, heading: str, colour: str, names: list[str], limits: tuple[float, float]
 ) -> Callable[..., None]:
-    """Add bars from 0, with names on their left and numbers on their right.
-
-    Return a function that sets their lengths and numbers; all but the chosen one, if one is, are
-    faint.
-    """
+    """Add bars with names and numbers, and return a function that sets them."""
     count = len(names)
     axes.set_title(heading, loc="left", color=colour, size=8)
     axes.set_frame_on(False)
@@ -157,15 +147,13 @@ def _add_bars(
     axes.tick_params(length=0)
     axes.axvline(0.0, color=style.FAINT, linewidth=0.7)
     bars = axes.barh(range(count), np.zeros(count), 0.6, color=colour)
-    texts = [
-        axes.text(1.05, y, "", size=size, transform=axes.get_yaxis_transform(), va="center")
-        for y in range(count)
-    ]
+    right: dict[str, Any] = {"size": size, "transform": axes.get_yaxis_transform(), "va": "center"}
+    texts = [axes.text(1.05, y, "", **right) for y in range(count)]
 
     def show(lengths: np.ndarray, numbers: np.ndarray, chosen: int | None = None) -> None:
         for place, (bar, text) in enumerate(zip(bars, texts, strict=True)):
             bar.set_width(np.nan_to_num(lengths[place]))
-            bar.set_alpha(1.0 if chosen in (None, place) else _FAINT)
+            bar.set_alpha(1.0 if chosen in (None, place) else 0.45)
             text.set_text(_short(numbers[place]))
         for place, label in enumerate(axes.get_yticklabels()):
             label.set_fontweight("bold" if chosen == place else "normal")

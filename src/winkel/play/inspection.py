@@ -16,7 +16,6 @@ from winkel.types import OneHot
 
 MAX_NAMED = 4
 """Up to so many members have a colour and a name each; more are drawn with their mixture."""
-_LIGHTEST = 0.001  # mass up to which an atom may lie beyond the axis
 _MAX_COLUMNS = 4
 _STRIP = 0.17  # height of the strip with a member's atoms, in units of the cdf
 _COLOURS = {"quantile": style.QUANTILE, "categorical": style.CATEGORICAL}
@@ -57,8 +56,7 @@ def draw(arrays: Arrays) -> Figure:
 
     `locations` and `probs` are [members, actions, atoms] in any order; `value`, `disagreement` and
     `bonus` [actions], NaN for an agent without them; `members` and `actions` are names;
-    `observation` is a picture of gray levels or colours. Up to `MAX_NAMED` members also show their
-    atoms below the cdfs, as high as their masses.
+    `observation` is a picture. Up to `MAX_NAMED` members also show their atoms, as high as masses.
     """
     locations, probs = arrays["locations"], arrays["probs"]
     for name in ("locations", "probs", "value"):
@@ -74,7 +72,11 @@ def draw(arrays: Arrays) -> Figure:
     shown.imshow(arrays["observation"], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
     shown.set(title="observation", xticks=[], yticks=[])
     shown.spines[:].set_visible(True)
-    marks = _marks(arrays)
+    bonus, best = arrays["bonus"], int(arrays["value"].argmax())
+    marks = {best: "highest value"}
+    if np.isfinite(bonus).all() and np.ptp(bonus) > 0:
+        most = int(bonus.argmax())
+        marks[most] = "highest value and bonus" if most == best else "largest bonus"
     panels: list[Axes] = []
     for action, (row, column) in enumerate(places[:actions]):
         first = panels[0] if panels else None
@@ -96,19 +98,9 @@ def draw(arrays: Arrays) -> Figure:
     return figure
 
 
-def _marks(arrays: Arrays) -> dict[int, str]:
-    """Return words for the action of the highest value and for that of the largest bonus."""
-    bonus, best = arrays["bonus"], int(arrays["value"].argmax())
-    marks = {best: "highest value"}
-    if np.isfinite(bonus).all() and np.ptp(bonus) > 0:
-        most = int(bonus.argmax())
-        marks[most] = "highest value and bonus" if most == best else "largest bonus"
-    return marks
-
-
 def _limits(arrays: Arrays) -> tuple[float, float]:
     """Return limits that hold all atoms but the lightest, and every value."""
-    kept = arrays["locations"][arrays["probs"] > _LIGHTEST]
+    kept = arrays["locations"][arrays["probs"] > 0.001]
     ends = np.concatenate([kept, arrays["value"]])
     low, high = float(ends.min()), float(ends.max())
     margin = 0.05 * (high - low) or 0.1 * abs(low) or 1.0
@@ -116,10 +108,7 @@ def _limits(arrays: Arrays) -> tuple[float, float]:
 
 
 def _draw_members(axes: Axes, z: np.ndarray, probs: np.ndarray, names: list[str]) -> None:
-    """Draw the cdfs of one action's members [members, atoms].
-
-    Few have a colour each and their atoms in a strip below; many are faint beside their mixture.
-    """
+    """Draw cdfs [members, atoms]: few with their atoms below, many faint beside their mixture."""
     if len(names) > MAX_NAMED:
         for member, (at, mass) in enumerate(zip(z, probs, strict=True)):
             label = None if member else f"each of {len(names)} members"

@@ -17,8 +17,6 @@ from winkel.simulators.visits import VISITS, load_visits
 
 PANELS = 5
 """Parts of training, with a panel each."""
-DECADES = 3
-"""Range of the colours: cells with less than a thousandth of the most visits look alike."""
 _MAX_COLUMNS = 4
 
 
@@ -42,8 +40,7 @@ def draw(arrays: Arrays) -> Figure:
     """Draw a panel for each of `titles`, in which cells are coloured by their share of its steps.
 
     `visits` [panels, rows, columns] count steps, row 0 at the lowest y, in cells that fill `extent`
-    (left, right, bottom, top). If there are `walls` [walls, 2 ends, xy], also `starts` [starts, xy]
-    and `goal` [xy] are drawn. All panels have one logarithmic scale.
+    (left, right, bottom, top). With `walls` [walls, 2, xy], `starts` and `goal` [xy] are drawn.
     """
     visits, titles, walls = arrays["visits"], arrays["titles"], arrays.get("walls")
     left, right, bottom, top = arrays["extent"]
@@ -62,16 +59,12 @@ def draw(arrays: Arrays) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     panels = list(grid.flatten())
     shares = visits / np.maximum(visits.sum(axis=(1, 2), keepdims=True), 1)
-    scale = LogNorm(shares.max() / 10**DECADES, shares.max(), clip=True)
+    # Cells with less than a thousandth of the most visits look alike.
+    scale = LogNorm(shares.max() / 1000, shares.max(), clip=True)
     for axes, title, share in zip(panels, titles, shares, strict=False):
-        image = axes.imshow(
-            np.ma.masked_equal(share, 0.0),
-            origin="lower",
-            extent=tuple(arrays["extent"]),
-            interpolation="nearest",
-            cmap="viridis_r",
-            norm=scale,
-        )
+        seen, extent = np.ma.masked_equal(share, 0.0), tuple(arrays["extent"])
+        look = {"interpolation": "nearest", "cmap": "viridis_r", "norm": scale}
+        image = axes.imshow(seen, origin="lower", extent=extent, **look)
         if walls is not None:
             lines = LineCollection(list(walls), colors=style.INK, linewidths=0.8, zorder=2)
             axes.add_collection(lines)

@@ -15,9 +15,7 @@ from winkel.simulators.base import Layout, Simulator, Step
 DEFAULT_STACK = 4
 """Frames that an agent sees if observations are pictures, unless the name says `stack=…`."""
 
-_SMALLEST_SIDE = 8
-_MOST_CHANNELS = 4
-
+_SMALLEST_SIDE, _MOST_CHANNELS = 8, 4  # of pictures
 _Reader = tuple[Layout, Callable[[Any], Any]]  # the form of observations, and their conversion
 
 
@@ -49,12 +47,8 @@ class GymSimulator:
             count = len(result) if isinstance(result, tuple) else 1
             raise InputError(f"need step to return {wanted}, got {count} values")
         obs, reward, terminated, truncated, _ = result
-        return Step(
-            obs=self._read(obs),
-            reward=reward,
-            discount=0.0 if terminated else 1.0,
-            boundary=bool(terminated or truncated),
-        )
+        discount, boundary = 0.0 if terminated else 1.0, bool(terminated or truncated)
+        return Step(self._read(obs), reward, discount, boundary)
 
     def close(self) -> None:
         self._env.close()
@@ -63,8 +57,7 @@ class GymSimulator:
 class DmSimulator:
     """A dm_env environment. The discount is that of the time step, the reward None is 0.
 
-    A last step with discount 0 is a termination, one with a discount above 0 a truncation.
-    `remake` makes it again with a `seed`, at the first reset: dm_env has no other way to seed an
+    `remake` makes it again with a `seed` at the first reset: dm_env has no other way to seed an
     environment. It is None if the environment takes no seed.
     """
 
@@ -87,12 +80,9 @@ class DmSimulator:
 
     def step(self, action: int) -> Step:
         result = self._env.step(action + self._first_action)
-        return Step(
-            obs=self._read(result.observation),
-            reward=0.0 if result.reward is None else result.reward,
-            discount=1.0 if result.discount is None else result.discount,
-            boundary=bool(result.last()),
-        )
+        reward = 0.0 if result.reward is None else result.reward
+        discount = 1.0 if result.discount is None else result.discount
+        return Step(self._read(result.observation), reward, discount, bool(result.last()))
 
     def close(self) -> None:
         self._env.close()
@@ -140,9 +130,6 @@ def _is_supported(space: Any, spaces: Any) -> bool:
 
 def _count_actions(spec: Any) -> tuple[int, int]:
     """Return the number of actions of a dm_env spec, and the first."""
-    num = getattr(spec, "num_values", None)
-    if num is not None:
-        return int(num), 0
     bounded = hasattr(spec, "minimum") and hasattr(spec, "maximum")
     if bounded and spec.shape == () and np.issubdtype(spec.dtype, np.integer):
         return int(spec.maximum) - int(spec.minimum) + 1, int(spec.minimum)
@@ -150,35 +137,21 @@ def _count_actions(spec: Any) -> tuple[int, int]:
 
 
 def _read_spec(spec: Any, stack: int) -> _Reader:
-    """Read observations of a dm_env spec, or of nested ones."""
-    found: list[_Reader] = []
-    for leaf in _flatten(spec):
-        if not hasattr(leaf, "shape") or np.dtype(leaf.dtype).kind not in "fiub":
-            raise InputError(f"need observations that are arrays of numbers, got {leaf}")
-        if hasattr(leaf, "num_values"):
-            found.append(_read_one_hot(int(leaf.num_values), 0))
-        else:
-            found.append(read_array(tuple(leaf.shape), leaf.dtype, stack))
-    if not isinstance(spec, dict | list | tuple):
-        return found[0]
-    if not found:
-        raise InputError(f"need observations with at least one array, got {spec}")
-
-    def read(obs: Any) -> np.ndarray:
-        parts = zip(found, _flatten(obs), strict=True)
-        return np.concatenate([np.ravel(reader(part)) for (_, reader), part in parts])
-
-    size = sum(int(np.prod(layout.shape)) for layout, _ in found)
-    return Layout((size,), "float32"), read
-
-
-def _flatten(tree: Any) -> list[Any]:
-    """Return the leaves of nested dicts, lists and tuples; dicts in the order of sorted keys."""
-    if isinstance(tree, dict):
-        return [leaf for key in sorted(tree) for leaf in _flatten(tree[key])]
-    if isinstance(tree, list | tuple):
-        return [leaf for inner in tree for leaf in _flatten(inner)]
-    return [tree]
+    """Read observations of a dm_env spec, or of nested ones; dicts in the order of sorted keys."""
+    if isinstance(spec, dict | list | tuple):
+        keys = sorted(spec) if isinstance(spec, dict) else range(len(spec))
+        parts = {key: _read_spec(spec[key], stack) for key in keys}
+        if not parts:
+            raise InputError(f"need observations with at least one array, got {spec}")
+        size = sum(int(np.prod(layout.shape)) for layout, _ in parts.values())
+        return Layout((size,), "float32"), lambda obs: np.concatenate(
+            [np.ravel(read(obs[key])) for key, (_, read) in parts.items()]
+        )
+    if not hasattr(spec, "shape") or np.dtype(spec.dtype).kind not in "fiub":
+        raise InputError(f"need observations that are arrays of numbers, got {spec}")
+    if hasattr(spec, "num_values"):
+        return _read_one_hot(int(spec.num_values), 0)
+    return read_array(tuple(spec.shape), spec.dtype, stack)
 
 
 def read_array(shape: tuple[int, ...], dtype: Any, stack: int) -> _Reader:

@@ -9,12 +9,11 @@ from winkel.errors import InputError, require_integer
 
 
 class Layout(NamedTuple):
-    """Form of observations."""
+    """Form of observations: 'float32' for numbers, 'uint8' for pictures."""
 
     shape: tuple[int, ...]
     """Shape of one observation, or of one frame if the agent sees a stack of frames."""
     dtype: str
-    """'float32' for numbers, 'uint8' for pictures."""
     stack: int = 1
     """Number of frames that the agent sees; a simulator emits one at a time."""
 
@@ -28,11 +27,10 @@ class Step(NamedTuple):
     discount: float
     """0 only on termination, else 1, unless the environment has its own discount."""
     boundary: bool
-    """Whether the episode ended, by termination or truncation."""
+    """Whether the episode ended, by termination or truncation; the caller resets then."""
     facts: tuple[float, ...] = ()
-    """Numbers that add up over an episode, in the order of the simulator's `facts`."""
     probes: tuple[float, ...] = ()
-    """Numbers after this step, in the order of the simulator's `probes`."""
+    """Facts and probes are in the order of the simulator's names."""
 
 
 @runtime_checkable
@@ -51,13 +49,15 @@ class Simulator(Protocol):
         """Begin an episode and return its first observation; only the first call has a seed."""
 
     def step(self, action: int) -> Step:
-        """Make one transition; the caller resets after a boundary."""
+        """Make one transition."""
 
     def close(self) -> None:
         """Release everything outside this object."""
 
 
 Maker = Callable[[], Simulator]
+Notice = Callable[[str], None]
+"""Gets a sentence that the user should see."""
 
 
 class SimulatorDied(Exception):  # noqa: N818

@@ -1,17 +1,8 @@
 """Simulators by name, and environments given to `winkel.train` as objects of Python.
 
-    gym:CartPole-v1                      registered with Gymnasium
-    gym:my_module:MyEnv-v0               the same, after my_module is imported
-    dm:bsuite/catch/0                    DeepMind's own bsuite
-    dm:my_module:make                    a function that returns a dm_env.Environment
-    doom:my-way-home/sparse              VizDoom
-    my_module:make                       a function that returns a Gymnasium or dm_env environment,
-                                         or a winkel.simulators.Simulator
-
-Each may end in settings after a colon or a question mark, keyword arguments of what makes the
-environment: `gym:FrozenLake-v1:map_name=8x8,is_slippery=False`. Values are read as in Python,
-anything else is text. `stack=4`, the number of frames that an agent sees if observations are
-pictures, is not passed on.
+Names are in docs/simulators.md. Each may end in settings after a colon or a question mark, keyword
+arguments of what makes the environment: `gym:FrozenLake-v1:map_name=8x8,is_slippery=False`. Values
+are read as in Python, anything else is text. `stack=4` is not passed on.
 
 A function or class that a module defines is its name, 'my_module:make'. Any other factory, such as
 a lambda, is a `Factory`: the name 'factory:my_module.build.lambda' says in records what it was, and
@@ -42,18 +33,16 @@ _SETTINGS = re.compile(r"[:?](?=[^:?=]*=)")  # the first one before a key and =
 _QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
 _QUOTED_OR_ONE = re.compile(f"{_QUOTED}|.", re.DOTALL)
 _PLAIN = re.compile(r"[\w./:+-]+")
+_ODD_DIGIT = re.compile(r"(?![0-9])\d")
 
 
 def parse(text: str) -> tuple[str, Maker]:
-    """Return the name with its settings in order, the same for all spellings, and its maker.
-
-    The maker is picklable. A user's module is imported when the maker is called.
-    """
+    """Return the name with its settings in order, and its maker, which is picklable."""
     canonical, name, settings = split(text)
     if name.startswith("doom:"):
-        from winkel.simulators.vizdoom import make_doom_maker
+        from winkel.simulators.vizdoom import make_doom
 
-        return canonical, make_doom_maker(name, settings)
+        return canonical, make_doom(name, settings)
     if name.startswith(FACTORY):
         return name, partial(ask_for_factory, name)
     stack = require_integer("stack", settings.pop("stack", DEFAULT_STACK), at_least=1)
@@ -77,7 +66,7 @@ def chooses_code(text: str) -> bool:
     """Return whether a name says which module is imported, or what is passed to other code."""
     _, name, settings = split(text)
     library, _, rest = name.partition(":")
-    if library == "doom" or (library == "dm" and rest.startswith("bsuite/")):
+    if library == "doom" or name.startswith("dm:bsuite/"):
         return False
     known = library in ("gym", *JAX_LIBRARIES)
     return not known or ":" in rest or bool(settings.keys() - {"stack"})
@@ -121,15 +110,11 @@ def make_bsuite(env_id: str) -> DmSimulator:
     return DmSimulator(make(), make if _takes_seed(load) else None)
 
 
-def call_function(target: str, settings: dict[str, Any], stack: int) -> Simulator:
-    """Call 'module:function', which returns an environment of any library or a `Simulator`."""
-    return call_loaded(load_target(target), target, settings, stack)
-
-
-def call_loaded(
-    function: Callable[..., Any], target: str, settings: dict[str, Any], stack: int
+def call_function(
+    target: str, settings: dict[str, Any], stack: int, function: Callable[..., Any] | None = None
 ) -> Simulator:
-    """Call a function that returns an environment; errors call it `target`."""
+    """Call 'module:function', or a function that errors call so."""
+    function = function or load_target(target)
     make = partial(function, **settings)
     try:
         env = make()
@@ -151,7 +136,17 @@ def _takes_seed(function: Callable[..., Any]) -> bool:
 def split(text: str) -> tuple[str, str, dict[str, Any]]:
     """Split a name from its settings; first comes the whole, the same for all spellings."""
     name, *written = _SETTINGS.split(text, maxsplit=1)
-    settings = _read_settings("".join(written), text)
+    settings: dict[str, Any] = {}
+    for part in _split_at_commas("".join(written)):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key.isidentifier() or not value:
+            raise InputError(f"need settings of the form key=value, got {part!r} in {text!r}")
+        if key in settings:
+            raise InputError(f"need each setting once, got {key} twice in {text!r}")
+        settings[key] = _read_value(value)
+        bare = re.sub(_QUOTED, "", value)
+        if _ODD_DIGIT.search(bare) or ("_" in bare and not isinstance(settings[key], str)):
+            raise InputError(f"need numbers in digits 0 to 9 without _, got {part!r} in {text!r}")
     return join(name, settings), name, settings
 
 
@@ -159,22 +154,6 @@ def join(name: str, settings: dict[str, Any]) -> str:
     """Write a name with its settings, in order."""
     values = [f"{key}={_write_value(settings[key])}" for key in sorted(settings)]
     return ":".join([name, *filter(None, [",".join(values)])])
-
-
-def _read_settings(text: str, whole: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for part in _split_at_commas(text):
-        key, equals, value = part.partition("=")
-        key = key.strip()
-        if not equals or not key.isidentifier() or not value.strip():
-            raise InputError(f"need settings of the form key=value, got {part!r} in {whole!r}")
-        if key in settings:
-            raise InputError(f"need each setting once, got {key} twice in {whole!r}")
-        settings[key] = _read_value(value.strip())
-        bare = re.sub(_QUOTED, "", value)
-        if _has_odd_digits(bare) or ("_" in bare and not isinstance(settings[key], str)):
-            raise InputError(f"need numbers in digits 0 to 9 without _, got {part!r} in {whole!r}")
-    return settings
 
 
 def _split_at_commas(text: str) -> list[str]:
@@ -198,13 +177,8 @@ def _read_value(text: str) -> Any:
 
 def _write_value(value: Any) -> str:
     """Write a value so that `_read_value` reads it back."""
-    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _has_odd_digits(value)
+    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _ODD_DIGIT.search(value)
     return value if plain and _read_value(value) == value else repr(value)
-
-
-def _has_odd_digits(text: str) -> bool:
-    """Return whether a text has digits other than 0 to 9."""
-    return any(char.isdigit() and not char.isascii() for char in text)
 
 
 @dataclass(frozen=True)
@@ -217,7 +191,7 @@ class Factory:
     @property
     def maker(self) -> Maker:
         """Makes a simulator of what the function returns."""
-        return partial(call_loaded, self.function, self.name, {}, DEFAULT_STACK)
+        return partial(call_function, self.name, {}, DEFAULT_STACK, self.function)
 
     @property
     def can_travel(self) -> bool:

@@ -3,7 +3,7 @@
 import errno
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -13,20 +13,11 @@ from jaxtyping import Bool, Float, Int, Shaped
 from numpy.random import SeedSequence
 
 from winkel.errors import InputError, require_integer
-from winkel.simulators.base import Maker, SimulatorDied, SimulatorSpec
-from winkel.simulators.worker_main import map_rows
-from winkel.simulators.workers import (
-    MAKING,
-    RESET,
-    STEP,
-    LocalWorker,
-    Worker,
-    close_workers,
-    open_memory,
-)
+from winkel.simulators.base import Maker, Notice, SimulatorDied, SimulatorSpec
+from winkel.simulators.worker_main import Copies, map_rows
+from winkel.simulators.workers import MAKING, RESET, STEP, Worker, close_workers, open_memory
 
 TIMEOUT = 120.0
-"""Seconds that a worker may take to make its environments, to reset them, or to step them."""
 MAX_RESTARTS = 5
 """How often each worker is replaced before that is an error."""
 
@@ -53,8 +44,7 @@ class Pool(AbstractContextManager["Pool"]):
 
     Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
     simulators run at the same time. If an environment raises or returns a wrong value, `InputError`
-    is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced. The
-    attributes `layout`, `num_actions`, `facts` and `probes` are those of the `Simulator`.
+    is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced.
 
     Args:
         maker: makes one environment; picklable unless `num_workers` is 0.
@@ -76,7 +66,7 @@ class Pool(AbstractContextManager["Pool"]):
         name: str = "",
         timeout: float = TIMEOUT,
         search_here: bool = True,
-        notice: Callable[[str], None] = lambda _: None,
+        notice: Notice = lambda _: None,
     ):
         self._seeds = [require_integer("a seed", seed, 0, 2**63 - 1) for seed in seeds]
         if not self._seeds:
@@ -86,10 +76,12 @@ class Pool(AbstractContextManager["Pool"]):
         self._timeout = timeout
         self._prefix = prefix = f"{name}: " if name else ""
         self._notice = lambda text: notice(prefix + text)  # without self, which is to be forgotten
-        num_workers = _num_cpus() if num_workers is None else num_workers
+        if num_workers is None:
+            affinity = getattr(os, "sched_getaffinity", None)  # which macOS lacks
+            num_workers = len(affinity(0)) if affinity else os.cpu_count() or 1
         num_workers = min(require_integer("num_workers", num_workers, at_least=0), len(self))
         self._waiting: bool | None = None  # None before the first reset
-        self._workers: list[Worker | LocalWorker] = []
+        self._workers: list[Worker | Copies] = []
         descriptors: list[int] = []
         self._finalizer = weakref.finalize(
             self, close_workers, self._workers, descriptors, os.getpid(), self._notice
@@ -98,7 +90,7 @@ class Pool(AbstractContextManager["Pool"]):
             descriptors.append(memory := open_memory())
             descriptors.extend(lifeline := os.pipe())
             if num_workers == 0:
-                self._workers.append(LocalWorker(maker, len(self), memory))
+                self._workers.append(Copies(maker, range(len(self)), memory, len(self)))
             bounds = np.linspace(0, len(self), num_workers + 1).astype(int).tolist()
             passed = memory, lifeline[0]
             for i, ends in enumerate(pairwise(bounds)):
@@ -209,7 +201,7 @@ class Pool(AbstractContextManager["Pool"]):
             raise
         return lost
 
-    def _replace(self, worker: Worker | LocalWorker, how: str) -> None:
+    def _replace(self, worker: Worker | Copies, how: str) -> None:
         """Start a worker again until it has reset its environments."""
         while True:
             if worker.restarts == MAX_RESTARTS:
@@ -239,9 +231,3 @@ def _cannot_start(error: OSError) -> InputError:
     full = error.errno in (errno.EMFILE, errno.ENFILE)
     right = "; need a higher limit (ulimit -n) or fewer --workers" if full else ""
     return InputError(f"cannot start worker processes: {error.strerror or error}{right}")
-
-
-def _num_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays
+from winkel.simulators.base import Notice
 from winkel.simulators.pool import StepBatch
 
 VISITS = "visits.npz"
@@ -21,14 +22,10 @@ MAX_CELLS = 128
 """Most cells along either side of a map; if places need more, cells become twice as large."""
 SMALLEST_CELL = 2.0**-20
 SAVE_SECONDS = 60.0
-_AXES = {"visits": 3, "extent": 1, "cell": 0, "episodes": 0}
 
 
 class Visits:
-    """Counts of steps in square cells with sides of length `cell`, which grow with the places.
-
-    The run ends with `max_steps` or `max_episodes`, whichever is reached first.
-    """
+    """Counts of steps of a run in square cells, which grow with the places."""
 
     def __init__(self, max_steps: int, max_episodes: int, cell: float = SMALLEST_CELL) -> None:
         self.max_steps, self.max_episodes, self.cell = max_steps, max_episodes, cell
@@ -38,10 +35,7 @@ class Visits:
         self._low, self._high = np.full(2, np.inf), np.full(2, -np.inf)
 
     def add(self, places: Float[np.ndarray, "places 2"], steps: int, ended: int) -> None:
-        """Count where the environments are after a step; `steps` were made before it.
-
-        `ended` is the number of episodes that end with it. Nothing counts after the run's end.
-        """
+        """Count places after a step with which `ended` episodes end; `steps` were before it."""
         done = max(steps / self.max_steps, self.episodes / self.max_episodes)
         if done >= 1.0:
             return
@@ -51,41 +45,35 @@ class Visits:
         self._low = cells.min(axis=0, initial=np.inf).clip(max=self._low)
         self._high = cells.max(axis=0, initial=-np.inf).clip(min=self._high)
         while (self._high - self._low).max() >= MAX_CELLS:
-            self._double_cells()
-
-    def _double_cells(self) -> None:
-        old, self.counts = self.counts, Counter()
-        for (tenth, row, column), count in old.items():
-            self.counts[tenth, row // 2, column // 2] += count
-        self.cell, self._low, self._high = 2.0 * self.cell, self._low // 2, self._high // 2
+            old, self.counts = self.counts, Counter()
+            for (tenth, row, column), count in old.items():
+                self.counts[tenth, row // 2, column // 2] += count
+            self.cell, self._low, self._high = 2.0 * self.cell, self._low // 2, self._high // 2
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return `visits`, their `extent` (left, right, bottom, top), `cell` and `episodes`."""
         (left, bottom), (right, top) = self._low, self._high + 1
         visits = np.zeros((TENTHS, int(top - bottom), int(right - left)), np.int64)
-        places = np.array([*self.counts]) - np.array([0, int(bottom), int(left)])
-        visits[tuple(places.T)] = [*self.counts.values()]
-        return {
-            "visits": visits,
-            "extent": self.cell * np.array([left, right, bottom, top]),
-            "cell": np.asarray(self.cell),
-            "episodes": np.asarray(self.episodes),
-        }
+        for (tenth, row, column), count in self.counts.items():
+            visits[tenth, row - int(bottom), column - int(left)] = count
+        extent = self.cell * np.array([left, right, bottom, top])
+        numbers = {"cell": np.asarray(self.cell), "episodes": np.asarray(self.episodes)}
+        return {"visits": visits, "extent": extent, **numbers}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Continue from what `arrays` returned."""
         self.cell, self.episodes = float(arrays["cell"]), int(arrays["episodes"])
         left, right, bottom, top = np.round(arrays["extent"] / self.cell)
         self._low, self._high = np.array([left, bottom]), np.array([right, top]) - 1
-        visits = arrays["visits"].astype(np.int64)
-        places = np.argwhere(visits) + np.array([0, int(bottom), int(left)])
-        counts = visits[visits.nonzero()].tolist()
-        self.counts.update(dict(zip(map(tuple, places.tolist()), counts, strict=True)))
+        visits = arrays["visits"]
+        for tenth, row, column in np.argwhere(visits).tolist():
+            place = tenth, row + int(bottom), column + int(left)
+            self.counts[place] = int(visits[tenth, row, column])
 
 
 @contextlib.contextmanager
 def watch_visits(
-    task: Any, runs: Sequence[tuple[Path, Any, bool]], notice: Callable[[str], None]
+    task: Any, runs: Sequence[tuple[Path, Any, bool]], notice: Notice
 ) -> Iterator[Callable[[StepBatch, int], None] | None]:
     """Return a function for `watch` of a session that leaves `visits.npz` with its runs.
 
@@ -133,4 +121,4 @@ def watch_visits(
 
 def load_visits(folder: Path) -> dict[str, np.ndarray]:
     """Load `visits.npz` of a run."""
-    return load_arrays(folder / VISITS, _AXES)
+    return load_arrays(folder / VISITS, {"visits": 3, "extent": 1, "cell": 0, "episodes": 0})

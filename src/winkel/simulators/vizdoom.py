@@ -1,15 +1,14 @@
 """VizDoom's MyWayHome, dense, sparse and very sparse: find a vest in a maze, from pictures alone.
 
 Every environment has an engine, a process that vizdoom starts, with a keeper (`vizdoom_keeper`) and
-a folder of its own: nothing is left behind, however it ends. The three variants have the same map
-and differ in where episodes start. Dense is the scenario of the vizdoom package. The other two
-(Pathak et al., 2017) are made in memory by replacing the compiled script that runs when the player
-enters the map, so that no WAD comes with winkel. The file's checksum is verified, so its parts are
-known by their positions.
+a folder of its own: nothing is left behind, however it ends. The two sparse variants (Pathak et
+al., 2017) are made in memory by replacing the compiled script that runs when the player enters the
+map. The checksum of the package's file is verified, so that its parts are known by their positions.
 """
 
 import hashlib
 import importlib.util
+import inspect
 import os
 import re
 import shlex
@@ -19,9 +18,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
@@ -31,13 +30,11 @@ from winkel.simulators import vizdoom_keeper
 from winkel.simulators.base import Layout, SimulatorDied, Step
 
 SHA256 = "18e98ff4c9186808eb00696b799cfe88a79e7486429c1692aafbed8ef359c0b1"
-"""Checksum of my_way_home.wad."""
 VERSION = "1.3.2"
-"""Version of the vizdoom package that has this file."""
+"""Version of the vizdoom package whose my_way_home.wad has this checksum."""
 
 _MAP = slice(12, 25358)  # text in the format UDMF
 _ENTER_SCRIPT = slice(25378, 25422)  # compiled
-_TERMINATE = b"\x01"
 _VEST, _MAP_SPOT = 2018, 9001  # kinds of things
 _BLOCK = re.compile(r"(\w+)[^{};=]*\{([^}]*)\}")
 _FIELD = re.compile(r"(\w+)\s*=\s*([^;]+);")
@@ -50,28 +47,17 @@ STARTS: dict[str, tuple[int, int, int] | None] = {
 }
 """Variants: tag of the map spot, smallest and largest angle in 1/65536 of a turn."""
 
-LIVING_REWARD = -0.0001
-START_TIME = 10
-"""Tics before the first observation, in which the hand comes up."""
-SKILL = 5
+CONFIG = Path(__file__).with_name("my_way_home.cfg")
 EPISODE_LENGTH = 2_100
 """Steps until the time limit."""
 SIDE = 42
 """Pixels along each side of an observation."""
-ACTIONS = {
-    "turn left": "TURN_LEFT",
-    "turn right": "TURN_RIGHT",
-    "forward": "MOVE_FORWARD",
-    "left": "MOVE_LEFT",
-    "right": "MOVE_RIGHT",
-}
-"""Names of the actions, and the button that each presses."""
+ACTIONS = ("turn left", "turn right", "forward", "left", "right")
+"""Names of the actions, each of which presses a button of `CONFIG`."""
 TIMEOUTS = ("termination", "truncation")
 NAMES = tuple(f"doom:my-way-home/{variant}" for variant in STARTS)
-"""Names of all environments, without settings."""
 
 _ONE_HOT = np.eye(len(ACTIONS)).tolist()
-_POSITION = ("POSITION_X", "POSITION_Y", "ANGLE")
 _FAILURES = ("ViZDoomUnexpectedExit", "ViZDoomIsNotRunning", "ViZDoomError", "MessageQueue",
              "SharedMemory")  # fmt: skip
 
@@ -91,11 +77,10 @@ def read_scenario(variant: str) -> bytes:
         raise InputError(
             f"need {path} with sha256 {SHA256}, got {found}: pip install vizdoom=={VERSION}"
         )
-    start = STARTS[variant]
-    if start is None:
+    if (start := STARTS[variant]) is None:
         return content
-    script = _enter_script(*start).ljust(_ENTER_SCRIPT.stop - _ENTER_SCRIPT.start, _TERMINATE)
-    return content[: _ENTER_SCRIPT.start] + script + content[_ENTER_SCRIPT.stop :]
+    script = _enter_script(*start).ljust(_ENTER_SCRIPT.stop - _ENTER_SCRIPT.start, b"\x01")
+    return content[: _ENTER_SCRIPT.start] + script + content[_ENTER_SCRIPT.stop :]  # terminated
 
 
 def _enter_script(spot: int, low: int, high: int) -> bytes:
@@ -142,33 +127,33 @@ def _place(block: dict[str, str]) -> tuple[float, float]:
     return float(block["x"]), float(block["y"])
 
 
-class Rendering:
-    """How the engine's picture becomes gray and is averaged over SIDE × SIDE equal areas.
+RENDERINGS: dict[str, tuple[int, int, tuple[float, float, float], bool]] = {
+    # An 8-bit gray picture of 640×480, resized by averaging: 0.299, 0.587 and 0.114 in 15 bits.
+    "paper": (480, 640, (9798 / 2**15, 19235 / 2**15, 3735 / 2**15), True),
+    "fast": (120, 160, (77 / 2**8, 150 / 2**8, 29 / 2**8), False),
+}
+"""Height and width of the engine's picture; weights of red, green and blue, exact in float32 as the
+gray levels are; and whether gray levels are rounded (halves up) before they are averaged."""
 
-    `luma` weighs red, green and blue; the weights are exact in float32, as the gray levels are.
-    With `rounded`, gray levels are rounded (halves up) before they are averaged.
-    """
 
-    def __init__(self, height: int, width: int, luma: tuple[float, float, float], rounded: bool):
-        self.height, self.width = height, width
-        self._luma = np.array(luma, np.float32)
-        self._rounded = rounded
-        self._rows = average_weights(height).astype(np.float32)
-        self._columns = np.ascontiguousarray(average_weights(width).T, np.float32)
+def downsample(
+    planes: UInt8[np.ndarray, "3 height width"], rendering: str
+) -> UInt8[np.ndarray, "42 42"]:
+    """Average gray levels over SIDE × SIDE equal areas, and round to the nearest level."""
+    rows, columns = _average_matrices(rendering)
+    return np.rint(rows @ (gray_levels(planes, rendering) @ columns)).astype(np.uint8)
 
-    def downsample(self, planes: UInt8[np.ndarray, "3 height width"]) -> UInt8[np.ndarray, "42 42"]:
-        """Return the observation: averages, rounded to the nearest gray level."""
-        return np.rint(self._rows @ (self.gray(planes) @ self._columns)).astype(np.uint8)
 
-    def gray(
-        self, planes: UInt8[np.ndarray, "3 height width"]
-    ) -> Float32[np.ndarray, "height width"]:
-        """Return gray levels from 0 to 255 of every pixel."""
-        levels = self._luma @ planes.reshape(3, -1).astype(np.float32)
-        if self._rounded:
-            levels += np.float32(0.5)
-            np.floor(levels, out=levels)
-        return levels.reshape(planes.shape[1:])
+def gray_levels(
+    planes: UInt8[np.ndarray, "3 height width"], rendering: str
+) -> Float32[np.ndarray, "height width"]:
+    """Return gray levels from 0 to 255 of every pixel."""
+    _, _, luma, rounded = RENDERINGS[rendering]
+    levels = np.array(luma, np.float32) @ planes.reshape(3, -1).astype(np.float32)
+    if rounded:
+        levels += np.float32(0.5)
+        np.floor(levels, out=levels)
+    return levels.reshape(planes.shape[1:])
 
 
 def average_weights(length: int) -> Float[np.ndarray, "42 length"]:
@@ -179,47 +164,54 @@ def average_weights(length: int) -> Float[np.ndarray, "42 length"]:
     return np.clip(covered, 0.0, None) * SIDE / length
 
 
-RENDERINGS = {
-    # An 8-bit gray picture of 640×480, resized by averaging: 0.299, 0.587 and 0.114 in 15 bits.
-    "paper": Rendering(480, 640, (9798 / 2**15, 19235 / 2**15, 3735 / 2**15), rounded=True),
-    "fast": Rendering(120, 160, (77 / 2**8, 150 / 2**8, 29 / 2**8), rounded=False),
-}
+@cache
+def _average_matrices(rendering: str) -> tuple[np.ndarray, np.ndarray]:
+    height, width, *_ = RENDERINGS[rendering]
+    columns = np.ascontiguousarray(average_weights(width).T, np.float32)
+    return average_weights(height).astype(np.float32), columns
 
 
 class MyWayHome:
     """One environment: each action presses one of five buttons for one tic, without frame skip.
 
-    The reward is −0.0001 per step, and 1 more for the vest. The engine gives the vest's reward
-    (0.9999) on a step that does not end the episode. The next step ends it with −0.0001, and with
-    the frame of the step before, because a finished episode has no frame.
+    The engine gives the vest's reward (0.9999) on a step that does not end the episode. The next
+    step ends it, with the frame of the step before, because a finished episode has no frame. With
+    the `timeout` "termination" the engine ends an episode after 2,100 steps in the same way; with
+    "truncation" the last observation is the frame after the last step.
 
-    An episode ends after 2,100 steps. With the `timeout` "termination" (as in the original
-    experiment) the engine ends it, and the last frame is repeated; with "truncation" the last
-    observation is the frame after the last step.
+    The engine starts with the first reset. Calling an environment makes another one, so that it
+    can be the maker of a pool.
     """
 
     num_actions = len(ACTIONS)
     facts: tuple[str, ...] = ("goal",)
     probes: tuple[str, ...] = ("x", "y", "angle")
+    action_names = ACTIONS
+    map_cell = 16.0
+    """Side of a cell in counts of visits: the player's radius."""
 
     def __init__(
         self, variant: str, rendering: str = "fast", timeout: str = "termination", stack: int = 6
     ):
-        for name, value, known in (
-            ("timeout", timeout, TIMEOUTS),
-            ("rendering", rendering, RENDERINGS),
-        ):
+        choices = ("timeout", timeout, TIMEOUTS), ("rendering", rendering, RENDERINGS)
+        for name, value, known in choices:
             if value not in known:
                 raise InputError(f"need a {name} of {', '.join(known)}, got {value!r}")
         stack = require_integer("stack", stack, at_least=1)
         self.layout = Layout(shape=(SIDE, SIDE), dtype="uint8", stack=stack)
         self._truncates = timeout == "truncation"
         self._scenario = read_scenario(variant)
-        self._rendering = RENDERINGS[rendering]
+        self.settings = variant, rendering, timeout, stack
         self._game: Any = None
         self._folder = ""
         self._frame = np.zeros((SIDE, SIDE), np.uint8)
         self._ended, self._num_steps, self._found = True, 0, False
+
+    def __call__(self) -> "MyWayHome":
+        return MyWayHome(*self.settings)
+
+    def floor_plan(self) -> dict[str, np.ndarray]:
+        return read_floor_plan(self.settings[0])
 
     def reset(self, seed: int | None = None) -> UInt8[np.ndarray, "42 42"]:
         if seed is not None:
@@ -249,14 +241,9 @@ class MyWayHome:
         time_is_out = self._truncates and self._num_steps >= EPISODE_LENGTH
         self._ended = finished or time_is_out
         self._update_frame()
-        return Step(
-            obs=self._frame,
-            reward=reward,
-            discount=0.0 if finished or (time_is_out and self._found) else 1.0,
-            boundary=self._ended,
-            facts=(float(goal),),
-            probes=self.position(),
-        )
+        discount = 0.0 if finished or (time_is_out and self._found) else 1.0
+        facts, probes = (float(goal),), self.position()
+        return Step(self._frame, reward, discount, self._ended, facts, probes)
 
     def position(self) -> tuple[float, ...]:
         """Return x, y and the angle in degrees, counter-clockwise from the east."""
@@ -273,36 +260,29 @@ class MyWayHome:
     def _update_frame(self) -> None:
         state = self._game.get_state()
         if state is not None:  # None if the episode is finished
-            self._frame = self._rendering.downsample(state.screen_buffer)
+            self._frame = downsample(state.screen_buffer, self.settings[1])
 
     def _start_engine(self, seed: int | None) -> None:
-        """Start the engine, which begins an episode; no seed: an unknown one."""
+        """Start the engine, which begins an episode; without a seed it draws one."""
         import vizdoom
 
         self._failures = tuple(getattr(vizdoom, f"{name}Exception") for name in _FAILURES)
-        self._position = [getattr(vizdoom.GameVariable, name) for name in _POSITION]
+        known = vizdoom.GameVariable
+        self._position = [known.POSITION_X, known.POSITION_Y, known.ANGLE]
         program = find_program(Path(vizdoom.__file__).parent)
         self._game = game = vizdoom.DoomGame()
         self._folder = tempfile.mkdtemp(prefix="winkel-doom-")
         scenario = Path(self._folder, "scenario.wad")
-        resolution = f"RES_{self._rendering.width}X{self._rendering.height}"
+        height, width, *_ = RENDERINGS[self.settings[1]]
         try:
             scenario.write_bytes(self._scenario)
             game.set_vizdoom_path(_write_launcher(self._folder, program))
             # By its path: the engine would prefer another game's file in the working directory.
             game.set_doom_game_path(str(program.with_name("freedoom2.wad")))
             game.set_doom_scenario_path(str(scenario))
-            game.set_doom_skill(SKILL)
-            game.set_mode(vizdoom.Mode.PLAYER)
-            game.set_available_buttons([getattr(vizdoom.Button, name) for name in ACTIONS.values()])
-            game.set_living_reward(LIVING_REWARD)
-            game.set_episode_start_time(START_TIME)
+            game.load_config(str(CONFIG))
             game.set_episode_timeout(0 if self._truncates else EPISODE_LENGTH)
-            game.set_screen_resolution(getattr(vizdoom.ScreenResolution, resolution))
-            game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
-            game.set_render_hud(False)
-            game.set_window_visible(False)
-            game.set_sound_enabled(False)
+            game.set_screen_resolution(getattr(vizdoom.ScreenResolution, f"RES_{width}X{height}"))
             if seed is not None:
                 game.set_seed(seed)
             with self._convert_failures():
@@ -342,35 +322,12 @@ def _write_launcher(folder: str, program: Path) -> str:
     return str(launcher)
 
 
-@dataclass(frozen=True)
-class DoomMaker:
-    """Makes an environment, whose engine starts with the first reset."""
-
-    variant: str
-    rendering: str = "fast"
-    timeout: str = "termination"
-    stack: int = 6
-
-    action_names: ClassVar[tuple[str, ...]] = tuple(ACTIONS)
-    map_cell: ClassVar[float] = 16.0
-    """Side of a cell in counts of visits: the player's radius."""
-
-    def __call__(self) -> MyWayHome:
-        """Make a simulator."""
-        return MyWayHome(**asdict(self))
-
-    def floor_plan(self) -> dict[str, np.ndarray]:
-        return read_floor_plan(self.variant)
-
-
-def make_doom_maker(name: str, settings: Mapping[str, Any]) -> DoomMaker:
-    """Return the maker of a name, such as 'doom:my-way-home/sparse', and check its settings."""
+def make_doom(name: str, settings: Mapping[str, Any]) -> MyWayHome:
+    """Make the environment of a name such as 'doom:my-way-home/sparse'; no engine starts."""
     if name not in NAMES:
         raise InputError(f"need one of {', '.join(NAMES)}, got {name!r}")
-    known = [field.name for field in fields(DoomMaker)][1:]
+    known = list(inspect.signature(MyWayHome).parameters)[1:]
     for key in settings:
         if key not in known:
             raise InputError(f"need settings of {', '.join(known)} with {name}, got {key!r}")
-    maker = DoomMaker(name.rpartition("/")[2], **settings)
-    maker()  # checks the values; no engine starts
-    return maker
+    return MyWayHome(name.rpartition("/")[2], **settings)

@@ -1,8 +1,7 @@
 """Runs an engine, ends it when the simulator's process has ended, and removes its files.
 
 An engine ignores SIGTERM, and after its owner was killed it keeps running, with its shared memory
-and its files. The keeper is the engine's parent. It is a program that needs only the standard
-library:
+and its files. The keeper, its parent, needs only the standard library:
 
     python -IS keeper.py OWNER FOLDER ENGINE ARGUMENTS...
 """
@@ -16,11 +15,8 @@ import threading
 import time
 from pathlib import Path
 
-CHECK_EVERY = 0.2
-"""Seconds between checks whether the owner has ended."""
-
+CHECK_EVERY = 0.2  # seconds between checks whether the owner has ended
 _PR_SET_PDEATHSIG = 1
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 def main(owner: int, folder: str, engine: str, arguments: list[str]) -> int:
@@ -31,37 +27,26 @@ def main(owner: int, folder: str, engine: str, arguments: list[str]) -> int:
     os.chdir(folder)
     child = os.fork()
     if child == 0:
-        _run_engine(engine, arguments)
+        try:
+            if sys.platform == "linux":  # the kernel ends the engine if the keeper is killed
+                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.execv(engine, [engine, *arguments])
+        finally:
+            os._exit(126)
     threading.Thread(target=_kill_after, args=(owner, child), daemon=True).start()
     _, status = os.waitpid(child, 0)
-    _remove_files(folder, arguments)
+    shutil.rmtree(folder, ignore_errors=True)
+    if "+viz_instance_id" in arguments:  # part of the name of the engine's shared memory
+        instance = arguments[arguments.index("+viz_instance_id") + 1]
+        for left in Path("/dev/shm").glob(f"ViZDoom*{instance}"):
+            left.unlink(missing_ok=True)
     return os.waitstatus_to_exitcode(status) & 0xFF
-
-
-def _run_engine(engine: str, arguments: list[str]) -> None:
-    """Replace the child process by the engine, which the kernel ends if the keeper is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    try:
-        os.execv(engine, [engine, *arguments])
-    finally:
-        os._exit(126)
 
 
 def _kill_after(owner: int, child: int) -> None:
     while os.getppid() == owner:
         time.sleep(CHECK_EVERY)
     os.kill(child, signal.SIGKILL)
-
-
-def _remove_files(folder: str, arguments: list[str]) -> None:
-    """Remove the folder and the engine's shared memory, whose name holds the instance's id."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if "+viz_instance_id" not in arguments:
-        return
-    instance = arguments[arguments.index("+viz_instance_id") + 1]
-    for left in _SHARED_MEMORY.glob(f"ViZDoom*{instance}"):
-        left.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -68,16 +69,9 @@ def main(folder: str, *passed: str) -> None:
 def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:
     """Map a file to rows, one for each environment: the action goes in, the rest comes out."""
     shape, dtype, _ = spec.layout
-    fields = [
-        ("action", "int32"),
-        ("reward", "float32"),
-        ("discount", "float32"),
-        ("boundary", "bool"),
-        ("next_obs", dtype, shape),
-        ("obs", dtype, shape),
-        ("facts", "float32", (len(spec.facts),)),
-        ("probes", "float32", (len(spec.probes),)),
-    ]
+    fields: list[Any] = [("action", "int32"), ("reward", "float32"), ("discount", "float32")]
+    fields += [("boundary", "bool"), ("next_obs", dtype, shape), ("obs", dtype, shape)]
+    fields += [(name, "float32", (len(getattr(spec, name)),)) for name in ("facts", "probes")]
     with open(memory, "r+b", closefd=False) as file:
         return np.asarray(np.memmap(file, np.dtype(fields, align=True), "r+", shape=(num,)))
 
@@ -85,18 +79,26 @@ def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:
 class Copies:
     """The environments of one process: those with these `numbers`, of `num` in the pool.
 
-    They write results into the rows of `memory`. At a boundary an environment is reset immediately:
-    `next_obs` is the last observation of an episode, `obs` the first one of the next.
+    They write into the rows of `memory`: at a boundary `next_obs` is the last observation of an
+    episode, `obs` the first one of the next. In the pool's own process this stands for a `Worker`.
     """
 
+    pid = None
+
     def __init__(self, maker: Maker, numbers: Sequence[int], memory: int, num: int):
-        self._numbers = numbers
+        self.numbers, self.restarts = numbers, 0
+        self._maker, self._memory, self._num = maker, memory, num
+        self.start()
+
+    def __str__(self) -> str:
+        return "this process"
+
+    def start(self) -> None:
         self._simulators: list[Simulator] = []
-        self._steps = [0] * len(numbers)
-        self._episodes = [0] * len(numbers)
+        self._steps, self._episodes = [0] * len(self.numbers), [0] * len(self.numbers)
         try:
-            for _ in numbers:
-                self._simulators.append(maker())
+            for _ in self.numbers:
+                self._simulators.append(self._maker())
             self.specs = [SimulatorSpec.of(simulator) for simulator in self._simulators]
         except Exception as error:
             self.close()
@@ -104,12 +106,29 @@ class Copies:
                 raise
             raise wrap_error(error, "making the environment") from error
         self._spec = self.specs[0]  # the pool requires that all are equal
-        rows = map_rows(memory, self._spec, num)
+        rows = map_rows(self._memory, self._spec, self._num)
         self._rows = {name: rows[name] for name in rows.dtype.names or ()}
+        self._request: Callable[[], Any] = lambda: self.specs
+
+    def send(self, seeds: Sequence[int | None] | None = None) -> None:
+        self._request = partial(self.answer, seeds)
+
+    def receive(self, seconds: float, doing: str) -> Any:
+        try:
+            return self._request()
+        except SimulatorDied:
+            self.close()
+            raise
+
+    def leave(self) -> None:
+        self._errors = self.close()
+
+    def kill(self, patience: float = 0.0) -> str:
+        return "\n".join(self._errors)
 
     def answer(self, seeds: Sequence[int | None] | None) -> None:
         """Make one step everywhere with the actions in the rows, or reset if there are seeds."""
-        for i, number in enumerate(self._numbers):
+        for i, number in enumerate(self.numbers):
             try:
                 if seeds is None:
                     self._steps[i] += 1
@@ -150,7 +169,7 @@ class Copies:
     def close(self) -> list[str]:
         """Close every simulator, and return a line for each one that raised."""
         errors = []
-        for number, simulator in zip(self._numbers, self._simulators, strict=False):
+        for number, simulator in zip(self.numbers, self._simulators, strict=False):
             try:
                 simulator.close()
             except Exception as error:

@@ -15,15 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
 import winkel
 from winkel.errors import InputError
-from winkel.simulators.base import Maker, SimulatorDied
+from winkel.simulators.base import Maker, Notice, SimulatorDied
 from winkel.simulators.worker_main import Copies
 
 CLOSE_TIMEOUT = 3.0
@@ -35,48 +34,42 @@ STEP = "in a step or the reset after it"
 
 _CHECK_EVERY = 0.2  # seconds between checks whether the process that should answer has ended
 _MAIN = "import sys; from winkel.simulators.worker_main import main; main(*sys.argv[1:])"
-_PROGRAM = (sys.executable, "-P", "-c", _MAIN)
 _THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
 _STANDARD = os.path.dirname(os.__file__)
 _CRASH = "Fatal Python error: "
 _FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 
+@dataclass(eq=False)
 class Worker:
-    """A worker process with those of a pool's `num` environments that have these `numbers`.
+    """A worker process with some of a pool's environments."""
 
-    The `descriptors` are those of the shared memory and of the read end of a pipe that closes when
-    the pool's process ends. With `search_here` modules of the current folder are found first.
-    """
+    index: int
+    numbers: range
+    """Of its environments, among the `num` of the pool."""
+    maker: Maker
+    num: int
+    descriptors: tuple[int, int]
+    """Shared memory, and the read end of a pipe that closes when the pool's process ends."""
+    search_here: bool
+    """Whether modules of the current folder are found, first."""
+    restarts: int = 0
 
-    def __init__(
-        self,
-        index: int,
-        numbers: range,
-        maker: Maker,
-        num: int,
-        descriptors: tuple[int, int],
-        search_here: bool,
-    ):
-        self.numbers = numbers
-        self.restarts = 0
-        self._index = index
-        here = [os.getcwd()] if search_here else []
+    def __post_init__(self) -> None:
+        here = [os.getcwd()] if self.search_here else []
         path = [os.path.abspath(folder) for folder in sys.path if folder not in ("", *here)]
-        self._arguments = (_pickle(maker), numbers, num, [*here, *path])
-        self._descriptors = descriptors
+        self._arguments = (_pickle(self.maker), self.numbers, self.num, [*here, *path])
         self.start()
 
     def __str__(self) -> str:
         first, last = self.numbers[0], self.numbers[-1]
         what = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"worker {self._index} ({what})"
+        return f"worker {self.index} ({what})"
 
     def start(self) -> None:
         """Start a process in a folder and a process group of its own; it answers with its specs.
 
-        It reports where it crashed, and what its simulators raise when they are closed, in a file
-        without a name. If it cannot be started, nothing is left of it.
+        It reports where it crashed, and what its simulators raise in `close`, in a nameless file.
         """
         with contextlib.ExitStack() as undo:
             self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
@@ -87,13 +80,13 @@ class Worker:
             self._readable = select.poll()
             self._readable.register(self._connection.fileno(), select.POLLIN)
             with theirs:
-                passed = (theirs.fileno(), *self._descriptors, self._report.fileno())
+                passed = (theirs.fileno(), *self.descriptors, self._report.fileno())
                 self._process = subprocess.Popen(
-                    [*_PROGRAM, self._folder, *map(str, passed)],
+                    [sys.executable, "-P", "-c", _MAIN, self._folder, *map(str, passed)],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # what simulators print is not winkel's output
                     cwd=self._folder,
-                    env=_environment(warnings=self._index == 0 and self.restarts == 0),
+                    env=_environment(warnings=self.index == 0 and self.restarts == 0),
                     pass_fds=passed,
                     start_new_session=True,
                 )
@@ -102,30 +95,21 @@ class Worker:
         self.send(self._arguments)
 
     def send(self, request: Any = None) -> None:
-        """Send what to make, then seeds for a reset, or None for a step: an empty message is fast.
-
-        A lost worker is noticed when it should answer.
-        """
+        """Send what to make, then seeds for a reset, or None for a step, which is fast."""
         message = b"" if request is None else pickle.dumps(request)
         self._sent = time.monotonic()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(message)
 
     def receive(self, seconds: float, doing: str) -> Any:
-        """Return the answer, at most so many seconds after the request.
-
-        Raise an error of the environment, or `SimulatorDied` with how, and what it was `doing`. A
-        worker that hangs is replaced only in a step.
-        """
+        """Return the answer; raise an error of the environment, or `SimulatorDied` with how."""
         while not self._readable.poll(1000 * min(_CHECK_EVERY, seconds)):
             if self._process.poll() is not None:
                 raise SimulatorDied(self._describe_end(doing))
             if time.monotonic() > self._sent + seconds:
                 self.kill()
-                how = (
-                    f"did not answer for {seconds:g} s {doing} and was killed (--timeout SECONDS "
-                    "allows more)"
-                )
+                how = f"did not answer for {seconds:g} s {doing} and was killed"
+                how += " (--timeout SECONDS allows more)"
                 raise SimulatorDied(how) if doing is STEP else InputError(f"{self} {how}")
         try:
             message = self._connection.recv_bytes()
@@ -134,7 +118,7 @@ class Worker:
         answer = pickle.loads(message) if message else None
         if isinstance(answer, SimulatorDied):
             self.kill(CLOSE_TIMEOUT)
-        if isinstance(answer, SimulatorDied | InputError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -165,41 +149,6 @@ class Worker:
         return f"{how} {doing}{_find_crash(report)}"
 
 
-class LocalWorker:
-    """All environments in this process, whose requests wait for `receive`. Same interface."""
-
-    pid = None
-
-    def __init__(self, maker: Maker, num: int, memory: int):
-        self.numbers = range(num)
-        self.restarts = 0
-        self._arguments = (maker, self.numbers, memory, num)
-        self.start()
-
-    def __str__(self) -> str:
-        return "this process"
-
-    def start(self) -> None:
-        self._copies = copies = Copies(*self._arguments)
-        self._answer: Callable[[], Any] = lambda: copies.specs
-
-    def send(self, seeds: Any = None) -> None:
-        self._answer = partial(self._copies.answer, seeds)
-
-    def receive(self, seconds: float, doing: str) -> Any:
-        try:
-            return self._answer()
-        except SimulatorDied:
-            self._copies.close()
-            raise
-
-    def leave(self) -> None:
-        self._errors = self._copies.close()
-
-    def kill(self, patience: float = 0.0) -> str:
-        return "\n".join(self._errors)
-
-
 def open_memory() -> int:
     """Open a file without a name: it disappears with the last process that has it open."""
     if hasattr(os, "memfd_create"):
@@ -213,9 +162,8 @@ def _pickle(maker: Maker) -> bytes:
     try:
         pickled = pickle.dumps(maker)
     except Exception as error:
-        raise InputError(
-            f"need a maker that can be pickled for workers, got {name}: {error}"
-        ) from None
+        message = f"need a maker that can be pickled for workers, got {name}: {error}"
+        raise InputError(message) from None
     if getattr(maker, "__module__", None) == "__main__":
         raise InputError(
             f"need a maker from a module that workers can import, got {name} of the main script; "
@@ -244,10 +192,7 @@ def _find_crash(report: str) -> str:
 
 
 def close_workers(
-    workers: list[Worker | LocalWorker],
-    descriptors: list[int],
-    owner: int,
-    notice: Callable[[str], None],
+    workers: list[Worker | Copies], descriptors: list[int], owner: int, notice: Notice
 ) -> None:
     """Let all workers close their simulators, then end them; notice if simulators raise."""
     if os.getpid() != owner:  # in a fork of the process that started the workers

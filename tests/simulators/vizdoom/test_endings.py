@@ -13,7 +13,7 @@ import pytest
 from winkel.errors import InputError
 from winkel.simulators.base import SimulatorDied
 from winkel.simulators.pool import Pool
-from winkel.simulators.vizdoom import DoomMaker, MyWayHome, find_program
+from winkel.simulators.vizdoom import MyWayHome, find_program
 
 OWNER = """
 import sys
@@ -27,9 +27,9 @@ sys.stdin.read()
 POOL = """
 import sys
 from winkel.simulators.pool import Pool
-from winkel.simulators.vizdoom import DoomMaker
+from winkel.simulators.vizdoom import MyWayHome
 
-pool = Pool(DoomMaker("sparse"), seeds=range(3), num_workers=2)
+pool = Pool(MyWayHome("sparse"), seeds=range(3), num_workers=2)
 pool.reset()
 print("ready", flush=True)
 sys.stdin.read()
@@ -165,7 +165,7 @@ def test_engines_end_with_the_parent_of_their_pool(started, engines_of, assert_n
 
 @pytest.mark.parametrize("victim", ["engine", "worker"])
 def test_a_pool_goes_on_after_a_death(engines_of, assert_nothing_left, victim):
-    maker = DoomMaker("sparse")
+    maker = MyWayHome("sparse")
     with Pool(maker, seeds=[4, 5, 6], num_workers=2) as pool:
         pool.reset()
         # The first worker has one environment, the second two.

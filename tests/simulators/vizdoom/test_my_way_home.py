@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from winkel.errors import InputError
-from winkel.simulators.vizdoom import EPISODE_LENGTH, RENDERINGS, STARTS, MyWayHome, read_floor_plan
+from winkel.simulators.vizdoom import EPISODE_LENGTH, STARTS, MyWayHome, downsample, read_floor_plan
 
 TURN = 360 / 65536
 
@@ -165,13 +165,13 @@ def test_the_game_is_the_one_of_the_package(make, tmp_path, monkeypatch):
     game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
     game.set_seed(11)
     game.init()
-    simulator, downsample = make("dense"), RENDERINGS["fast"].downsample
+    simulator = make("dense")
     frame = simulator.reset(11)
-    np.testing.assert_array_equal(frame, downsample(game.get_state().screen_buffer))
+    np.testing.assert_array_equal(frame, downsample(game.get_state().screen_buffer, "fast"))
     for action in np.random.default_rng(1).integers(5, size=200).tolist():
         moved = simulator.step(action)
         assert game.make_action([float(button == action) for button in range(5)]) == moved.reward
-        np.testing.assert_array_equal(moved.obs, downsample(game.get_state().screen_buffer))
+        np.testing.assert_array_equal(moved.obs, downsample(game.get_state().screen_buffer, "fast"))
     game.close()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from winkel.errors import InputError
 from winkel.simulators.names import parse
-from winkel.simulators.vizdoom import NAMES, DoomMaker, MyWayHome
+from winkel.simulators.vizdoom import NAMES, MyWayHome
 
 
 def test_every_name_has_a_maker_that_travels():
@@ -24,11 +24,10 @@ def test_every_name_has_a_maker_that_travels():
 def test_options_are_read():
     canonical, maker = parse("doom:my-way-home/sparse?rendering=paper,timeout=truncation, stack=4")
     assert canonical == "doom:my-way-home/sparse:rendering=paper,stack=4,timeout=truncation"
-    assert maker == DoomMaker("sparse", rendering="paper", timeout="truncation", stack=4)
+    assert maker.settings == maker().settings == ("sparse", "paper", "truncation", 4)
     assert maker().layout.stack == 4
-    assert parse("doom:my-way-home/dense:stack=2,rendering=paper")[1] == DoomMaker(
-        "dense", rendering="paper", stack=2
-    )
+    other = parse("doom:my-way-home/dense:stack=2,rendering=paper")[1]
+    assert other.settings == MyWayHome("dense", rendering="paper", stack=2).settings
 
 
 @pytest.mark.parametrize(

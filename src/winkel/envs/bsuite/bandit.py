@@ -1,11 +1,13 @@
 """Eleven arms that pay 0, 0.1 … 1 in an order given by the setting; an episode is one step."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from winkel.envs.base import Environment, Experiment, Family, outcome
-from winkel.envs.bsuite.common import count, perturbed, reward_once
+from winkel.envs.base import Experiment, Family, Setting, outcome
+from winkel.envs.bsuite.common import PerturbedReward, count, perturbed, reward_once
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, Dense, EnvStep
 
@@ -15,33 +17,30 @@ Ranks = Int[AnyArray, "A"]
 """Of the arms: arm a pays ranks[a]/10."""
 
 
-class Bandit(Environment):
+class Bandit(PerturbedReward):
     """A bandit without context; the observation is 1 throughout."""
 
     observation = Dense((1, 1))
-    """[[1.0]]."""
     num_actions = NUM_ARMS
-    """One per arm."""
 
-    def start(self, draws: None, episode: Int[Array, ""], params: Ranks) -> Bool[Array, ""]:
-        """Return a placeholder: there is no state."""
-        return jnp.zeros((), bool)
+    def start(self, draws: None, episode: Int[Array, ""], params: Any) -> Bool[Array, ""]:
+        return jnp.zeros((), bool)  # a placeholder: there is no state
 
-    def transition(
-        self, state: Bool[Array, ""], action: Int[Array, ""], draws: None, params: Ranks
+    def exact_transition(
+        self, state: Bool[Array, ""], action: Int[Array, ""], inner: Ranks
     ) -> tuple[Bool[Array, ""], EnvStep]:
         """Pay and end. 'missed_tenths' is ten times the regret: integers add up exactly."""
-        rank = jnp.asarray(params)[action]
+        rank = jnp.asarray(inner)[action]
         paid = jnp.asarray(PAYS)[rank]
         return state, outcome(paid, jnp.ones((), bool), missed_tenths=NUM_ARMS - 1 - rank)
 
-    def observe(self, state: Bool[Array, ""], params: Ranks) -> Float[Array, "1 1"]:
+    def observe(self, state: Bool[Array, ""], params: Any) -> Float[Array, "1 1"]:
         return jnp.ones((1, 1))
 
 
-def bandit_ranks(mapping_seed: int) -> Ranks:
+def _ranks(_: Bandit, setting: Setting) -> Ranks:
     """Permute the arms as the original does, by NumPy's legacy generator."""
-    rng = np.random.RandomState(mapping_seed)
+    rng = np.random.RandomState(setting["mapping_seed"])
     return rng.choice(range(NUM_ARMS), size=NUM_ARMS, replace=False).astype(np.int32)
 
 
@@ -53,7 +52,7 @@ FAMILY = perturbed(
         defaults={"mapping_seed": 0},
         ranges={"mapping_seed": (0, LARGEST_SEED)},
         make_env=lambda _: Bandit(),
-        make_params=lambda _, setting: bandit_ranks(setting["mapping_seed"]),
+        make_params=_ranks,
         returns=reward_once(0.0, 1.0),
         longest_episode=lambda _: 1,
         facts=("missed_tenths",),

@@ -1,6 +1,6 @@
 """A pole on a cart, to balance or to swing up: Euler steps of 0.01 s, ten seconds at most."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from winkel.envs.base import Environment, Episodes, Experiment, Family, Setting, outcome
-from winkel.envs.bsuite.common import best, count, perturbed, reward_each_step
+from winkel.envs.bsuite.common import PerturbedReward, best, count, perturbed, reward_each_step
 from winkel.types import AnyArray, Dense, EnvStep
 
 TIMESCALE, MAX_TIME = 0.01, 10.0
@@ -34,10 +34,7 @@ class CartpoleState(NamedTuple):
 
 
 Limits = tuple[Float[AnyArray, ""], Float[AnyArray, ""]]
-"""Of height and x, within which the pole is up and the cart is central.
-
-Beyond the limit of x, the balancing task ends, and the swing-up pays nothing.
-"""
+"""Of height and x, within which the pole is up and the cart is central."""
 
 
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
@@ -64,19 +61,12 @@ def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:
 
 def pose_features(state: CartpoleState, x_threshold: Float[AnyArray, ""]) -> Float[Array, "6"]:
     """Return the features that both cartpole tasks observe."""
-    return jnp.stack(
-        [
-            state.x / x_threshold,
-            state.x_dot / x_threshold,
-            jnp.sin(state.theta),
-            jnp.cos(state.theta),
-            state.theta_dot,
-            jnp.asarray(TIME)[state.step],
-        ]
-    )
+    place = state.x / x_threshold, state.x_dot / x_threshold
+    angle = jnp.sin(state.theta), jnp.cos(state.theta), state.theta_dot
+    return jnp.stack([*place, *angle, jnp.asarray(TIME)[state.step]])
 
 
-class Cartpole(Environment):
+class Cartpole(PerturbedReward):
     """Pays 1 while the pole is up and the cart central; a step that pays 0 ends the episode."""
 
     observation = Dense((1, 6))
@@ -84,32 +74,29 @@ class Cartpole(Environment):
     num_actions = 3
     """Left, stay, right."""
 
-    def draw_start(self, key: PRNGKeyArray, params: Limits) -> Float[Array, "4"]:
+    def draw_start(self, key: PRNGKeyArray, params: Any) -> Float[Array, "4"]:
         return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
 
     def start(
-        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Limits
+        self, draws: Float[Array, "4"], episode: Int[Array, ""], params: Any
     ) -> CartpoleState:
         return CartpoleState._make([*draws, jnp.zeros((), jnp.int32)])
 
-    def transition(
-        self, state: CartpoleState, action: Int[Array, ""], draws: None, params: Limits
+    def exact_transition(
+        self, state: CartpoleState, action: Int[Array, ""], inner: Limits
     ) -> tuple[CartpoleState, EnvStep]:
         """Pay for the state reached; the time limit is a termination."""
-        state, (height_limit, x_limit) = move(state, action), params
+        state, (height_limit, x_limit) = move(state, action), inner
         balanced = (jnp.cos(state.theta) > height_limit) & (jnp.abs(state.x) < x_limit)
         ended = (state.step >= NUM_STEPS) | ~balanced
         return state, outcome(balanced, ended, balanced=balanced)
 
-    def observe(self, state: CartpoleState, params: Limits) -> Float[Array, "1 6"]:
-        return pose_features(state, params[1])[None]
+    def observe(self, state: CartpoleState, params: Any) -> Float[Array, "1 6"]:
+        return pose_features(state, params.inner[1])[None]
 
 
 class CartpoleSwingup(Environment):
-    """Swing a hanging pole up: pays 1 while it is up, slow and central, less 0.1 for a push.
-
-    An episode ends when the cart leaves the table or the time is out.
-    """
+    """Pays 1 while a pole that hung is up, slow and central, less 0.1 for a push."""
 
     observation = Dense((1, 8))
     """Cartpole's six features, ±1 for a central cart, ±1 for a slow pole."""
@@ -117,7 +104,6 @@ class CartpoleSwingup(Environment):
     """Left, stay, right."""
 
     def draw_start(self, key: PRNGKeyArray, params: Limits) -> Float[Array, "4"]:
-        """Draw a pose near upright, which `start` turns upside down."""
         return jax.random.uniform(key, (4,), minval=-INIT_RANGE, maxval=INIT_RANGE)
 
     def start(
@@ -147,11 +133,6 @@ class CartpoleSwingup(Environment):
         return jnp.concatenate([pose, jnp.where(jnp.stack([central, slow]), 1.0, -1.0)])[None]
 
 
-def _info(episodes: Episodes) -> dict[str, np.ndarray]:
-    balanced = episodes["balanced"]
-    return {"raw_return": 1.0 * count(balanced), "best_episode": best(balanced)}
-
-
 def _swingup_info(episodes: Episodes) -> dict[str, np.ndarray]:
     upright, moves = episodes["upright"], episodes["moves"]
     return {
@@ -177,19 +158,18 @@ FAMILY = perturbed(
         returns=reward_each_step(0.0, 1.0),
         longest_episode=lambda _: NUM_STEPS,
         facts=("balanced",),
-        info=_info,
+        info=lambda episodes: {
+            "raw_return": 1.0 * count(episodes["balanced"]),
+            "best_episode": best(episodes["balanced"]),
+        },
     ),
     "generalization",
 )
-_SWINGUP = "cartpole_swingup"
-_SWINGUP_SETTINGS = [
-    {"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)
-]
+_SWINGUP, _SWINGUP_TAGS = "cartpole_swingup", ("exploration", "generalization")
+_HARDER = [{"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)]
 SWINGUP = Family(
     name=_SWINGUP,
-    experiments=(
-        Experiment(_SWINGUP, _SWINGUP, 1_000, ("exploration", "generalization"), _SWINGUP_SETTINGS),
-    ),
+    experiments=(Experiment(_SWINGUP, _SWINGUP, 1_000, _SWINGUP_TAGS, _HARDER),),
     defaults={"height_threshold": 0.5, "x_reward_threshold": 1.0},
     make_env=lambda _: CartpoleSwingup(),
     make_params=lambda _, setting: _limits(setting, "x_reward_threshold"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,25 +12,19 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.envs.base import Environment, Episodes, Experiment, Family, Returns, Setting
-from winkel.types import AnyArray, EnvStep, Observation
+from winkel.types import AnyArray, EnvStep
 
 LOG_SPACED = (*range(1, 11), 12, 14, 17, 20, 25)
 LENGTHS = (*LOG_SPACED, *range(30, 105, 10))
 """Lengths of chains, and numbers of distractors."""
 MAX_LENGTH, MAX_WIDTH = 1_000_000, 10_000
 """Of chains and of their observations."""
-REWARD_SCALES = (0.001, 0.03, 1.0, 30.0, 1000.0)
-NOISE_SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
 COPIES = 4
 """Environments of each scale in an experiment."""
 
 
-Draws = tuple[PyTree, Float[Array, ""]]
-"""What the wrapped environment draws, and a standard normal number."""
-
-
 class PerturbedParams(NamedTuple):
-    """Parameters of the wrapped environment, scale of its rewards and of the noise."""
+    """Parameters of the environment itself, scale of its rewards and of the noise."""
 
     inner: Any
     reward_scale: Float[AnyArray, ""]
@@ -39,67 +34,49 @@ class PerturbedParams(NamedTuple):
 class PerturbedReward(Environment):
     """Multiply rewards by a scale and add Gaussian noise on every transition; facts do not change.
 
-    With scale 1 and noise 0 rewards are exactly those of the wrapped environment, so that bsuite's
+    With scale 1 and noise 0 rewards are exactly those of `exact_transition`, so that bsuite's
     plain, noise and scale experiments on one environment are settings of one program.
     """
 
-    env: Environment
-
-    @property
-    def observation(self) -> Observation:
-        return self.env.observation
-
-    @property
-    def num_actions(self) -> int:
-        return self.env.num_actions
-
-    def draw_start(self, key: PRNGKeyArray, params: PerturbedParams) -> PyTree:
-        return self.env.draw_start(key, params.inner)
-
-    def start(self, draws: PyTree, episode: Int[Array, ""], params: PerturbedParams) -> PyTree:
-        return self.env.start(draws, episode, params.inner)
-
-    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> Draws:
-        key_inner, key_noise = (jax.random.fold_in(key, use) for use in range(2))
-        return self.env.draw(key_inner, params.inner), jax.random.normal(key_noise)
+    def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> Float[Array, ""]:
+        return jax.random.normal(jax.random.fold_in(key, 1))
 
     def transition(
-        self, state: PyTree, action: Int[Array, ""], draws: Draws, params: PerturbedParams
+        self, state: PyTree, action: Int[Array, ""], draws: Float[Array, ""], params: Any
     ) -> tuple[PyTree, EnvStep]:
-        inner, noise = draws
-        state, result = self.env.transition(state, action, inner, params.inner)
-        reward = result.reward * params.reward_scale + noise * params.noise_scale
+        state, result = self.exact_transition(state, action, params.inner)
+        reward = result.reward * params.reward_scale + draws * params.noise_scale
         return state, result._replace(reward=jnp.asarray(reward, jnp.float32))
 
-    def observe(self, state: PyTree, params: PerturbedParams) -> Array:
-        return self.env.observe(state, params.inner)
+    @abstractmethod
+    def exact_transition(
+        self, state: PyTree, action: Int[Array, ""], inner: Any
+    ) -> tuple[PyTree, EnvStep]:
+        """Make one transition without scale and noise."""
 
 
 def perturbed(family: Family, *tags: str) -> Family:
-    """Let the rewards of a family be scaled and noisy: settings, and bsuite's two experiments.
-
-    The experiments have the tags given; their environments differ as the first plain ones do.
-    """
+    """Let rewards be scaled and noisy: settings, and two experiments with these tags."""
     (plain,) = family.experiments
 
-    def experiment(kind: str, scales: tuple[float, ...]) -> Experiment:
-        key = "noise_scale" if kind == "noise" else "reward_scale"
+    def experiment(kind: str, key: str, scales: tuple[float, ...]) -> Experiment:
         settings = [{key: s, **plain.settings[copy]} for s in scales for copy in range(COPIES)]
         name = f"{plain.name}_{kind}"
         return dataclasses.replace(plain, name=name, tags=(kind, *tags), settings=settings)
 
     def make_params(env: Any, setting: Setting) -> PerturbedParams:
         return PerturbedParams(
-            inner=family.make_params(env.env, setting),
+            inner=family.make_params(env, setting),
             reward_scale=np.asarray(setting["reward_scale"], np.float32),
             noise_scale=np.asarray(setting["noise_scale"], np.float32),
         )
 
+    noise = experiment("noise", "noise_scale", (0.1, 0.3, 1.0, 3.0, 10.0))
+    scale = experiment("scale", "reward_scale", (0.001, 0.03, 1.0, 30.0, 1000.0))
     return dataclasses.replace(
         family,
-        experiments=(plain, experiment("noise", NOISE_SCALES), experiment("scale", REWARD_SCALES)),
+        experiments=(plain, noise, scale),
         defaults={**family.defaults, "reward_scale": 1.0, "noise_scale": 0.0},
-        make_env=lambda settings: PerturbedReward(env=family.make_env(settings)),
         make_params=make_params,
     )
 

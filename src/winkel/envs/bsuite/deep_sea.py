@@ -3,6 +3,7 @@
 `deep_sea_stochastic` adds wind, which blocks moves to the right, and noise on the last row.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,14 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import MARGIN, Environment, Episodes, Experiment, Family, outcome
+from winkel.envs.base import MARGIN, Environment, Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import count
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, EnvStep, OneHot
-
-NO_WIND = -1.0
-MAX_SIZE = 5_000
-"""The mapping of a larger grid takes minutes to draw."""
 
 
 class DeepSeaState(NamedTuple):
@@ -56,10 +53,7 @@ class DeepSea(Environment):
 
     @property
     def observation(self) -> OneHot:
-        """The cell row · max_size + column, or no cell at the end of an episode.
-
-        Only cells with column ≤ row can be visited.
-        """
+        """The cell row · max_size + column, column ≤ row; no cell at the end of an episode."""
         return OneHot((self.max_size, self.max_size), triangle=True)
 
     def start(self, draws: None, episode: Int[Array, ""], params: DeepSeaParams) -> DeepSeaState:
@@ -85,11 +79,8 @@ class DeepSea(Environment):
         right = action == jnp.asarray(params.right)[row, column]
         treasure = right & (column == last)
         at_end = (row == last) & ((column == 0) | (column == last))
-        reward = (
-            treasure.astype(jnp.float32)
-            + at_end * params.end_noise * noise
-            - right * params.move_cost
-        )
+        found, noise = treasure.astype(jnp.float32), at_end * params.end_noise * noise
+        reward = found + noise - right * params.move_cost
         moved = right & (wind > params.wind)
         new_column = jnp.where(right, jnp.where(moved, column + 1, column), column - 1)
         bad = state.bad | (~right & (row == column))
@@ -100,56 +91,45 @@ class DeepSea(Environment):
         return following, outcome(reward, ended, bad=ended & bad, treasure=treasure)
 
     def observe(self, state: DeepSeaState, params: DeepSeaParams) -> Int[Array, ""]:
-        """Return the index of the cell, or the index that stands for no cell."""
         cell = state.row * self.max_size + state.column
         return jnp.where(state.row < params.size, cell, self.observation.size).astype(jnp.int32)
 
 
-def deep_sea_params(
-    max_size: int, size: int, mapping_seed: int, move_cost: float, stochastic: bool
-) -> DeepSeaParams:
+def _make_params(stochastic: bool, env: DeepSea, setting: Setting) -> DeepSeaParams:
     """Draw the mapping of actions as the original does, by NumPy's legacy generator."""
-    mapping = np.random.RandomState(mapping_seed).binomial(1, 0.5, [size, size])
-    right = np.zeros((max_size, max_size), np.int32)
-    right[:size, :size] = mapping
+    size, rng = setting["size"], np.random.RandomState(setting["mapping_seed"])
+    right = np.zeros((env.max_size, env.max_size), np.int32)
+    right[:size, :size] = rng.binomial(1, 0.5, [size, size])
     return DeepSeaParams(
         size=np.asarray(size, np.int32),
         right=right,
-        move_cost=np.asarray(move_cost / size, np.float32),
-        wind=np.asarray(1 / size if stochastic else NO_WIND, np.float32),
-        end_noise=np.asarray(1.0 if stochastic else 0.0, np.float32),
+        move_cost=np.asarray(setting["move_cost"] / size, np.float32),
+        wind=np.asarray(1 / size if stochastic else -1.0, np.float32),
+        end_noise=np.asarray(stochastic, np.float32),
     )
-
-
-def _info(episodes: Episodes) -> dict[str, np.ndarray]:
-    return {
-        "total_bad_episodes": count(episodes["bad"]),
-        "denoised_return": 1.0 * count(episodes["treasure"]),
-    }
 
 
 def _family(name: str, *tags: str, stochastic: bool) -> Family:
     settings = [{"size": size, "mapping_seed": 42} for size in range(10, 51, 2)]
+    noise_std = 1.0 if stochastic else 0.0
     return Family(
         name=name,
         experiments=(Experiment(name, name, 10_000, tags, settings),),
         defaults={"size": 10, "mapping_seed": 42, "move_cost": 0.01},
-        ranges={"size": (2, MAX_SIZE), "mapping_seed": (0, LARGEST_SEED)},
+        # The mapping of a larger grid takes minutes to draw.
+        ranges={"size": (2, 5_000), "mapping_seed": (0, LARGEST_SEED)},
         make_env=lambda settings: DeepSea(max_size=max(s["size"] for s in settings)),
-        make_params=lambda env, setting: deep_sea_params(
-            max_size=env.max_size, stochastic=stochastic, **setting
-        ),
+        make_params=partial(_make_params, stochastic),
         # The margin holds the cost of all moves, unless a user raises it above MARGIN.
-        returns=lambda setting, gamma: (
-            min(0.0, MARGIN - setting["move_cost"]),
-            1.0,
-            1.0 if stochastic else 0.0,
-        ),
+        returns=lambda setting, _: (min(0.0, MARGIN - setting["move_cost"]), 1.0, noise_std),
         longest_episode=lambda setting: setting["size"],
         inputs=lambda setting: setting["size"] ** 2,
         num_pairs=lambda setting: setting["size"] * (setting["size"] + 1),
         facts=("bad", "treasure"),
-        info=_info,
+        info=lambda episodes: {
+            "total_bad_episodes": count(episodes["bad"]),
+            "denoised_return": 1.0 * count(episodes["treasure"]),
+        },
     )
 
 

@@ -14,7 +14,6 @@ from winkel.types import AnyArray, Dense, EnvStep
 REWARD_STEPS = np.array([1, 3, 10, 30, 100])
 NUM_STEPS = 100
 TIME = (np.arange(NUM_STEPS + 1) / NUM_STEPS).astype(np.float32)
-UNDECIDED = -1
 
 
 class ChainState(NamedTuple):
@@ -30,10 +29,9 @@ class DiscountingChain(Environment):
     observation = Dense((1, 2))
     """The choice, −1 before it, and the time."""
     num_actions = len(REWARD_STEPS)
-    """One per delay."""
 
     def start(self, draws: None, episode: Int[Array, ""], params: Int[AnyArray, ""]) -> ChainState:
-        return ChainState(context=jnp.full((), UNDECIDED, jnp.int32), step=jnp.zeros((), jnp.int32))
+        return ChainState(context=jnp.full((), -1, jnp.int32), step=jnp.zeros((), jnp.int32))
 
     def transition(
         self, state: ChainState, action: Int[Array, ""], draws: None, params: Int[AnyArray, ""]

@@ -33,7 +33,6 @@ class MemoryParams(NamedTuple):
     length: Int[AnyArray, ""]
     """Steps between bits and question."""
     num_bits: Int[AnyArray, ""]
-    """Number of bits; the rest of the observation is padding."""
     time: Float[AnyArray, "T"]
     """The time feature by step, padded to the environment's length."""
     contexts: Int[AnyArray, "E B"]
@@ -48,7 +47,6 @@ class MemoryChain(Environment):
     max_bits: int = eqx.field(static=True)
 
     num_actions = 2
-    """The values of a bit."""
 
     @property
     def observation(self) -> Dense:
@@ -73,10 +71,7 @@ class MemoryChain(Environment):
         return state._replace(step=state.step + 1), outcome(reward, ended, perfect=ended & right)
 
     def observe(self, state: MemoryState, params: MemoryParams) -> Float[Array, "1 O"]:
-        """Return the observation; bits are shown at reset and again after the first step.
-
-        The original observes before it counts the step.
-        """
+        """Show bits twice: the original observes before it counts the step."""
         step = jnp.maximum(state.step - 1, 0)
         query = jnp.where(step == params.length - 1, state.query, 0)
         shown = (step == 0) & (jnp.arange(self.max_bits) < params.num_bits)
@@ -104,10 +99,8 @@ def _make_params(env: MemoryChain, setting: Setting) -> MemoryParams:
 
 def _info(episodes: Episodes) -> dict[str, np.ndarray]:
     perfect = common.count(episodes["perfect"])
-    return {
-        "total_perfect": perfect,
-        "total_regret": 2.0 * (np.arange(1, perfect.size + 1) - perfect),
-    }
+    regret = 2.0 * (np.arange(1, perfect.size + 1) - perfect)
+    return {"total_perfect": perfect, "total_regret": regret}
 
 
 def _family(name: str, memory_length: int, key: str, values: Iterable[int]) -> Family:

@@ -1,49 +1,40 @@
-"""Classify a digit of MNIST's training set: one image, one action, ±1.
-
-The two files of the training set are verified by checksum.
-"""
+"""Classify a digit of MNIST's training set: one image, one action, ±1."""
 
 import contextlib
 import gzip
 import hashlib
 import http.client
-import io
 import os
-import shutil
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
+from operator import methodcaller
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Environment, Experiment, Family, Setting, outcome
-from winkel.envs.bsuite.common import perturbed, regret_of_wrong, reward_once
+from winkel.envs.base import Experiment, Family, Setting, outcome
+from winkel.envs.bsuite.common import PerturbedReward, perturbed, regret_of_wrong, reward_once
 from winkel.errors import InputError, MissingDataError
 from winkel.files import ensure_folder, write_atomically
 from winkel.types import AnyArray, Dense, EnvStep
 
-NUM_CLASSES = 10
 # A table, because XLA compiles division by a constant to a product, which rounds differently.
 PIXELS = np.arange(-128, 128).astype(np.float32) / 255
 MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist/"
-
-IMAGES = "train-images-idx3-ubyte"
-LABELS = "train-labels-idx1-ubyte"
-
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 # SHA-256 of the uncompressed content: the .gz files in circulation differ in their headers.
 CHECKSUMS = {
     IMAGES: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     LABELS: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
 }
-
 Digits = tuple[UInt8[np.ndarray, "N 28 28"], UInt8[np.ndarray, " N"]]
-"""Images and labels. The arrays are read-only, because all callers share them."""
+"""Images and labels, read-only, because all callers share them."""
 
 
 class DigitState(NamedTuple):
@@ -53,29 +44,24 @@ class DigitState(NamedTuple):
     answered: Bool[Array, ""]
 
 
-class Mnist(Environment):
-    """A contextual bandit. All settings share the images, which are leaves of the environment.
-
-    The original reads pixels as *signed* bytes, so that values above 127 are negative. `images`
-    are signed, too.
-    """
+class Mnist(PerturbedReward):
+    """A contextual bandit. Pixels are read as *signed* bytes, as in the original."""
 
     images: Int8[AnyArray, "N 28 28"]
     labels: Int[AnyArray, "N"]
 
     observation = Dense((28, 28))
     """Signed pixels over 255, in [−0.502, 0.498]; zeros after the answer."""
-    num_actions = NUM_CLASSES
-    """The digits."""
+    num_actions = 10
 
-    def draw_start(self, key: PRNGKeyArray, params: None) -> Int[Array, ""]:
+    def draw_start(self, key: PRNGKeyArray, params: Any) -> Int[Array, ""]:
         return jax.random.randint(key, (), 0, len(self.labels))
 
-    def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: None) -> DigitState:
+    def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: Any) -> DigitState:
         return DigitState(image=draws.astype(jnp.int32), answered=jnp.zeros((), bool))
 
-    def transition(
-        self, state: DigitState, action: Int[Array, ""], draws: None, params: None
+    def exact_transition(
+        self, state: DigitState, action: Int[Array, ""], inner: None
     ) -> tuple[DigitState, EnvStep]:
         """Pay 1 for the label and −1 for another digit, and end."""
         right = action == jnp.asarray(self.labels)[state.image]
@@ -83,8 +69,7 @@ class Mnist(Environment):
         ended = jnp.ones((), bool)
         return state._replace(answered=ended), outcome(reward, ended, wrong=~right)
 
-    def observe(self, state: DigitState, params: None) -> Float[Array, "28 28"]:
-        """Return the image, or zeros after the answer."""
+    def observe(self, state: DigitState, params: Any) -> Float[Array, "28 28"]:
         pixels = jnp.asarray(self.images)[state.image].astype(jnp.int32)
         return jnp.where(state.answered, 0.0, jnp.asarray(PIXELS)[pixels + 128])
 
@@ -100,10 +85,7 @@ def _make_env(settings: Sequence[Setting]) -> Mnist:
 
 
 def mnist_directory() -> Path:
-    """Return the folder in WINKEL_MNIST, else the cache folder.
-
-    No other folder is tried: a mistyped folder is an error.
-    """
+    """Return the folder in WINKEL_MNIST, else the cache folder; no other is tried."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     directory = Path(os.environ.get("WINKEL_MNIST") or Path(cache, "winkel", "mnist"))
     return directory.expanduser().absolute()
@@ -116,15 +98,13 @@ def load_mnist() -> Digits:
 
 @lru_cache(maxsize=2)
 def _load(directory: Path) -> Digits:
-    contents = []
+    contents = {}
     for name in CHECKSUMS:
-        path, content = read_idx(directory, name)
-        if not is_official(name, content):
+        path, contents[name] = read_idx(directory, name)
+        if not is_official(name, contents[name]):
             raise InputError(f"{path} is not the official file; `winkel data mnist` fetches it")
-        contents.append(content)
-    pixels, labels = contents
-    images = np.frombuffer(pixels, np.uint8, offset=16).reshape(-1, 28, 28)
-    return images, np.frombuffer(labels, np.uint8, offset=8)
+    images = np.frombuffer(contents[IMAGES], np.uint8, offset=16).reshape(-1, 28, 28)
+    return images, np.frombuffer(contents[LABELS], np.uint8, offset=8)
 
 
 def is_official(name: str, content: bytes) -> bool:
@@ -133,10 +113,7 @@ def is_official(name: str, content: bytes) -> bool:
 
 
 def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
-    """Return the path of a file, plain or else .gz, and its uncompressed content.
-
-    The content decides whether it is compressed, because names of downloads are often wrong.
-    """
+    """Return the path, plain or else .gz, and the content, which may be compressed in either."""
     for path in (directory / name, directory / f"{name}.gz"):
         try:
             content = path.read_bytes()
@@ -152,10 +129,7 @@ def read_idx(directory: Path, name: str) -> tuple[Path, bytes]:
 
 
 def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: None) -> None:
-    """Download those of the two files that are missing in the folder or wrong.
-
-    A file is replaced only by a verified one.
-    """
+    """Download the files that are missing or wrong; only verified ones replace others."""
     for name in CHECKSUMS:
         with contextlib.suppress(InputError):  # missing, or not readable
             if is_official(name, read_idx(directory, name)[1]):
@@ -172,14 +146,13 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
                 f"cannot fetch {MIRROR}{name}.gz ({' '.join(str(error).split())}); "
                 f"put {', '.join(CHECKSUMS)} (plain or .gz) into {directory} by hand"
             ) from error
-        write_atomically(directory / name, partial(shutil.copyfileobj, io.BytesIO(content)))
+        write_atomically(directory / name, methodcaller("write", content))
 
 
-_TAGS = ("basic", "generalization")
 FAMILY = perturbed(
     Family(
         name="mnist",
-        experiments=(Experiment("mnist", "mnist", 10_000, _TAGS, [{}] * 20),),
+        experiments=(Experiment("mnist", "mnist", 10_000, ("basic", "generalization"), [{}] * 20),),
         defaults={},
         make_env=_make_env,
         returns=reward_once(-1.0, 1.0),

@@ -1,14 +1,14 @@
 """A weak car between two hills pays −1 per step until it reaches the top, or for 1,000 steps."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Environment, Experiment, Family, outcome
-from winkel.envs.bsuite.common import count, perturbed, reward_each_step
+from winkel.envs.base import Experiment, Family, outcome
+from winkel.envs.bsuite.common import PerturbedReward, count, perturbed, reward_each_step
 from winkel.types import Dense, EnvStep
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
@@ -25,7 +25,7 @@ class MountainCarState(NamedTuple):
     step: Int[Array, ""]
 
 
-class MountainCar(Environment):
+class MountainCar(PerturbedReward):
     """Mountain car; the time limit is a termination."""
 
     observation = Dense((1, 3))
@@ -33,18 +33,18 @@ class MountainCar(Environment):
     num_actions = 3
     """Left, coast, right."""
 
-    def draw_start(self, key: PRNGKeyArray, params: None) -> Float[Array, ""]:
+    def draw_start(self, key: PRNGKeyArray, params: Any) -> Float[Array, ""]:
         return jax.random.uniform(key, minval=-0.6, maxval=-0.4)
 
     def start(
-        self, draws: Float[Array, ""], episode: Int[Array, ""], params: None
+        self, draws: Float[Array, ""], episode: Int[Array, ""], params: Any
     ) -> MountainCarState:
         return MountainCarState(
             position=draws, velocity=jnp.zeros(()), step=jnp.zeros((), jnp.int32)
         )
 
-    def transition(
-        self, state: MountainCarState, action: Int[Array, ""], draws: None, params: None
+    def exact_transition(
+        self, state: MountainCarState, action: Int[Array, ""], inner: None
     ) -> tuple[MountainCarState, EnvStep]:
         """Update the velocity, then the position; the left wall stops the car."""
         velocity = state.velocity + (action - 1) * FORCE - jnp.cos(3 * state.position) * GRAVITY
@@ -55,7 +55,7 @@ class MountainCar(Environment):
         ended = (position >= GOAL) | (state.step >= NUM_STEPS)
         return state, outcome(jnp.full((), -1.0), ended)
 
-    def observe(self, state: MountainCarState, params: None) -> Float[Array, "1 3"]:
+    def observe(self, state: MountainCarState, params: Any) -> Float[Array, "1 3"]:
         return jnp.stack([state.position, state.velocity, jnp.asarray(TIME)[state.step]])[None]
 
 

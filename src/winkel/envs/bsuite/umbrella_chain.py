@@ -54,7 +54,6 @@ class UmbrellaChain(Environment):
     stream: UInt8[AnyArray, "bytes"] | None = None
 
     num_actions = 2
-    """Leave the umbrella or take it."""
 
     @property
     def observation(self) -> Dense:
@@ -62,7 +61,6 @@ class UmbrellaChain(Environment):
         return Dense((1, 3 + self.max_distractors))
 
     def draw_start(self, key: PRNGKeyArray, params: UmbrellaParams) -> Coins:
-        """Draw coins for need, possession and distractors."""
         return self._draw_coins(key, 2 + self.max_distractors)
 
     def start(self, draws: Coins, episode: Int[Array, ""], params: UmbrellaParams) -> UmbrellaState:
@@ -78,7 +76,6 @@ class UmbrellaChain(Environment):
         return UmbrellaState(need, has, step, distractors, cursor + 2 + count)
 
     def draw(self, key: PRNGKeyArray, params: UmbrellaParams) -> Coins:
-        """Draw coins for reward and distractors."""
         return self._draw_coins(key, 1 + self.max_distractors)
 
     def transition(
@@ -103,13 +100,8 @@ class UmbrellaChain(Environment):
 
     def observe(self, state: UmbrellaState, params: UmbrellaParams) -> Float[Array, "1 O"]:
         used = jnp.arange(self.max_distractors) < params.num_distractors
-        head = jnp.stack(
-            [
-                state.need.astype(jnp.float32),
-                state.has.astype(jnp.float32),
-                jnp.asarray(params.time)[state.step],
-            ]
-        )
+        has, time = state.has.astype(jnp.float32), jnp.asarray(params.time)[state.step]
+        head = jnp.stack([state.need.astype(jnp.float32), has, time])
         tail = jnp.where(used, state.distractors, 0).astype(jnp.float32)
         return jnp.concatenate([head, tail])[None]
 
@@ -150,17 +142,17 @@ def _family(
     name: str, chain_length: int, n_distractor: int, settings: Sequence[Setting], *, replay: bool
 ) -> Family:
     tags = ("credit_assignment", "noise")
+    defaults = {"chain_length": chain_length, "n_distractor": n_distractor}
 
     def make_env(settings: Sequence[Setting]) -> UmbrellaChain:
-        length = max(setting["chain_length"] for setting in settings)
-        distractors = max(setting["n_distractor"] for setting in settings)
+        length, distractors = (max(setting[key] for setting in settings) for key in defaults)
         stream = seed_zero_stream(length, distractors) if replay else None
         return UmbrellaChain(max_length=length, max_distractors=distractors, stream=stream)
 
     return Family(
         name=name,
         experiments=(Experiment(name, name, NUM_EPISODES, tags, settings),),
-        defaults={"chain_length": chain_length, "n_distractor": n_distractor},
+        defaults=defaults,
         ranges={"chain_length": (1, common.MAX_LENGTH), "n_distractor": (0, common.MAX_WIDTH)},
         make_env=make_env,
         make_params=lambda env, setting: UmbrellaParams(
