@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from winkel.agents.base import Agent, Spec
 from winkel.errors import InputError
@@ -177,7 +177,7 @@ def start_run(agent: Agent, job: Job, obs: Array, num_envs: int | None = None) -
         clock=start_clock(),
         key=jax.random.fold_in(job.key, KEY_RUN),
     )
-    return run._replace(replay=empty_replay(agent, run, job.hyper))
+    return run._replace(replay=replay_of(agent, run).init(blank_transition(agent, run, job.hyper)))
 
 
 def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[Decision, Any]:
@@ -253,7 +253,7 @@ def observe(
         actor=actor,
         obs=step.obs,
         first=boundary,
-        replay=add_transition(agent, run, transition, keep),
+        replay=replay_of(agent, run).add(run.replay, transition, keep),
         clock=clock._replace(progress=horizon.progress(clock)),
     )
 
@@ -261,7 +261,7 @@ def observe(
 def cut_episodes(agent: Agent, run: RunState, hyper: Any) -> RunState:
     """End all stored episodes: nothing leads from what is stored to `run.obs`."""
     blank, lost = blank_transition(agent, run, hyper), jnp.zeros_like(run.first)
-    return run._replace(replay=add_transition(agent, run, blank, keep=lost))
+    return run._replace(replay=replay_of(agent, run).add(run.replay, blank, keep=lost))
 
 
 def blank_transition(agent: Agent, run: RunState, hyper: Any) -> Transition:
@@ -307,33 +307,6 @@ def make_replay(config: Any, observation: Observation, num_envs: int = 1) -> Uni
 def replay_of(agent: Agent, run: RunState) -> Uniform | Streams:
     """The replay for the environments of a run."""
     return make_replay(agent.config, agent.spec.observation, run.first.size)
-
-
-def empty_replay(agent: Agent, run: RunState, hyper: Any) -> PyTree:
-    """The state of a run's replay before its first transition."""
-    replay, example = replay_of(agent, run), blank_transition(agent, run, hyper)
-    if isinstance(replay, Streams):
-        return replay.init(_with_axis(example))
-    return replay.init(jax.tree.map(lambda x: x[0], example) if run.first.ndim else example)
-
-
-def add_transition(
-    agent: Agent, run: RunState, transition: Transition, keep: Bool[Array, "E"] | None = None
-) -> PyTree:
-    """Store one transition, or one of each environment but for those that are not to keep."""
-    replay = replay_of(agent, run)
-    if isinstance(replay, Streams):
-        return replay.add(run.replay, _with_axis(transition), keep)
-    if run.first.ndim:
-        return replay.add_many(run.replay, transition, keep)
-    return replay.add(run.replay, transition)
-
-
-def _with_axis(transition: Transition) -> Transition:
-    """A leading axis of environments, if there is none."""
-    if jnp.ndim(transition.boundary) > 0:
-        return transition
-    return jax.tree.map(lambda x: jnp.asarray(x)[None], transition)
 
 
 def over_environments(function: Callable[..., Any], first: Bool[Array, "*E"]) -> Callable[..., Any]:
