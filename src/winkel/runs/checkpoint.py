@@ -8,7 +8,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,7 @@ from jaxtyping import PyTree
 from winkel.envs.registry import is_outside, parse
 from winkel.errors import InputError
 from winkel.files import Arrays, write_atomically
-from winkel.runs.spec import check_folder_name, run_fingerprint
+from winkel.runs.spec import NOT_SETTINGS, check_folder_name, run_fingerprint
 
 FORMAT = 2
 """Version of the files; those of another version are refused."""
@@ -239,3 +239,34 @@ def check_table(name: str, table: Arrays, config: Mapping[str, Any], where: Path
     rows, count = next(iter(lengths), 0), config.get("rows", {}).get(name)
     if count is not None and rows != count:
         raise InputError(f"need the {count} {name} that the run has made in {where}, got {rows}")
+
+
+def check_same_run(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str) -> None:
+    """Raise, naming the first difference, unless both are the same run of the same version."""
+    if wanted.get("fingerprint") == found.get("fingerprint"):
+        ours, theirs = (config.get("versions", {}).get("winkel") for config in (wanted, found))
+        if ours != theirs:
+            raise InputError(
+                f"{where} was made by winkel {theirs}, this is {ours}; "
+                "use that version, or choose another folder"
+            )
+        return
+    key, theirs, ours = first_difference(wanted, found, NOT_SETTINGS)
+    raise InputError(
+        f"{where} is of another run: {key} is {theirs!r:.60} there and {ours!r:.60} here; "
+        "choose another folder"
+    )
+
+
+def first_difference(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], ignored: Sequence[str] = ()
+) -> tuple[str, Any, Any]:
+    """The first entry in which two descriptions differ: its name, their value and ours."""
+    for key in sorted((ours.keys() | theirs.keys()) - set(ignored)):
+        here, there = ours.get(key, "missing"), theirs.get(key, "missing")
+        if here != there and isinstance(here, dict) and isinstance(there, dict):
+            inner, there, here = first_difference(here, there)
+            return f"{key}.{inner}", there, here
+        if here != there:
+            return key, there, here
+    return "fingerprint", theirs.get("fingerprint"), ours.get("fingerprint")

@@ -17,11 +17,11 @@ from winkel.envs.base import Environment, Task
 from winkel.envs.functional import is_functional
 from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer, require_type
-from winkel.runs.spec import RunSpec, configure, make_spec
-from winkel.runs.train import make_task, name_agent
-from winkel.runs.worlds import check_memory, make_world
+from winkel.runs.spec import RunSpec, configure, make_spec, make_task, name_agent
+from winkel.runs.train import make_world
 from winkel.simulators.names import Factory, identify
 from winkel.training.compiled import whole_run
+from winkel.training.programs import check_memory
 from winkel.training.steps import copy_key, make_jobs, start_clock
 from winkel.types import Batch, Clock, Dense, Image, Observation, OneHot, RunState, Transition
 

@@ -176,7 +176,8 @@ class RunRecord:
             return self.tables.get(name, {})
         path = self.path / f"{name}.npz"
         if not self.finished:
-            table, _ = read_checkpoint(self.path, name)
+            arrays, _, _ = load_run_checkpoint(self.path, only=f"{name}/")
+            table = split_tables(arrays).get(name, {})
         else:
             made = name in self.config.get("rows", {}) or path.is_file()
             table = load_arrays(path) if made else {}
@@ -340,17 +341,12 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
         config, episodes = read_json(path), load_arrays(folder / "episodes.npz")
         check_config(config, folder)
     elif unfinished:
-        episodes, config = read_checkpoint(folder, "episodes")
+        arrays, meta, _ = load_run_checkpoint(folder, only="episodes/")
+        episodes, config = split_tables(arrays).get("episodes", {}), meta["run"]
     else:
         raise InputError(f"{folder} holds no complete run: no {CONFIG}")
     check_table("episodes", episodes, config, folder)
     return RunRecord(config, episodes, folder, finished=finished)
-
-
-def read_checkpoint(folder: Path, table: str) -> tuple[Arrays, dict[str, Any]]:
-    """Read one table of a run's newest checkpoint, and the run's config, which is checked."""
-    arrays, meta, _ = load_run_checkpoint(folder, only=f"{table}/")
-    return split_tables(arrays).get(table, {}), meta["run"]
 
 
 def load_run_checkpoint(

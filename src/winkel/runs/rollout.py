@@ -16,7 +16,7 @@ from winkel.envs.outside import SimulatorTask
 from winkel.envs.registry import TaskBatch
 from winkel.errors import InputError, require_integer
 from winkel.runs.spec import MAX_SEED, RunSpec
-from winkel.runs.worlds import require_memory
+from winkel.training.programs import require_memory
 from winkel.training.simulated import MOST_EVALUATED, greedy_returns, make_seeds
 
 Policy = Callable[[PRNGKeyArray, Array], Int[Array, ""]]

@@ -32,9 +32,9 @@ from winkel.runs.spec import (
     make_spec,
     run_folder,
 )
-from winkel.runs.train import MAX_LANES, Session
-from winkel.runs.worlds import check_run, lane_bytes, lanes_that_fit, make_lanes, state_shapes
+from winkel.runs.train import MAX_LANES, Session, check_run, make_lanes, state_shapes
 from winkel.training.lanes import Lanes, round_up
+from winkel.training.programs import device_memory, lane_bytes
 from winkel.training.steps import Horizon
 
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
@@ -42,6 +42,8 @@ PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbre
 """Experiments whose settings differ in shape; in a sweep of bsuite they are padded to one shape."""
 MAX_LANES_ON_CPU = 8
 """Runs side by side by default on a CPU; `MAX_LANES` on others, if there is memory for them."""
+USABLE = 0.9
+"""Share of the memory that may be planned with; the rest is lost to fragmentation."""
 SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
 
@@ -260,6 +262,12 @@ def choose_lanes(group: Group, wanted: int | None) -> int:
         lanes = lanes if fit is None else min(lanes, fit * devices)
     check_run(run, lanes)
     return lanes
+
+
+def lanes_that_fit(bytes_of_lane: int) -> int | None:
+    """How many lanes the first device has memory for, at least 1; None if unknown."""
+    limit = device_memory()
+    return None if limit is None else max(int(USABLE * limit) // bytes_of_lane, 1)
 
 
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
