@@ -7,7 +7,6 @@ import io
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -30,11 +29,6 @@ KEPT = 2
 _CHECKPOINT = re.compile(r"\d{12}\.ckpt")
 _TEMPORARY = re.compile(r"\.\d{12}\.ckpt\..+")
 _PLAIN_KEY = re.compile(r"^\['([A-Za-z_]\w*)'\]$")
-_DAMAGE = (
-    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, LookupError, TypeError,
-    AttributeError, RuntimeError, OverflowError, MemoryError,
-)  # fmt: skip
-"""What reading a file with other bytes than were written may raise."""
 
 REQUIRED = {"env": str, "agent": str, "seed": int, "fingerprint": str}
 OPTIONAL: dict[str, Any] = {
@@ -105,7 +99,7 @@ def load_checkpoint(
             return *_read(path, only), damaged
         except InputError:
             raise
-        except _DAMAGE as error:
+        except Exception as error:  # whatever reading other bytes than were written may raise
             damaged[path] = f"{path.name} cannot be read: {error!r}"
     got = "; ".join(damaged.values()) or "none"
     raise InputError(f"need a readable checkpoint in {folder}, got {got}")

@@ -17,9 +17,8 @@ from filelock import FileLock
 
 from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, family_of, make, make_padded, parse
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import ensure_folder, write_text
-from winkel.interrupts import defer_interrupt
 from winkel.runs.recorder import Status, load_ended
 from winkel.runs.spec import (
     MAX_RUNS,

@@ -18,10 +18,9 @@ from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.base import Task
 from winkel.envs.functional import is_functional
 from winkel.envs.outside import OutsideTask, SimulatorTask
-from winkel.errors import InputError, require_integer, require_type
+from winkel.errors import InputError, defer_interrupt, require_integer, require_type
 from winkel.extensions import wrap_error
 from winkel.files import hold_runs
-from winkel.interrupts import defer_interrupt
 from winkel.projections import PROJECTIONS
 from winkel.runs.checkpoint import first_difference, has_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields

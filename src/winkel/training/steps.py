@@ -115,25 +115,17 @@ class Job(NamedTuple):
 def make_jobs(plans: Sequence[Plan], spec: Spec, masked: bool) -> Job:
     """One job for each plan; `masked` if some runs of the program lack actions of others."""
 
-    def stack(trees: list[Any]) -> Any:
-        # On the host first: one transfer for each leaf.
-        return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
+    def arrays(plan: Plan) -> Any:
+        seed, copy = np.uint32(plan.seed), np.uint32(plan.copy)
+        fan_in, available = plan.fan_in or spec.inputs, plan.available or spec.num_actions
+        horizon = [*map(np.int32, plan.horizon)]
+        return plan.params, plan.hyper, horizon, seed, copy, float(fan_in), np.int32(available)
 
-    available = np.array([plan.available or spec.num_actions for plan in plans], np.int32)
-    return Job(
-        params=stack([plan.params for plan in plans]),
-        hyper=stack([plan.hyper for plan in plans]),
-        horizon=Horizon(
-            episodes=jnp.array([plan.horizon.episodes for plan in plans], jnp.int32),
-            steps=jnp.array([plan.horizon.steps for plan in plans], jnp.int32),
-        ),
-        key=jax.vmap(lambda seed, copy: copy_key(jax.random.key(seed), copy))(
-            np.array([plan.seed for plan in plans], np.uint32),
-            np.array([plan.copy for plan in plans], np.uint32),
-        ),
-        fan_in=jnp.array([plan.fan_in or spec.inputs for plan in plans], float),
-        available=jnp.asarray(available) if masked else None,
-    )
+    # On the host first: one transfer for each leaf.
+    stacked = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *map(arrays, plans))
+    params, hyper, horizon, seed, copy, fan_in, available = stacked
+    key = jax.vmap(lambda seed, copy: copy_key(jax.random.key(seed), copy))(seed, copy)
+    return Job(params, hyper, Horizon(*horizon), key, fan_in, available if masked else None)
 
 
 def copy_key(key: PRNGKeyArray, copy: Any) -> PRNGKeyArray:
@@ -192,11 +184,10 @@ def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[
 
 def learn(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[RunState, Update]:
     """Make the updates of one step; returns the last one, with the means of all metrics."""
-    run, update = _update(agent, run, hyper, key)
-    made = [update.metrics]
-    for number in range(1, agent.config.updates_per_step):
-        key_more = jax.random.fold_in(key, KEY_MORE_UPDATES + number)
-        run, update = _update(agent, run, hyper, key_more)
+    made = []
+    for number in range(agent.config.updates_per_step):
+        key_update = jax.random.fold_in(key, KEY_MORE_UPDATES + number) if number else key
+        run, update = _update(agent, run, hyper, key_update)
         made.append(update.metrics)
     if len(made) > 1:
         means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *made)
