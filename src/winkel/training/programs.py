@@ -33,8 +33,6 @@ from winkel.types import Clock, RunState
 AXIS = "lanes"
 BACKGROUND_THREADS = 4
 """Programs compiled at a time in the background."""
-COMPILED = "/jax/core/compile/backend_compile_duration"
-"""The event of JAX for every compilation, in the thread that compiles."""
 CUDA_GRAPHS: dict[str, str] = {
     "xla_gpu_enable_command_buffer": (
         "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONVOLUTION"
@@ -66,7 +64,7 @@ _compilations = Counter[int]()
 
 
 def _count_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
-    if event == COMPILED:
+    if event == "/jax/core/compile/backend_compile_duration":  # in the thread that compiles
         _compilations[threading.get_ident()] += 1
 
 
