@@ -86,11 +86,11 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def load_checkpoint(
-    folder: Path, only: str = ""
+    folder: Path, only: str | tuple[str, ...] = ""
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[Path, str]]:
     """Read the newest checkpoint that is not damaged; every byte is checked.
 
-    With `only`, read and check just the arrays whose names begin with it: a replay buffer may be
+    With `only`, read and check just the arrays whose names begin so: a replay buffer may be
     gigabytes. Return the arrays (read-only), `meta`, and what is wrong with each newer file.
     """
     damaged: dict[Path, str] = {}
@@ -120,7 +120,7 @@ def _write(file: IO[bytes], meta: str, arrays: Arrays) -> None:
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
-def _read(path: Path, only: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _read(path: Path, only: str | tuple[str, ...]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     with zipfile.ZipFile(path) as archive:
         meta = json.loads(archive.read("meta.json"))
         if meta["format"] != FORMAT:

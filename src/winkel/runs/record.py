@@ -342,7 +342,7 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
 
 
 def load_run_checkpoint(
-    folder: Path, only: str = ""
+    folder: Path, only: str | tuple[str, ...] = ""
 ) -> tuple[Arrays, dict[str, Any], dict[Path, str]]:
     """Read the newest checkpoint of a run that is not damaged, as `load_checkpoint` does."""
     arrays, meta, damaged = load_checkpoint(folder / CHECKPOINTS, only)

@@ -394,6 +394,6 @@ def _check_agent(spec: RunSpec) -> None:
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
     """Add what the agent has learned, from the newest checkpoint, to a record on disk."""
-    state = split_tables(load_run_checkpoint(record.folder, only="state/")[0])["state"]
-    kept = {name: x for name, x in state.items() if name.startswith(("learner", "clock"))}
-    return dataclasses.replace(record, spec=spec, **unpack(kept, learner_shapes(spec)))
+    arrays, _, _ = load_run_checkpoint(record.folder, only=("state/learner", "state/clock"))
+    learned = unpack(split_tables(arrays)["state"], learner_shapes(spec))
+    return dataclasses.replace(record, spec=spec, **learned)
