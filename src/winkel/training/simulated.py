@@ -145,12 +145,13 @@ class SimulatorWorld(World):
         self.totals = EpisodeTotals(self.pool, [plan.hyper for plan in plans])
         shown = self.pool.reset()
         shown = shown.reshape(len(plans), self.num_envs, *shown.shape[1:])
-        begun = runs = self.programs.call(begin, agent, (), jobs, shown)
-        for lane, plan in enumerate(plans):
-            if plan.saved is not None:
-                runs = programs.replace_lane(runs, lane, jax.tree.map(jnp.asarray, plan.saved))
-        if runs is not begun:
-            runs = cut_episodes(agent, (), jobs, runs._replace(obs=begun.obs, first=begun.first))
+        runs = self.programs.call(begin, agent, (), jobs, shown)
+        obs, first = runs.obs, runs.first
+        saved = {lane: plan.saved for lane, plan in enumerate(plans) if plan.saved is not None}
+        for lane, state in saved.items():
+            runs = programs.replace_lane(runs, lane, jax.tree.map(jnp.asarray, state))
+        if saved:
+            runs = cut_episodes(agent, (), jobs, runs._replace(obs=obs, first=first))
         self._updates = int(runs.clock.updates[0]) // row.agent.config.updates_per_step
         self._decided = self.programs.call(decide, agent, (), jobs, runs._replace(replay=()))
         return runs, None
