@@ -9,9 +9,9 @@ import pytest
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.spec import configure, make_spec
+from winkel.runs.spec import Options, configure, make_spec
 from winkel.runs.sweep import lanes_that_fit
-from winkel.runs.train import check_run
+from winkel.runs.train import check_run, make_lanes
 from winkel.training import programs as memory
 from winkel.training.compiled import CompiledWorld
 from winkel.training.steps import Horizon, Plan
@@ -64,8 +64,11 @@ def test_lanes_without_memory_are_refused_with_both_figures(monkeypatch):
     for lanes, others in ((4, 0), (1, 2 * lane + 1)):
         with pytest.raises(InputError, match=r"need about \d+ MiB of memory for .*, got \d+ MiB"):
             memory.check_memory(WORLD, AGENT, PLAN, lanes, 100, others)
+    spec = make_spec(TASK, "qr_dqn", TINY)
     with pytest.raises(InputError, match="need about"):
-        check_run(make_spec(TASK, "qr_dqn", TINY), 4)
+        check_run(spec, 4)
+    with pytest.raises(InputError, match="need about"):
+        make_lanes(spec, [PLAN] * 4, 4, Options())
 
 
 def test_a_device_that_tells_must_have_memory_for_one_lane(device):

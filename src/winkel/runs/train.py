@@ -338,8 +338,10 @@ def make_lanes(
         options.compact_lanes, options.freeze_bonus, options.compile_in_background
     )
     changes = options.compact_lanes is not None or options.freeze_bonus
+    world = make_world(spec.task, notice, watch)
+    check_memory(world, spec.agent, plans[0], num_lanes, options.chunk_steps)
     return Lanes(
-        spec.agent, make_world(spec.task, notice, watch), plans, num_lanes, options.chunk_steps,
+        spec.agent, world, plans, num_lanes, options.chunk_steps,
         rearrange=compaction.rearrange if changes else None, notice=notice,
         programs=programs or Programs(), devices=options.devices,
     )  # fmt: skip
