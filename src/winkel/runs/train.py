@@ -270,8 +270,8 @@ def train(
     root = None if out is None else Path(out)
     if resume and root is None:
         raise InputError("need a folder `out` to resume from, got none")
-    num_lanes = MAX_LANES if lanes is None else require_integer("lanes", lanes, at_least=1)
-    num_lanes = min(num_lanes, len(specs))
+    most = MAX_LANES if lanes is None else require_integer("lanes", lanes, at_least=1)
+    num_lanes = min(most, len(specs))
     check_run(specs[0], num_lanes)
     done: dict[int, RunRecord] = {}
     with contextlib.ExitStack() as held:
@@ -334,15 +334,13 @@ def make_lanes(
     watch: Watch | None = None,
 ) -> Lanes:
     """Make lanes for runs with the agent and the shapes of one of them, `spec`."""
-    compaction = Compaction(
-        options.compact_lanes, options.freeze_bonus, options.compile_in_background
-    )
-    changes = options.compact_lanes is not None or options.freeze_bonus
+    unit, freeze = options.compact_lanes, options.freeze_bonus
+    compaction = Compaction(unit, freeze, options.compile_in_background)
     world = make_world(spec.task, notice, watch)
     check_memory(world, spec.agent, plans[0], num_lanes, options.chunk_steps)
     return Lanes(
         spec.agent, world, plans, num_lanes, options.chunk_steps,
-        rearrange=compaction.rearrange if changes else None, notice=notice,
+        rearrange=compaction.rearrange if unit is not None or freeze else None, notice=notice,
         programs=programs or Programs(), devices=options.devices,
     )  # fmt: skip
 
