@@ -171,8 +171,7 @@ class RunRecord:
             return self.tables.get(name, {})
         path, table = self.path / f"{name}.npz", dict[str, np.ndarray]()
         if not self.finished:
-            arrays, _, _ = load_run_checkpoint(self.path, only=f"{name}/")
-            table = split_tables(arrays).get(name, {})
+            table = load_run_checkpoint(self.path, only=f"{name}/")[0].get(name, {})
         elif name in self.config.get("rows", {}) or path.is_file():
             table = load_arrays(path)
         check_table(name, table, self.config, self.path)
@@ -333,8 +332,8 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
         config, episodes = read_json(folder / CONFIG), load_arrays(folder / "episodes.npz")
         check_config(config, folder)
     elif unfinished:
-        arrays, meta, _ = load_run_checkpoint(folder, only="episodes/")
-        episodes, config = split_tables(arrays).get("episodes", {}), meta["run"]
+        tables, meta, _ = load_run_checkpoint(folder, only="episodes/")
+        episodes, config = tables.get("episodes", {}), meta["run"]
     else:
         raise InputError(f"{folder} holds no complete run: no {CONFIG}")
     check_table("episodes", episodes, config, folder)
@@ -343,16 +342,16 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
 
 def load_run_checkpoint(
     folder: Path, only: str | tuple[str, ...] = ""
-) -> tuple[Arrays, dict[str, Any], dict[Path, str]]:
-    """Read the newest checkpoint of a run that is not damaged, as `load_checkpoint` does."""
+) -> tuple[dict[str, Arrays], dict[str, Any], dict[Path, str]]:
+    """Read a run's newest checkpoint as `load_checkpoint` does; its arrays are split by table."""
     arrays, meta, damaged = load_checkpoint(folder / CHECKPOINTS, only)
     check_types(meta, CHECKPOINT, str(folder / CHECKPOINTS))
     check_config(meta["run"], folder / CHECKPOINTS)
-    return arrays, meta, damaged
+    return split_tables(arrays), meta, damaged
 
 
 def split_tables(arrays: Arrays) -> dict[str, Arrays]:
-    """The arrays of a checkpoint by table: 'episodes/return' is `return` of `episodes`."""
+    """Arrays by table: 'episodes/return' is `return` of `episodes`."""
     tables: dict[str, Arrays] = {}
     for name, array in arrays.items():
         table, _, column = name.partition("/")

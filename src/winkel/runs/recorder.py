@@ -25,7 +25,6 @@ from winkel.runs.record import (
     load_run,
     load_run_checkpoint,
     save_run,
-    split_tables,
 )
 from winkel.runs.spec import RunSpec
 from winkel.training.lanes import Report
@@ -232,7 +231,7 @@ class Recorder:
         uninterrupted run.
         """
         assert self.folder is not None
-        arrays, meta, damaged = load_run_checkpoint(self.folder)
+        found, meta, damaged = load_run_checkpoint(self.folder)
         check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINTS))
         notices = [f"{text}; went back to the checkpoint before" for text in damaged.values()]
         for path in damaged:  # it must not count among those that are kept
@@ -245,7 +244,6 @@ class Recorder:
             for name in here
             if here[name] != there[name]
         ]
-        found = split_tables(arrays)
         for table in self.tables:
             self.add(table, found.get(table, {}))
         episodes = found.get("episodes", {})

@@ -24,7 +24,7 @@ from winkel.files import hold_runs
 from winkel.projections import PROJECTIONS
 from winkel.runs.checkpoint import first_difference, has_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run_checkpoint, split_tables
+from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run_checkpoint
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, load_ended
 from winkel.runs.spec import (
     DEFAULTS,
@@ -306,7 +306,7 @@ def _simulator_batches(
         if root is None or not has_checkpoint(spec.folder(root) / CHECKPOINTS):
             return 0
         # All of it is read, since a run goes back to an older checkpoint if any byte is damaged.
-        return int(load_run_checkpoint(spec.folder(root))[0]["state/clock.env_steps"])
+        return int(load_run_checkpoint(spec.folder(root))[0]["state"]["clock.env_steps"])
 
     for _, group in itertools.groupby(sorted(specs, key=steps_made), steps_made):
         while batch := list(itertools.islice(group, size)):
@@ -394,6 +394,6 @@ def _check_agent(spec: RunSpec) -> None:
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
     """Add what the agent has learned, from the newest checkpoint, to a record on disk."""
-    arrays, _, _ = load_run_checkpoint(record.folder, only=("state/learner", "state/clock"))
-    learned = unpack(split_tables(arrays)["state"], learner_shapes(spec))
+    tables, _, _ = load_run_checkpoint(record.folder, only=("state/learner", "state/clock"))
+    learned = unpack(tables["state"], learner_shapes(spec))
     return dataclasses.replace(record, spec=spec, **learned)
