@@ -23,7 +23,7 @@ from winkel.simulators.names import Factory, identify
 from winkel.training.compiled import whole_run
 from winkel.training.programs import check_memory
 from winkel.training.steps import copy_key, make_jobs, start_clock
-from winkel.types import Batch, Clock, Dense, Image, Observation, OneHot, RunState, Transition
+from winkel.types import Batch, Clock, Dense, Observation, OneHot, RunState, Transition
 
 OF_THE_LOOP = (
     "burn_in", "capacity", "n_step", "priority_exponent", "importance_exponent",
@@ -31,9 +31,6 @@ OF_THE_LOOP = (
     "beta_final", "beta_decay", "epsilon", "epsilon_final", "epsilon_steps",
 )  # fmt: skip
 """Fields of PE-DQN about replay and action selection."""
-
-OBS_TYPES: dict[type, Any] = {OneHot: jnp.int32, Image: jnp.uint8}
-"""Of numbers in observations, where these are not float32."""
 
 
 class WholeRun(NamedTuple):
@@ -218,7 +215,7 @@ class Bonus:
         wanted = axes if isinstance(form, OneHot) else (*axes, *form.shape)
         if jnp.shape(obs) != wanted:
             raise InputError(f"need observations of shape {wanted}, got {jnp.shape(obs)}")
-        return jnp.asarray(obs, OBS_TYPES.get(type(form), jnp.float32))
+        return jnp.asarray(obs, form.dtype)
 
 
 def make_bonus(observation: Observation | Sequence[int], num_actions: int, **fields: Any) -> Bonus:
