@@ -16,9 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from training import step_environments, time_chunks
-from winkel.runs.spec import make_spec
-from winkel.runs.train import make_task
-from winkel.runs.worlds import check_run
+from winkel.runs.spec import make_spec, make_task
+from winkel.runs.train import check_run
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
 from winkel.training.steps import Horizon, Plan

@@ -17,8 +17,7 @@ import numpy as np
 
 from winkel.cli import parse_fields
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import configure
-from winkel.runs.train import make_task
+from winkel.runs.spec import configure, make_task
 from winkel.training.lanes import Lanes
 from winkel.training.simulated import SimulatorWorld, blank_metrics, step_programs
 from winkel.training.steps import Horizon, Plan

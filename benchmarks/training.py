@@ -17,7 +17,7 @@ from winkel.cli import parse_fields
 from winkel.envs.registry import make
 from winkel.errors import InputError
 from winkel.runs.spec import make_spec
-from winkel.runs.worlds import check_run
+from winkel.runs.train import check_run
 from winkel.training.compiled import CompiledWorld, advance
 from winkel.training.lanes import Lanes
 from winkel.training.programs import start_jax

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from process_helpers import PATIENCE, start_winkel, wait_for
-from winkel.interrupts import defer_interrupt, stop_at_interrupt
+from winkel.errors import defer_interrupt, stop_at_interrupt
 
 TINY = ["--agent", "dqn", "--hidden", "8", "--batch-size", "8", "--burn-in", "8"]
 TRAIN = ["train", "deep_sea:size=5", *TINY, "--episodes", "1000000", "--seeds", "2"]

@@ -1,6 +1,6 @@
 """The entry of the command line: Ctrl-C is handled before anything else is imported."""
 
-from winkel.interrupts import end_at_interrupt, end_process
+from winkel.errors import end_at_interrupt, end_process
 
 
 def main() -> None:

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from winkel.errors import InputError, suggest
+from winkel.errors import InputError, set_exit_message, suggest
 from winkel.extensions import permit
-from winkel.interrupts import set_exit_message
 from winkel.version import __version__
 
 COMMANDS: dict[str, tuple[str, str, str]] = {

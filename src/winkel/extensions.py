@@ -139,17 +139,14 @@ def skip_current_folder() -> Iterator[None]:
         sys.path[:] = before
 
 
-def _is_own(filename: str) -> bool:
-    """Return whether a file is the user's: neither of an installed package nor of winkel."""
-    return "site-packages" not in filename and Path(__file__).parent not in Path(filename).parents
-
-
 def wrap_error(error: Exception, where: str) -> InputError:
     """Describe an exception of other code in one line; the traceback becomes a note."""
     if isinstance(error, InputError):
         return InputError(f"{where}: {error}")
     frames = traceback.extract_tb(error.__traceback__)
-    frame = ([one for one in frames if _is_own(one.filename)] or frames)[-1]
+    users = [one for one in frames if "site-packages" not in one.filename]
+    users = [one for one in users if Path(__file__).parent not in Path(one.filename).parents]
+    frame = (users or frames)[-1]
     place = f"{os.path.basename(frame.filename)}, line {frame.lineno}"
     text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
     wrapped = InputError(f"{where} raised {text} ({place})")

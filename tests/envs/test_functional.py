@@ -17,7 +17,7 @@ from winkel.envs.outside import estimate_range
 from winkel.errors import InputError
 from winkel.play.episodes import open_environment
 from winkel.runs.spec import make_spec
-from winkel.runs.worlds import learner_shapes, state_shapes
+from winkel.runs.train import learner_shapes, state_shapes
 from winkel.training.compiled import advance
 from winkel.training.steps import make_jobs
 from winkel.types import Dense, OneHot, Planes

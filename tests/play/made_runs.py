@@ -14,7 +14,7 @@ from winkel.envs.registry import make as make_task
 from winkel.runs.checkpoint import pack
 from winkel.runs.recorder import Recorder
 from winkel.runs.spec import Options, make_spec
-from winkel.runs.worlds import learner_shapes, state_shapes
+from winkel.runs.train import learner_shapes, state_shapes
 from winkel.simulators.names import parse
 from winkel.types import Dense, Image, RunState
 

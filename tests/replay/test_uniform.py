@@ -214,7 +214,7 @@ def test_a_capacity_is_a_whole_number(capacity, without_shape_checks):
 
 @functools.cache
 def add_many(capacity):
-    return jax.jit(Uniform(capacity=capacity).add_many)
+    return jax.jit(Uniform(capacity=capacity).add)
 
 
 @ITEM
@@ -240,7 +240,7 @@ def test_more_at_once_than_there_is_room_for_are_refused():
     replay = Uniform(capacity=3)
     many = jax.tree.map(lambda x: jnp.stack([x] * 4), index_item(1))
     with pytest.raises(InputError, match=r"at most 3 transitions at a time.* got 4"):
-        jax.eval_shape(replay.add_many, replay.init(index_item(0)), many)
+        jax.eval_shape(replay.add, replay.init(index_item(0)), many)
 
 
 def test_neither_discount_nor_progress_change_a_uniform_draw():

@@ -9,8 +9,10 @@ import pytest
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs import worlds as memory
 from winkel.runs.spec import Options, configure, make_spec
+from winkel.runs.sweep import lanes_that_fit
+from winkel.runs.train import check_run, make_lanes
+from winkel.training import programs as memory
 from winkel.training.compiled import CompiledWorld
 from winkel.training.steps import Horizon, Plan
 
@@ -42,10 +44,10 @@ def test_what_a_lane_needs_grows_with_what_it_holds(device):
     less, more = need(), need(capacity=100_016)
     stored = 5 * 4 + 1  # obs, action, reward, discount, next_obs, boundary
     assert more - less == memory.COPIES * stored * 100_000
-    assert memory.lanes_that_fit(less) is None  # on a CPU
+    assert lanes_that_fit(less) is None  # on a CPU
     device(10 * more)
-    assert memory.lanes_that_fit(more) == 9
-    assert memory.lanes_that_fit(100 * more) == 1
+    assert lanes_that_fit(more) == 9
+    assert lanes_that_fit(100 * more) == 1
 
 
 def test_what_a_lane_needs_does_not_overflow():
@@ -64,7 +66,9 @@ def test_lanes_without_memory_are_refused_with_both_figures(monkeypatch):
             memory.check_memory(WORLD, AGENT, PLAN, lanes, 100, others)
     spec = make_spec(TASK, "qr_dqn", TINY)
     with pytest.raises(InputError, match="need about"):
-        memory.make_lanes(spec, [PLAN] * 4, 4, Options())
+        check_run(spec, 4)
+    with pytest.raises(InputError, match="need about"):
+        make_lanes(spec, [PLAN] * 4, 4, Options())
 
 
 def test_a_device_that_tells_must_have_memory_for_one_lane(device):
@@ -101,9 +105,9 @@ def test_containers_and_jobs_have_less_memory_than_the_machine(
         return group if path == Path("/proc/self/cgroup") else read(path)
 
     monkeypatch.setattr(Path, "read_text", read_text)
-    folders = {"": tmp_path / "v2", "memory": tmp_path / "v1"}
-    changed = {key: (folders[key], name) for key, (_, name) in memory._CGROUPS.items()}
-    monkeypatch.setattr(memory, "_CGROUPS", changed)
+    names = [name for _, name in memory.CGROUPS]
+    folders = [tmp_path / "v2", tmp_path / "v1"]
+    monkeypatch.setattr(memory, "CGROUPS", tuple(zip(folders, names, strict=True)))
     found = memory.machine_memory()
     assert found == limit if limit else found >= whole
 

@@ -4,35 +4,30 @@ import subprocess
 import sys
 import tempfile
 import types
-from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.recorder import MetricsLog, Mirror, tensorboard, wandb
+from winkel.runs.recorder import Recorder, append_row, begin_log, tensorboard, wandb
 from winkel.runs.results import read_metrics
+from winkel.runs.spec import make_spec
+from winkel.training.lanes import Report
 
 values = st.floats() | st.integers()
 rows = st.lists(st.dictionaries(st.text(max_size=5), values, max_size=4), max_size=6)
 
 
-def fake_mirror():
-    """A mirror, and the calls that it got."""
-    calls = []
-    return Mirror(lambda *row: calls.append(row), lambda: calls.append("closed")), calls
-
-
-def write_all(path, rows, position=0):
-    """Write rows; the position before the first and after each."""
-    with closing(MetricsLog(path, position)) as log:
-        positions = [log.position]
-        for row in rows:
-            log.write(row)
-            positions.append(log.position)
-    return positions
+def write_all(path, rows, length=0):
+    """Write rows; the length before the first and after each."""
+    lengths = [begin_log(path, length)]
+    for row in rows:
+        lengths.append(append_row(path, lengths[-1], row))
+    return lengths
 
 
 def as_read(row):
@@ -70,11 +65,9 @@ def test_a_resumed_run_leaves_the_file_of_one_that_was_never_stopped(rows, data)
 
 
 def test_a_row_is_on_disk_once_written(tmp_path):
-    log = MetricsLog(tmp_path / "m.jsonl")
-    log.write({"loss": math.nan, "env_steps": 1})
-    assert (tmp_path / "m.jsonl").read_bytes() == b'{"loss": null, "env_steps": 1}\n'
-    log.close()
-    log.close()
+    path = tmp_path / "m.jsonl"
+    append_row(path, begin_log(path), {"loss": math.nan, "env_steps": 1})
+    assert path.read_bytes() == b'{"loss": null, "env_steps": 1}\n'
 
 
 @pytest.mark.parametrize(
@@ -92,29 +85,29 @@ def test_a_position_that_is_not_the_files_is_refused_and_the_file_stays(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=shown):
-        MetricsLog(path, position)
+        begin_log(path, position)
     assert (path.read_bytes() if path.exists() else None) == content
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path):
     with pytest.raises(InputError, match=f"cannot write {tmp_path}: "):
-        MetricsLog(tmp_path)
+        begin_log(tmp_path)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="need a folder"):
-        MetricsLog(tmp_path / "file" / "m.jsonl")
+        begin_log(tmp_path / "file" / "m.jsonl")
 
 
 FULL = """
 import pathlib, resource, sys
 from winkel.errors import InputError
-from winkel.runs.recorder import MetricsLog
-log = MetricsLog(pathlib.Path(sys.argv[1]))
-log.write({"a": 1})
+from winkel.runs.recorder import append_row, begin_log
+path = pathlib.Path(sys.argv[1])
+length = append_row(path, begin_log(path), {"a": 1})
 resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))
 try:
-    log.write({"a" * 99: 1})
+    append_row(path, length, {"a" * 99: 1})
 except InputError as error:
-    print(log.position, error)
+    print(error)
 """
 
 
@@ -122,7 +115,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
     path = tmp_path / "m.jsonl"
     command = [sys.executable, "-c", FULL, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"9 cannot write {path}: File too large\n"
+    assert done.stdout == f"cannot write {path}: File too large\n"
     assert path.read_bytes() == b'{"a": 1}\n'
 
 
@@ -159,28 +152,46 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         read_metrics(tmp_path)
 
 
+def spec():
+    return make_spec(make("deep_sea:size=3"), "dqn", {})
+
+
+def report(env_steps, **metrics):
+    return Report(0, {}, metrics, env_steps, 0, 1, 0.5, False, None)
+
+
 def test_mirrors_get_every_row_as_it_is_and_are_closed_once(tmp_path):
-    (first, ours), (second, theirs) = fake_mirror(), fake_mirror()
-    row = {"env_steps": 5, "loss": math.inf}
-    log = MetricsLog(tmp_path / "m.jsonl", mirrors=[first, second])
-    log.write(row)
-    log.close()
-    log.close()
-    assert ours == theirs == [(5, row), "closed"]
+    calls = [], []
+
+    @contextmanager
+    def mirror(seen):
+        yield lambda *row: seen.append(row)
+        seen.append("closed")
+
+    recorder = Recorder(spec(), tmp_path, mirrors=[mirror(seen) for seen in calls])
+    recorder.record(report(5, loss=math.inf))
+    recorder.close()
+    recorder.close()
+    row = {"env_steps": 5, "episodes": 0, "updates": 1, "loss": math.inf}
+    assert calls == ([(5, row), "closed"],) * 2
 
 
-def test_every_mirror_and_the_file_are_closed_when_one_fails(tmp_path):
-    def fail():
-        raise ConnectionError
+def test_every_mirror_is_closed_when_one_fails(tmp_path):
+    calls = []
 
-    (first, ours), (last, theirs) = fake_mirror(), fake_mirror()
-    broken = Mirror(first.write, fail)
-    log = MetricsLog(tmp_path / "m.jsonl", mirrors=[first, broken, last])
+    @contextmanager
+    def mirror(fails):
+        try:
+            yield calls.append
+        finally:
+            calls.append("closed")
+        if fails:
+            raise ConnectionError
+
+    recorder = Recorder(spec(), tmp_path, mirrors=[mirror(fails) for fails in (False, True, False)])
     with pytest.raises(ConnectionError):
-        log.close()
-    assert ours == theirs == ["closed"]
-    with pytest.raises(ValueError, match="closed file"):
-        log.write({"env_steps": 1})
+        recorder.close()
+    assert calls == ["closed"] * 3
 
 
 @pytest.mark.parametrize(
@@ -193,7 +204,7 @@ def test_every_mirror_and_the_file_are_closed_when_one_fails(tmp_path):
 def test_a_missing_package_names_its_extra(tmp_path, monkeypatch, module, make, extra):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=rf"{module} is missing: pip install 'winkel\[{extra}\]'$"):
-        make(tmp_path)
+        make(tmp_path).__enter__()
 
 
 class FakeWandB(types.ModuleType):
@@ -217,12 +228,11 @@ class FakeWandB(types.ModuleType):
         self.calls.append("finish")
 
 
-def test_weights_and_biases_get_the_rows(tmp_path, monkeypatch):
+def test_weights_and_biases_get_the_rows(monkeypatch):
     fake = FakeWandB()
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    mirror = wandb("winkel", "run", {"lr": 0.1})
-    with closing(MetricsLog(tmp_path / "m.jsonl", mirrors=[mirror])) as log:
-        log.write({"env_steps": 3, "loss": 0.5})
+    with wandb("winkel", "run", {"lr": 0.1}) as write:
+        write(3, {"env_steps": 3, "loss": 0.5})
     settings = {"project": "winkel", "name": "run", "config": {"lr": 0.1}}
     assert fake.calls == [settings, (3, {"env_steps": 3, "loss": 0.5}), "finish"]
 
@@ -230,7 +240,7 @@ def test_weights_and_biases_get_the_rows(tmp_path, monkeypatch):
 def test_a_run_that_weights_and_biases_refuse_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", FakeWandB("no API key:\n log in"))
     with pytest.raises(InputError, match=r"Weights & Biases: no API key: log in$"):
-        wandb("winkel", "run", {})
+        wandb("winkel", "run", {}).__enter__()
 
 
 def test_tensorboard_gets_the_numbers(tmp_path, monkeypatch):
@@ -240,14 +250,14 @@ def test_tensorboard_gets_the_numbers(tmp_path, monkeypatch):
     )
     fake = types.SimpleNamespace(SummaryWriter=lambda folder: calls.append(folder) or writer)
     monkeypatch.setitem(sys.modules, "tensorboardX", fake)
-    with closing(MetricsLog(tmp_path / "m.jsonl", mirrors=[tensorboard(tmp_path / "tb")])) as log:
-        log.write({"env_steps": 3, "loss": 0.5, "updates": 2})
+    with tensorboard(tmp_path / "tb") as write:
+        write(3, {"env_steps": 3, "loss": 0.5, "updates": 2})
     assert calls == [str(tmp_path / "tb"), ("loss", 0.5, 3), ("updates", 2, 3), "close"]
 
 
 def test_the_real_tensorboard_writes_its_file(tmp_path):
     pytest.importorskip("tensorboardX")
-    with closing(MetricsLog(tmp_path / "m.jsonl", mirrors=[tensorboard(tmp_path / "tb")])) as log:
-        log.write({"env_steps": 3, "loss/total": 0.5, "updates": 2, "worst": math.nan})
+    with tensorboard(tmp_path / "tb") as write:
+        write(3, {"env_steps": 3, "loss/total": 0.5, "updates": 2, "worst": math.nan})
     (events,) = (tmp_path / "tb").iterdir()
     assert b"loss/total" in events.read_bytes()

@@ -17,10 +17,10 @@ from winkel.runs.sweep import (
     bsuite_envs,
     choose_lanes,
     group_runs,
+    lanes_that_fit,
     remaining_groups,
     run_sweep,
 )
-from winkel.runs.worlds import lanes_that_fit
 
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 8, "capacity": 16}
 OPTIONS = Options(chunk_steps=20, checkpoint_seconds=0.0, evaluate_every=3)

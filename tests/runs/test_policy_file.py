@@ -20,7 +20,7 @@ from winkel.agents import AGENTS
 from winkel.envs.functional import make_jax_task
 from winkel.envs.registry import make, make_padded
 from winkel.errors import InputError
-from winkel.runs.policy_file import train_command
+from winkel.runs.policies import train_command
 from winkel.runs.record import RunRecord
 from winkel.runs.spec import field_names, make_spec
 from winkel.types import Planes

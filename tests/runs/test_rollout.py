@@ -5,7 +5,7 @@ from terminal_helpers import refused
 from winkel import envs
 from winkel.envs.registry import bsuite_info
 from winkel.errors import InputError
-from winkel.runs.rollout import make_policy, rollout
+from winkel.runs.policies import make_policy, rollout
 
 
 def test_every_episode_is_recorded_once():

@@ -24,10 +24,10 @@ from runs.tiny import (
 )
 from winkel.errors import InputError
 from winkel.files import WRITERS
-from winkel.runs.checkpoint import load_checkpoint, save_checkpoint
+from winkel.runs.checkpoint import check_same_run, load_checkpoint, save_checkpoint
 from winkel.runs.recorder import Recorder
 from winkel.runs.results import read_results
-from winkel.runs.spec import Options, check_same_run
+from winkel.runs.spec import Options
 from winkel.runs.train import Session
 
 

@@ -1,5 +1,6 @@
 """Training from the outside: what it returns, what it leaves on disk, what it refuses."""
 
+import contextlib
 import json
 import shutil
 
@@ -21,7 +22,6 @@ from runs.tiny import (
     stop_after,
 )
 from winkel.errors import InputError
-from winkel.runs.recorder import Mirror
 from winkel.runs.results import read_metrics
 from winkel.runs.spec import Options
 
@@ -234,7 +234,13 @@ def test_mirrors_get_the_metrics_and_are_closed(tmp_path):
     def mirrors(config, folder):
         calls = []
         made.append((config["seed"], folder, calls))
-        return (Mirror(lambda step, row: calls.append(step), lambda: calls.append("closed")),)
+
+        @contextlib.contextmanager
+        def mirror():
+            yield lambda step, row: calls.append(step)
+            calls.append("closed")
+
+        return [mirror()]
 
     learn(tmp_path, options=RARELY, mirrors=mirrors)
     with pytest.raises(KeyboardInterrupt):

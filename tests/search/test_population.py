@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 from helpers import compilations
 from search.tiny import CHUNK, EPISODES, FIELDS, LENGTH, RATES, SEA, population, problem
 from winkel.errors import InputError
-from winkel.runs.worlds import make_lanes
+from winkel.runs.train import make_lanes
 from winkel.search.population import TrialInProgress
 from winkel.search.problem import Problem, SearchEnvironment, parse_parameter
 from winkel.training.lanes import Lanes

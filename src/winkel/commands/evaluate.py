@@ -10,9 +10,9 @@ from winkel.commands.options import EnvName, File, OfRun, progress_bar, say
 from winkel.envs import make_batch
 from winkel.errors import InputError, require_integer
 from winkel.files import ensure_folder
+from winkel.runs.policies import make_policy, rollout
 from winkel.runs.record import RunRecord, save_run
 from winkel.runs.results import load
-from winkel.runs.rollout import make_policy, rollout
 from winkel.runs.spec import MAX_SEED, run_folder, versions
 from winkel.training.programs import start_jax
 

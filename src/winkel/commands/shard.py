@@ -12,7 +12,7 @@ import tyro
 from winkel.cluster.shards import STOPPED, read_manifest, run_shard
 from winkel.commands.options import say
 from winkel.commands.train import Display, check_runs
-from winkel.interrupts import set_exit_message
+from winkel.errors import set_exit_message
 from winkel.runs.record import load_run
 from winkel.runs.spec import run_folder
 from winkel.runs.sweep import Item

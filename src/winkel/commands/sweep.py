@@ -19,9 +19,8 @@ from winkel.commands.options import File, check_fields, console, make_table, say
 from winkel.commands.plan import run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import hold_runs, write_text
-from winkel.interrupts import defer_interrupt
 from winkel.runs import plan as plans
 from winkel.runs import sweep as sweeps
 from winkel.runs.recorder import Status

@@ -11,10 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, require_integer, stop_at_interrupt
 from winkel.figures import style
 from winkel.files import ensure_folder, write_atomically
-from winkel.interrupts import stop_at_interrupt
 from winkel.play.episodes import CUT, ENDED
 from winkel.runs.record import Arrays
 

@@ -117,7 +117,8 @@ class Streams:
         return self.capacity // self.num_envs + self.n_step + self.depth - 1
 
     def init(self, example: Transition) -> Stored:
-        """Create an empty store. The example has a leading axis over environments."""
+        """Create an empty store for transitions like these of all environments."""
+        example = _with_axis(example)
 
         def empty(x: Array) -> Array:
             return jnp.zeros((self.num_envs, self.slots, *jnp.shape(x)[1:]), jnp.asarray(x).dtype)
@@ -136,11 +137,12 @@ class Streams:
     def add(
         self, state: Stored, transitions: Transition, /, keep: Bool[AnyArray, "E"] | None = None
     ) -> Stored:
-        """Add one step of each environment, over its oldest.
+        """Add one step of each environment, over its oldest; of one, also without a leading axis.
 
         A step with `keep` False was lost. Its episode then ends, truncated, with the step before
         it, and the next step that is kept must be the first of an episode.
         """
+        transitions = _with_axis(transitions)
         kept = jnp.ones(self.num_envs, bool) if keep is None else jnp.asarray(keep)
         cut = ~kept & (state.age > 0)
         ends = jnp.where(kept, jnp.asarray(transitions.boundary), cut)
@@ -258,6 +260,12 @@ class Streams:
     def _stored_part(self, transitions: Transition) -> Transition:
         obs = transitions.obs if self.stack is None else transitions.obs[:, -1]
         return transitions._replace(obs=obs, next_obs=())
+
+
+def _with_axis(transition: Transition) -> Transition:
+    if jnp.ndim(transition.boundary) > 0:
+        return transition
+    return jax.tree.map(lambda x: jnp.asarray(x)[None], transition)
 
 
 def _write(

@@ -1,7 +1,7 @@
 """A ring of transitions, drawn uniformly with replacement."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,10 @@ from winkel.types import Batch, Transition
 
 
 class Ring(NamedTuple):
-    """Items `[capacity, …]`, of which the oldest is overwritten next."""
+    """Items `[capacity, …]`, and how many were added in all."""
 
     items: PyTree
     added: Int[Array, "*batch"]
-    """How many were added in all."""
 
 
 def read_before_write(priorities: Float[Array, "B"]) -> Int[Array, ""]:
@@ -38,42 +37,41 @@ class Uniform:
         require_integer("capacity", self.capacity, at_least=1)
 
     def init(self, example: Transition) -> Ring:
-        """Create an empty ring."""
+        """Create an empty ring for transitions like one, or like several of a leading axis."""
+        axes = jnp.ndim(example.boundary)
         items = jax.tree.map(
-            lambda x: jnp.zeros((self.capacity, *jnp.shape(x)), jnp.asarray(x).dtype), example
+            lambda x: jnp.zeros((self.capacity, *jnp.shape(x)[axes:]), jnp.asarray(x).dtype),
+            example,
         )
         return Ring(items=items, added=jnp.zeros((), jnp.int32))
 
-    def add(self, state: Ring, transition: Transition) -> Ring:
-        """Add a transition, over the oldest."""
-        slot = state.added % self.capacity
-        items = jax.tree.map(
-            lambda stored, new: jax.lax.dynamic_update_index_in_dim(
-                stored, jnp.asarray(new, stored.dtype), slot, axis=0
-            ),
-            state.items,
-            transition,
-        )
-        return Ring(items=items, added=state.added + 1)
-
-    def add_many(
-        self, state: Ring, transitions: Transition, keep: Bool[Array, "E"] | None = None
+    def add(
+        self, state: Ring, transition: Transition, keep: Bool[Array, "E"] | None = None
     ) -> Ring:
-        """Add several, with a leading axis: the same as to `add` those to keep, in order."""
-        count = jnp.shape(jax.tree.leaves(transitions)[0])[0]
-        if count > self.capacity:
-            raise InputError(
-                f"need at most {self.capacity} transitions at a time, the capacity, got {count}"
-            )
-        kept = jnp.ones(count, bool) if keep is None else keep
-        after = jnp.cumsum(kept)
-        slots = jnp.where(kept, (state.added + after - 1) % self.capacity, self.capacity)
-        items = jax.tree.map(
-            lambda stored, new: stored.at[slots].set(jnp.asarray(new, stored.dtype), mode="drop"),
-            state.items,
-            transitions,
-        )
-        return Ring(items=items, added=state.added + after[-1])
+        """Add one over the oldest, or several of a leading axis: those to keep, in order."""
+        if jnp.ndim(transition.boundary) == 0:
+            after = state.added + 1
+            slot = state.added % self.capacity
+
+            def write(stored: Array, new: Any) -> Array:
+                new = jnp.asarray(new, stored.dtype)
+                return jax.lax.dynamic_update_index_in_dim(stored, new, slot, axis=0)
+
+        else:
+            count = len(transition.boundary)
+            if count > self.capacity:
+                raise InputError(
+                    f"need at most {self.capacity} transitions at a time, the capacity, got {count}"
+                )
+            kept = jnp.ones(count, bool) if keep is None else keep
+            ends = jnp.cumsum(kept)
+            after = state.added + ends[-1]
+            slots = jnp.where(kept, (state.added + ends - 1) % self.capacity, self.capacity)
+
+            def write(stored: Array, new: Any) -> Array:
+                return stored.at[slots].set(jnp.asarray(new, stored.dtype), mode="drop")
+
+        return Ring(items=jax.tree.map(write, state.items, transition), added=after)
 
     def sample(
         self,

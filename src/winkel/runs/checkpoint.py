@@ -7,8 +7,7 @@ import io
 import json
 import re
 import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +19,7 @@ from jaxtyping import PyTree
 from winkel.envs.registry import is_outside, parse
 from winkel.errors import InputError
 from winkel.files import Arrays, write_atomically
-from winkel.runs.spec import check_folder_name, run_fingerprint
+from winkel.runs.spec import NOT_SETTINGS, check_folder_name, run_fingerprint
 
 FORMAT = 2
 """Version of the files; those of another version are refused."""
@@ -30,11 +29,6 @@ KEPT = 2
 _CHECKPOINT = re.compile(r"\d{12}\.ckpt")
 _TEMPORARY = re.compile(r"\.\d{12}\.ckpt\..+")
 _PLAIN_KEY = re.compile(r"^\['([A-Za-z_]\w*)'\]$")
-_DAMAGE = (
-    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, LookupError, TypeError,
-    AttributeError, RuntimeError, OverflowError, MemoryError,
-)  # fmt: skip
-"""What reading a file with other bytes than were written may raise."""
 
 REQUIRED = {"env": str, "agent": str, "seed": int, "fingerprint": str}
 OPTIONAL: dict[str, Any] = {
@@ -92,11 +86,11 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def load_checkpoint(
-    folder: Path, only: str = ""
+    folder: Path, only: str | tuple[str, ...] = ""
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[Path, str]]:
     """Read the newest checkpoint that is not damaged; every byte is checked.
 
-    With `only`, read and check just the arrays whose names begin with it: a replay buffer may be
+    With `only`, read and check just the arrays whose names begin so: a replay buffer may be
     gigabytes. Return the arrays (read-only), `meta`, and what is wrong with each newer file.
     """
     damaged: dict[Path, str] = {}
@@ -105,7 +99,7 @@ def load_checkpoint(
             return *_read(path, only), damaged
         except InputError:
             raise
-        except _DAMAGE as error:
+        except Exception as error:  # whatever reading other bytes than were written may raise
             damaged[path] = f"{path.name} cannot be read: {error!r}"
     got = "; ".join(damaged.values()) or "none"
     raise InputError(f"need a readable checkpoint in {folder}, got {got}")
@@ -126,7 +120,7 @@ def _write(file: IO[bytes], meta: str, arrays: Arrays) -> None:
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
-def _read(path: Path, only: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _read(path: Path, only: str | tuple[str, ...]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     with zipfile.ZipFile(path) as archive:
         meta = json.loads(archive.read("meta.json"))
         if meta["format"] != FORMAT:
@@ -239,3 +233,34 @@ def check_table(name: str, table: Arrays, config: Mapping[str, Any], where: Path
     rows, count = next(iter(lengths), 0), config.get("rows", {}).get(name)
     if count is not None and rows != count:
         raise InputError(f"need the {count} {name} that the run has made in {where}, got {rows}")
+
+
+def check_same_run(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str) -> None:
+    """Raise, naming the first difference, unless both are the same run of the same version."""
+    if wanted.get("fingerprint") == found.get("fingerprint"):
+        ours, theirs = (config.get("versions", {}).get("winkel") for config in (wanted, found))
+        if ours != theirs:
+            raise InputError(
+                f"{where} was made by winkel {theirs}, this is {ours}; "
+                "use that version, or choose another folder"
+            )
+        return
+    key, theirs, ours = first_difference(wanted, found, NOT_SETTINGS)
+    raise InputError(
+        f"{where} is of another run: {key} is {theirs!r:.60} there and {ours!r:.60} here; "
+        "choose another folder"
+    )
+
+
+def first_difference(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], ignored: Sequence[str] = ()
+) -> tuple[str, Any, Any]:
+    """The first entry in which two descriptions differ: its name, their value and ours."""
+    for key in sorted((ours.keys() | theirs.keys()) - set(ignored)):
+        here, there = ours.get(key, "missing"), theirs.get(key, "missing")
+        if here != there and isinstance(here, dict) and isinstance(there, dict):
+            inner, there, here = first_difference(here, there)
+            return f"{key}.{inner}", there, here
+        if here != there:
+            return key, there, here
+    return "fingerprint", theirs.get("fingerprint"), ours.get("fingerprint")

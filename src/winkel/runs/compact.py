@@ -10,17 +10,16 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from winkel.errors import InputError
-from winkel.files import ensure_folder, load_arrays, save_arrays, write_text
-from winkel.runs.checkpoint import check_config, check_table
+from winkel.files import load_arrays, save_arrays, write_text
+from winkel.runs.checkpoint import check_config, check_table, first_difference
 from winkel.runs.record import Arrays, RunRecord, find_runs, load_run, split_tables
-from winkel.runs.spec import NOT_SETTINGS, first_difference, run_fingerprint, run_folder
+from winkel.runs.spec import NOT_SETTINGS, run_fingerprint, run_folder
 from winkel.runs.sweep import SWEEPS
 
 TABLES = ("episodes", "evaluations", "snapshots")
@@ -41,18 +40,13 @@ def write_compact(root: Path, out: Path, folders: Iterable[Path] | None = None) 
     files, added = {}, {}
     for path, found in sorted(groups.items()):
         known = read_compact(path) if path.is_file() else []
-        seeds = {record.config["seed"] for record in known}
-        new = [record for record in found if record.config["seed"] not in seeds]
-        records = sorted([*known, *new], key=lambda record: record.config["seed"])
-        for first, second in pairwise(records):
-            _check_group(first.config, second.config, path)
-        for record in found:
-            stored = next((r for r in known if r.config["seed"] == record.config["seed"]), record)
-            _check_group(stored.config, record.config, path)
-        if new:
-            files[path], added[path] = _join(records), len(new)
+        records = {record.config["seed"]: record for record in [*found, *known]}
+        for record in (*known, *found):
+            _check_group(records[min(records)].config, record.config, path)
+        if len(records) > len(known):
+            files[path] = _join([records[seed] for seed in sorted(records)])
+            added[path] = len(records) - len(known)
     for path, arrays in files.items():
-        ensure_folder(path.parent)
         save_arrays(path, arrays)
     if added and (root / SWEEPS).is_file():
         lines = [where / SWEEPS for where in (out, root) if (where / SWEEPS).is_file()]
@@ -73,8 +67,8 @@ def find_compact(root: Path) -> list[Path]:
 
 def compact_fingerprints(folder: Path) -> set[str]:
     """The fingerprints of all runs in the compact records of a folder."""
-    records = [record for path in find_compact(folder) for record in read_compact(path)]
-    return {record.config["fingerprint"] for record in records}
+    files = map(read_compact, find_compact(folder))
+    return {record.config["fingerprint"] for records in files for record in records}
 
 
 def read_compact(path: Path) -> list[RunRecord]:
@@ -95,8 +89,8 @@ def read_compact(path: Path) -> list[RunRecord]:
         for name in TABLES:
             begin, count = ends[name], config["rows"].get(name, 0)
             ends[name] += count
-            part = {k: x[begin : begin + count] for k, x in tables.get(name, {}).items() if count}
-            own[name] = {k: _decode(x) for k, x in part.items()}
+            columns = tables.get(name, {}) if count else {}
+            own[name] = {k: _decode(x[begin : begin + count]) for k, x in columns.items()}
             check_table(name, own[name], config, path)
         place = run_folder(Path(), config["env"], config["agent"], config["seed"])
         if compact_path(Path(), place) != Path(*path.parts[-3:]):
@@ -120,24 +114,18 @@ def fill_solved(record: RunRecord) -> RunRecord:
     episodes["env_steps"][-count:] += np.cumsum(episodes["length"][-count:])
     evaluations = record.evaluations
     if evaluations:
-        every, made = record.config["options"]["evaluate_every"], evaluations["evaluation"][-1]
-        numbers = np.arange(made + 1, last // every + 1)
+        every, made = record.config["options"]["evaluate_every"], len(evaluations["evaluation"])
+        numbers = np.arange(evaluations["evaluation"][-1] + 1, last // every + 1)
         evaluations = _repeat_last(evaluations, len(numbers))
-        for name, values in (
-            ("evaluation", numbers),
-            ("episodes", numbers * every),
-            ("env_steps", episodes["env_steps"][numbers * every - 1]),
-        ):
-            evaluations[name][len(evaluations[name]) - len(numbers) :] = values
+        evaluations["evaluation"][made:] = numbers
+        evaluations["episodes"][made:] = numbers * every
+        evaluations["env_steps"][made:] = episodes["env_steps"][numbers * every - 1]
     tables = {"evaluations": evaluations, "snapshots": record.snapshots}
     return replace(record, episodes=episodes, tables=tables)
 
 
 def _repeat_last(table: Arrays, count: int) -> Arrays:
-    """Add so many copies of the last row."""
-    return {
-        name: np.concatenate([x, np.repeat(x[-1:], count, axis=0)]) for name, x in table.items()
-    }
+    return {k: np.concatenate([x, np.repeat(x[-1:], count, axis=0)]) for k, x in table.items()}
 
 
 def _check_group(first: dict[str, Any], second: dict[str, Any], path: Path) -> None:
@@ -158,14 +146,11 @@ def _check_group(first: dict[str, Any], second: dict[str, Any], path: Path) -> N
 
 
 def _join(records: Sequence[RunRecord]) -> Arrays:
-    """All runs as one set of arrays."""
     arrays = {CONFIGS: np.frombuffer(json.dumps([r.config for r in records]).encode(), np.uint8)}
     for name in TABLES:
-        parts = [r.episodes if name == "episodes" else getattr(r, name) for r in records]
-        parts = [part for part in parts if part]
+        parts = [part for part in (getattr(record, name) for record in records) if part]
         for column in parts[0] if parts else ():
-            joined = np.concatenate([_encode(part[column]) for part in parts])
-            arrays[f"{name}/{column}"] = joined
+            arrays[f"{name}/{column}"] = np.concatenate([_encode(part[column]) for part in parts])
     return arrays | {DIGEST: np.frombuffer(_digest(arrays), np.uint8)}
 
 

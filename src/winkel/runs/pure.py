@@ -17,13 +17,13 @@ from winkel.envs.base import Environment, Task
 from winkel.envs.functional import is_functional
 from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer, require_type
-from winkel.runs.spec import RunSpec, configure, make_spec
-from winkel.runs.train import make_task, name_agent
-from winkel.runs.worlds import check_memory, make_world
+from winkel.runs.spec import RunSpec, configure, make_spec, make_task, name_agent
+from winkel.runs.train import make_world
 from winkel.simulators.names import Factory, identify
 from winkel.training.compiled import whole_run
+from winkel.training.programs import check_memory
 from winkel.training.steps import copy_key, make_jobs, start_clock
-from winkel.types import Batch, Clock, Dense, Image, Observation, OneHot, RunState, Transition
+from winkel.types import Batch, Clock, Dense, Observation, OneHot, RunState, Transition
 
 OF_THE_LOOP = (
     "burn_in", "capacity", "n_step", "priority_exponent", "importance_exponent",
@@ -31,9 +31,6 @@ OF_THE_LOOP = (
     "beta_final", "beta_decay", "epsilon", "epsilon_final", "epsilon_steps",
 )  # fmt: skip
 """Fields of PE-DQN about replay and action selection."""
-
-OBS_TYPES: dict[type, Any] = {OneHot: jnp.int32, Image: jnp.uint8}
-"""Of numbers in observations, where these are not float32."""
 
 
 class WholeRun(NamedTuple):
@@ -73,19 +70,17 @@ class PureTrain:
     def __call__(self, key: PRNGKeyArray, hyper: Any = None) -> WholeRun:
         """Make the run of a key, by default with the hyperparameters of `hyper`."""
         check_key(key)
-        hyper = self.hyper if hyper is None else hyper
-        self._check_hyper(hyper)
+        hyper = self._check_hyper(self.hyper if hyper is None else hyper)
         plan, agent = self.spec.plan(), self.agent
         jobs = make_jobs([plan], agent.spec, masked=plan.available is not None)
         job = jax.tree.map(lambda x: x[0], jobs)._replace(
-            key=copy_key(key, np.uint32(plan.copy)),
-            hyper=jax.tree.map(lambda x: jnp.asarray(x, float), hyper),
+            key=copy_key(key, np.uint32(plan.copy)), hyper=hyper
         )
         state, (ended, sums, metrics) = whole_run(agent, self.spec.task.env, job, self.num_steps)
         return WholeRun(ended=ended, sums=sums, metrics=metrics, state=state)
 
-    def _check_hyper(self, hyper: Any) -> None:
-        """Raise unless these are hyperparameters of the agent, in their ranges if not traced."""
+    def _check_hyper(self, hyper: Any) -> Any:
+        """Hyperparameters as arrays; raises unless they are the agent's, in range if not traced."""
         require_type("hyper", hyper, type(self.hyper), "a tuple such as train.hyper")
         known = {}
         for name, value in hyper._asdict().items():
@@ -94,6 +89,7 @@ class PureTrain:
             if not isinstance(value, jax.core.Tracer):
                 known[name] = np.asarray(value).item()
         configure(self.spec.algorithm, known, self.spec.task)
+        return jax.tree.map(lambda x: jnp.asarray(x, float), hyper)
 
 
 def make_train(
@@ -212,15 +208,14 @@ class Bonus:
         drawn = Batch(transitions, weights=jnp.ones(size), indices=jnp.arange(size))
         learner, update = self.agent.update(state.learner, drawn, state.clock, self.hyper, key)
         clock = state.clock._replace(updates=state.clock.updates + 1)
-        return BonusState(learner=learner, clock=clock), dict(update.metrics)
+        return BonusState(learner, clock), dict(update.metrics)
 
     def _observations(self, obs: Any, axes: tuple[int, ...]) -> Array:
-        """Observations as networks get them; raises if their shape is wrong."""
         form = self.agent.spec.observation
         wanted = axes if isinstance(form, OneHot) else (*axes, *form.shape)
         if jnp.shape(obs) != wanted:
             raise InputError(f"need observations of shape {wanted}, got {jnp.shape(obs)}")
-        return jnp.asarray(obs, OBS_TYPES.get(type(form), jnp.float32))
+        return jnp.asarray(obs, form.dtype)
 
 
 def make_bonus(observation: Observation | Sequence[int], num_actions: int, **fields: Any) -> Bonus:
@@ -239,17 +234,13 @@ def make_bonus(observation: Observation | Sequence[int], num_actions: int, **fie
     for name in fields:
         if name in OF_THE_LOOP:
             raise InputError(f"need no {name}, which your own loop decides, got {fields[name]!r}")
-    spec = Spec(_as_observation(observation), num_actions)
-    task = Task(id="your environment", env=spec, facts=())
-    agent, hyper = configure("pe_dqn", fields, task)
-    return Bonus(agent, hyper)
-
-
-def _as_observation(form: Any) -> Observation:
-    if isinstance(form, Observation):
-        return form
-    if not isinstance(form, tuple | list) or not form:
-        raise InputError(
-            f"need a shape such as (4,), or Dense, OneHot or Image for observation, got {form!r}"
-        )
-    return Dense(tuple(require_integer("each side of observation", n, at_least=1) for n in form))
+    if not isinstance(observation, Observation):
+        if not isinstance(observation, tuple | list) or not observation:
+            raise InputError(
+                "need a shape such as (4,), or Dense, OneHot or Image for observation, "
+                f"got {observation!r}"
+            )
+        sides = [require_integer("each side of observation", n, at_least=1) for n in observation]
+        observation = Dense(tuple(sides))
+    spec = Spec(observation, num_actions)
+    return Bonus(*configure("pe_dqn", fields, Task(id="your environment", env=spec, facts=())))

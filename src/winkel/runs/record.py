@@ -29,8 +29,7 @@ from winkel.runs.checkpoint import (
     check_types,
     load_checkpoint,
 )
-from winkel.runs.policy_file import save_policy
-from winkel.runs.rollout import greedy_episodes
+from winkel.runs.policies import greedy_episodes, save_policy
 from winkel.runs.spec import RunSpec, experiment_of, run_fingerprint
 from winkel.types import AnyArray, Clock, Estimates, Observation, OneHot
 
@@ -133,17 +132,13 @@ class RunRecord:
         return greedy_episodes(self.spec, self.learner, episodes, seed, notice)
 
     def export_policy(self, path: str | Path, returns: np.ndarray | None = None) -> None:
-        """Save the greedy policy as an .npz file that `winkel.numpy_policy` acts with.
-
-        `returns` of greedy episodes, as `evaluate` gives them, are described in the file.
-        """
+        """Save the greedy policy for `winkel.numpy_policy`, and how `returns` of it were."""
         save_policy(Path(path), self, returns)
 
     def estimates(self, obs: Any) -> Estimates:
-        """The agent's estimates for an observation as the environment gives it.
+        """The agent's estimates for an observation: in a packed run padded or the setting's own.
 
-        A one-hot observation may be the grid or the index of its one. The observation of a packed
-        run may be the setting's own, or padded as the agent saw it.
+        A one-hot observation may be the grid or the index of its one.
         """
         assert self.spec is not None
         count = self.task.available
@@ -174,12 +169,11 @@ class RunRecord:
     def _table(self, name: str) -> Arrays:
         if name in self.tables or self.path is None:
             return self.tables.get(name, {})
-        path = self.path / f"{name}.npz"
+        path, table = self.path / f"{name}.npz", dict[str, np.ndarray]()
         if not self.finished:
-            table, _ = read_checkpoint(self.path, name)
-        else:
-            made = name in self.config.get("rows", {}) or path.is_file()
-            table = load_arrays(path) if made else {}
+            table = load_run_checkpoint(self.path, only=f"{name}/")[0].get(name, {})
+        elif name in self.config.get("rows", {}) or path.is_file():
+            table = load_arrays(path)
         check_table(name, table, self.config, self.path)
         return table
 
@@ -210,7 +204,7 @@ class Training:
         return self.of(seed).policy()
 
     def estimates(self, obs: Any, seed: int | None = None) -> Estimates:
-        """The estimates of the agent of a seed, the first by default, for an observation."""
+        """As `RunRecord.estimates`, of a seed, the first by default."""
         return self.of(seed).estimates(obs)
 
     def evaluate(self, episodes: SupportsIndex = 100, seed: SupportsIndex = 0) -> np.ndarray:
@@ -238,7 +232,6 @@ class Training:
 
 
 def _describe(kind: str, seeds: str, runs: Sequence[RunRecord]) -> str:
-    """Describe runs in one line."""
     config, returns = runs[0].config, [run.episodes["return"] for run in runs]
     recent = np.concatenate([some[-RECENT:] for some in returns])
     mean = f", mean return {recent.mean():.4g} of the last {RECENT}" if len(recent) else ""
@@ -261,11 +254,11 @@ def encode_observation(observation: Observation, obs: Any) -> AnyArray:
             raise InputError(f"need an observation of numbers, got {array.dtype}")
         with np.errstate(over="ignore", invalid="ignore"):
             converted = array.astype(observation.dtype)
-        real = observation.dtype == "float32"
-        wrong = ~np.isfinite(converted) if real else converted != array
+        exact = observation.dtype != "float32"
+        wrong = converted != array if exact else ~np.isfinite(converted)
         if wrong.any():
-            whole = "0 and 1" if observation.dtype == "bool" else "whole numbers from 0 to 255"
-            wanted = "finite numbers" if real else whole
+            kinds = {"float32": "finite numbers", "bool": "0 and 1"}
+            wanted = kinds.get(observation.dtype, "whole numbers from 0 to 255")
             raise InputError(f"need {wanted} in an observation, got {array[wrong][0]}")
         return converted
     if array.ndim == 0 and np.issubdtype(array.dtype, np.integer):
@@ -334,37 +327,31 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
 
     With `unfinished`, a run that has not ended is loaded as its newest checkpoint has it.
     """
-    path = folder / CONFIG
-    finished = path.is_file()
+    finished = (folder / CONFIG).is_file()
     if finished:
-        config, episodes = read_json(path), load_arrays(folder / "episodes.npz")
+        config, episodes = read_json(folder / CONFIG), load_arrays(folder / "episodes.npz")
         check_config(config, folder)
     elif unfinished:
-        episodes, config = read_checkpoint(folder, "episodes")
+        tables, meta, _ = load_run_checkpoint(folder, only="episodes/")
+        episodes, config = tables.get("episodes", {}), meta["run"]
     else:
         raise InputError(f"{folder} holds no complete run: no {CONFIG}")
     check_table("episodes", episodes, config, folder)
     return RunRecord(config, episodes, folder, finished=finished)
 
 
-def read_checkpoint(folder: Path, table: str) -> tuple[Arrays, dict[str, Any]]:
-    """Read one table of a run's newest checkpoint, and the run's config, which is checked."""
-    arrays, meta, _ = load_run_checkpoint(folder, only=f"{table}/")
-    return split_tables(arrays).get(table, {}), meta["run"]
-
-
 def load_run_checkpoint(
-    folder: Path, only: str = ""
-) -> tuple[Arrays, dict[str, Any], dict[Path, str]]:
-    """Read the newest checkpoint of a run that is not damaged, as `load_checkpoint` does."""
+    folder: Path, only: str | tuple[str, ...] = ""
+) -> tuple[dict[str, Arrays], dict[str, Any], dict[Path, str]]:
+    """Read a run's newest checkpoint as `load_checkpoint` does; its arrays are split by table."""
     arrays, meta, damaged = load_checkpoint(folder / CHECKPOINTS, only)
     check_types(meta, CHECKPOINT, str(folder / CHECKPOINTS))
     check_config(meta["run"], folder / CHECKPOINTS)
-    return arrays, meta, damaged
+    return split_tables(arrays), meta, damaged
 
 
 def split_tables(arrays: Arrays) -> dict[str, Arrays]:
-    """The arrays of a checkpoint by table: 'episodes/return' is `return` of `episodes`."""
+    """Arrays by table: 'episodes/return' is `return` of `episodes`."""
     tables: dict[str, Arrays] = {}
     for name, array in arrays.items():
         table, _, column = name.partition("/")

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import numpy as np
 
 from winkel.errors import InputError, import_extra
 from winkel.files import ensure_folder
-from winkel.runs.checkpoint import has_checkpoint, save_checkpoint
+from winkel.runs.checkpoint import check_same_run, has_checkpoint, save_checkpoint
 from winkel.runs.record import (
     CHECKPOINTS,
     CONFIG,
@@ -25,9 +25,8 @@ from winkel.runs.record import (
     load_run,
     load_run_checkpoint,
     save_run,
-    split_tables,
 )
-from winkel.runs.spec import RunSpec, check_same_run
+from winkel.runs.spec import RunSpec
 from winkel.training.lanes import Report
 from winkel.training.steps import UNLIMITED
 from winkel.types import OneHot
@@ -57,74 +56,59 @@ class Status(NamedTuple):
     """'running', 'finished' or 'failed'."""
 
 
-class Mirror(NamedTuple):
-    """Another place that rows are sent to: `write` gets the number of steps and the row."""
-
-    write: Callable[[int, MetricsRow], None]
-    close: Callable[[], None]
-
-
-MirrorMaker = Callable[[dict[str, Any], Path], tuple[Mirror, ...]]
+Mirror = contextlib.AbstractContextManager[Callable[[int, MetricsRow], object]]
+"""Another place for rows: its context is a function that gets the number of steps and a row."""
+MirrorMaker = Callable[[dict[str, Any], Path], Sequence[Mirror]]
 """Makes the mirrors of a run from its config and folder."""
 
 
-class MetricsLog:
-    """`metrics.jsonl`: one JSON object per line, which a resumed run continues.
+def begin_log(path: Path, length: int = 0) -> int:
+    """Begin or continue a file of rows, one JSON object per line; return its length in bytes.
 
-    A checkpoint stores `position`, the number of bytes written so far. Rows that were written after
-    it are cut off, because a resumed run will write them again.
+    Rows after the given length are cut off: they were written after the checkpoint from which a run
+    is resumed, and the run will write them again.
     """
-
-    def __init__(self, path: Path, position: int = 0, mirrors: Sequence[Mirror] = ()) -> None:
-        self.path, self.position, self.mirrors = path, position, mirrors
-        ensure_folder(path.parent)
-        try:
-            content = path.read_bytes()[:position] if path.is_file() else b""
-            if len(content) < position or (content and not content.endswith(b"\n")):
-                raise InputError(
-                    f"need the {position} bytes of whole lines in {path} that were written before "
-                    f"the checkpoint, got {len(content)}"
-                )
-            self._file = path.open("ab", buffering=0)
-            self._file.truncate(position)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}") from error
-        self._open = contextlib.ExitStack()
-        for close in (self._file.close, *(mirror.close for mirror in mirrors)):
-            self._open.callback(close)
-
-    def check_place(self) -> None:
-        """Raise if the file is no longer where it was: its folder was deleted or moved."""
-        try:
-            in_place = os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
-        except OSError:
-            in_place = False
-        if not in_place:
+    ensure_folder(path.parent)
+    try:
+        content = path.read_bytes()[:length] if path.is_file() else b""
+        if len(content) < length or (content and not content.endswith(b"\n")):
             raise InputError(
-                f"{self.path} was deleted or moved while the run was writing it; the run has "
-                "stopped, its last checkpoint is where the folder is now"
+                f"need the {length} bytes of whole lines in {path} that were written before "
+                f"the checkpoint, got {len(content)}"
             )
+        with path.open("ab") as file:
+            file.truncate(length)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    return length
 
-    def write(self, row: MetricsRow) -> None:
-        """Append all of a row or nothing; NaN and infinities, which JSON lacks, become null."""
-        finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
-        line = json.dumps(finite, allow_nan=False).encode() + b"\n"
-        self.check_place()
-        try:
-            rest = memoryview(line)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._file.truncate(self.position)
-            raise InputError(f"cannot write {self.path}: {error.strerror}") from error
-        self.position += len(line)
-        for mirror in self.mirrors:
-            mirror.write(int(row["env_steps"]), row)
 
-    def close(self) -> None:
-        """Close the file and the mirrors."""
-        self._open.close()
+def check_log(path: Path) -> None:
+    """Raise if the file is no longer where it was: its folder was deleted or moved."""
+    if not path.is_file():
+        raise InputError(
+            f"{path} was deleted or moved while the run was writing it; the run has "
+            "stopped, its last checkpoint is where the folder is now"
+        )
+
+
+def append_row(path: Path, length: int, row: MetricsRow) -> int:
+    """Append all of a row or nothing to a file of this length; return its new length.
+
+    NaN and infinities, which JSON lacks, become null.
+    """
+    finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
+    line = json.dumps(finite, allow_nan=False).encode() + b"\n"
+    check_log(path)
+    try:
+        with path.open("r+b") as file:
+            file.seek(length)
+            file.write(line)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.truncate(path, length)
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    return length + len(line)
 
 
 @dataclass
@@ -135,13 +119,14 @@ class Recorder:
     folder: Path | None = None
     num_lanes: int = 1
     """Lanes of the session that makes the run; rounding depends on it."""
-    mirrors: tuple[Mirror, ...] = ()
+    mirrors: Sequence[Mirror] = ()
     status: Status = field(init=False)
     updates_before: int = field(init=False, default=0)
     """Updates that a resumed run had made before."""
     streak: int = field(init=False, default=0)
     """Newest episodes in a row with the treasure of deep sea, since all schedules have ended."""
-    _log: MetricsLog | None = field(init=False, default=None)
+    log_length: int | None = field(init=False, default=None)
+    """Bytes of `metrics.jsonl` so far; None before its first row."""
 
     def __post_init__(self) -> None:
         self.status = Status(self.spec.task.id, self.spec.label, self.spec.seed)
@@ -149,6 +134,8 @@ class Recorder:
         self.tables: dict[str, dict[str, list[np.ndarray]]]
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
         self._recent = deque[float](maxlen=RECENT)
+        self._open = contextlib.ExitStack()
+        self._writers = [self._open.enter_context(mirror) for mirror in self.mirrors]
 
     @property
     def is_solved(self) -> bool:
@@ -174,10 +161,13 @@ class Recorder:
         chunk = steps_of_learning // self.spec.options.chunk_steps
         due = bool(report.metrics) and chunk % self.spec.options.log_every == 0
         if self.folder is not None and report.failure is None and (ended or due):
-            if self._log is None:
-                self._log = MetricsLog(self.folder / METRICS, mirrors=self.mirrors)
             counts = {"env_steps": report.env_steps, "episodes": report.num_episodes}
-            self._log.write(counts | {"updates": report.updates} | report.metrics)
+            row = counts | {"updates": report.updates} | report.metrics
+            path = self.folder / METRICS
+            length = begin_log(path) if self.log_length is None else self.log_length
+            self.log_length = append_row(path, length, row)
+            for write in self._writers:
+                write(report.env_steps, row)
 
     def add(self, table: str, rows: Arrays) -> None:
         """Append rows to one of the tables."""
@@ -185,6 +175,10 @@ class Recorder:
             parts = self.tables[table].setdefault(name, [])
             if len(values) or not parts:
                 parts.append(np.asarray(values))
+
+    def add_row(self, table: str, row: Mapping[str, Any]) -> None:
+        """Append one row to one of the tables."""
+        self.add(table, {name: np.asarray(value)[None] for name, value in row.items()})
 
     def rows(self, table: str) -> Arrays:
         """A table so far, its columns in alphabetical order."""
@@ -220,12 +214,12 @@ class Recorder:
         arrays = {f"state/{name}": array for name, array in state.items()}
         for table in self.tables:
             arrays |= {f"{table}/{name}": rows for name, rows in self.rows(table).items()}
-        if self._log is not None:
-            self._log.check_place()
+        if self.log_length is not None:
+            check_log(self.folder / METRICS)
         meta = {
             "run": self.spec.config,
             "lanes": self.num_lanes,
-            "log_position": 0 if self._log is None else self._log.position,
+            "log_position": self.log_length or 0,
             "outcome": outcome,
         }
         save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
@@ -237,7 +231,7 @@ class Recorder:
         uninterrupted run.
         """
         assert self.folder is not None
-        arrays, meta, damaged = load_run_checkpoint(self.folder)
+        found, meta, damaged = load_run_checkpoint(self.folder)
         check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINTS))
         notices = [f"{text}; went back to the checkpoint before" for text in damaged.values()]
         for path in damaged:  # it must not count among those that are kept
@@ -250,12 +244,11 @@ class Recorder:
             for name in here
             if here[name] != there[name]
         ]
-        found = split_tables(arrays)
         for table in self.tables:
             self.add(table, found.get(table, {}))
         episodes = found.get("episodes", {})
         self._update_status(episodes, len(episodes.get("return", ())))
-        self._log = MetricsLog(self.folder / METRICS, meta["log_position"], self.mirrors)
+        self.log_length = begin_log(self.folder / METRICS, meta["log_position"])
         return found.get("state", {}), notices
 
     def finish(self, outcome: dict[str, Any]) -> RunRecord:
@@ -271,9 +264,8 @@ class Recorder:
         return record
 
     def close(self) -> None:
-        """Close the metrics' log and its mirrors."""
-        if self._log is not None:
-            self._log.close()
+        """Close the mirrors."""
+        self._open.close()
 
     def _update_status(self, rows: Arrays, num_episodes: int) -> None:
         """Update what the status says of episodes; the last row is episode `num_episodes`."""
@@ -321,7 +313,8 @@ def load_ended(spec: RunSpec, out: Path, resume: bool, write: bool = True) -> Ru
     return record
 
 
-def tensorboard(folder: Path) -> Mirror:
+@contextlib.contextmanager
+def tensorboard(folder: Path) -> Iterator[Callable[[int, MetricsRow], object]]:
     """Write rows as TensorBoard's scalars."""
     writer = import_extra("tensorboardX", "tensorboard").SummaryWriter(str(folder))
 
@@ -330,10 +323,14 @@ def tensorboard(folder: Path) -> Mirror:
             if name != "env_steps":
                 writer.add_scalar(name, value, step)
 
-    return Mirror(write, writer.close)
+    with contextlib.closing(writer):
+        yield write
 
 
-def wandb(project: str, name: str, config: Mapping[str, Any]) -> Mirror:
+@contextlib.contextmanager
+def wandb(
+    project: str, name: str, config: Mapping[str, Any]
+) -> Iterator[Callable[[int, MetricsRow], object]]:
     """Send rows to a new run on Weights & Biases."""
     package = import_extra("wandb", "wandb")
     try:
@@ -341,4 +338,7 @@ def wandb(project: str, name: str, config: Mapping[str, Any]) -> Mirror:
     except package.Error as error:
         reason = " ".join(str(error).split())
         raise InputError(f"cannot start a run on Weights & Biases: {reason}") from error
-    return Mirror(lambda step, row: run.log(dict(row), step=step), run.finish)
+    try:
+        yield lambda step, row: run.log(dict(row), step=step)
+    finally:
+        run.finish()

@@ -34,10 +34,10 @@ def load(
     require_type("path", path, str | os.PathLike, "a folder")
     permit(*([code] if isinstance(code, str | type) else code))
     path = Path(path)
+    folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()]
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
-        return Training(runs=(_load_trained(path, env),))
-    folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()] or find_runs(path)
-    loaded = (_load_trained(folder, env) for folder in folders)
+        folders = [path]
+    loaded = (_load_trained(folder, env) for folder in folders or find_runs(path))
     runs = sorted(loaded, key=lambda run: run.config["seed"])
     kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
     if len(kinds) > 1:
@@ -119,10 +119,8 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
             "rewarded"
         )
     if not records:
-        raise InputError(
-            f"no {'' if unfinished else 'finished '}runs in {root}"
-            + (f" ({'; '.join(problems[:3])})" if problems else "")
-        )
+        kind, why = "" if unfinished else "finished ", "; ".join(problems[:3])
+        raise InputError(f"no {kind}runs in {root}{f' ({why})' if why else ''}")
     records.sort(key=lambda r: (r.config["env"], r.config["agent"], r.config["seed"]))
     sweeps: list[dict[str, Any]] = []
     try:
@@ -134,8 +132,7 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
         problems.append(f"runs of different versions of winkel: {', '.join(versions)}")
     for env, group in itertools.groupby(records, lambda record: record.config["env"]):
         found = list(group)
-        notes = unequal_seeds(found) + unequal_settings(found)
-        problems += [f"{env}: {note}" for note in notes]
+        problems += [f"{env}: {note}" for note in unequal_seeds(found) + unequal_settings(found)]
     return Results(tuple(records), tuple(problems), tuple(sweeps))
 
 
@@ -177,10 +174,8 @@ def unequal_seeds(records: Iterable[RunRecord]) -> list[str]:
     for record in records:
         have[record.config["agent"]].add((record.config["env"], record.config["seed"]))
     most = len(set().union(*have.values()))
-    fewer = [f"{agent} {len(found)}" for agent, found in sorted(have.items()) if len(found) < most]
-    if not fewer:
-        return []
-    return [f"of {most} pairs of setting and seed some agents have fewer: {', '.join(fewer)}"]
+    fewer = ", ".join(f"{name} {len(own)}" for name, own in sorted(have.items()) if len(own) < most)
+    return [f"of {most} pairs of setting and seed some agents have fewer: {fewer}"] if fewer else []
 
 
 def unequal_settings(records: Iterable[RunRecord], ignored: Sequence[str] = ()) -> list[str]:

@@ -12,7 +12,7 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,8 +24,12 @@ import numpy as np
 from winkel.agents import find_agent
 from winkel.agents.base import Agent, Spec, check_names, check_number
 from winkel.envs.base import Task
-from winkel.envs.registry import remake
-from winkel.errors import LARGEST_SEED, InputError, require_integer, suggest
+from winkel.envs.functional import is_functional, is_jax, make_jax_task
+from winkel.envs.outside import make_simulator_task
+from winkel.envs.registry import is_outside, make, remake
+from winkel.errors import LARGEST_SEED, InputError, require_integer, require_type, suggest
+from winkel.extensions import permit
+from winkel.simulators.names import Factory
 from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
 
@@ -53,31 +57,30 @@ class Options:
     snapshots: int = 6
     """Snapshots of visits, value, disagreement and bonus at every countable observation."""
     checkpoint_seconds: float = 60.0
-    """Least time between checkpoints; 0 for one after every chunk. The pause grows so that
-    writing takes at most 5 % of the time. There is always a checkpoint at the end."""
+    """Least time between checkpoints; 0 for one after every chunk. It grows so that writing takes
+    at most 5 % of the time. There is always a checkpoint at the end."""
     chunk_steps: int = 100
     """Steps between two reports to the host."""
     log_every: int = 1
     """Chunks of a run between two lines of its metrics; the last chunk has a line."""
     compact_lanes: int | None = None
     """If no run waits and enough lanes are idle, continue in fewer lanes, a multiple of this
-    number; None to keep all lanes. The number of lanes changes rounding."""
+    number, which changes rounding; None to keep all lanes."""
     compile_in_background: bool = False
     """Compile the programs of fewer lanes and of the next group while others run."""
     freeze_bonus: bool = False
     """Stop learning PE-DQN's bonus once β is 0. Episodes and scores stay the same."""
     devices: int = 1
-    """Number of local devices that lanes are spread over."""
+    """Local devices that lanes are spread over."""
     solved_streak: int | None = None
-    """End a run of deep sea after so many episodes in a row with the treasure; they count once all
+    """End a run of deep sea after so many episodes in a row with the treasure, counted once all
     schedules over the horizon have ended. The episodes that are left count as rewarded."""
 
     def __post_init__(self) -> None:
         require_integer("snapshots", self.snapshots, at_least=0)
-        for name in ("evaluation_episodes", "chunk_steps", "log_every", "devices"):
-            require_integer(name, getattr(self, name), at_least=1)
-        for name in ("evaluate_every", "compact_lanes", "solved_streak"):
-            if getattr(self, name) is not None:
+        optional = ("evaluate_every", "compact_lanes", "solved_streak")
+        for name in ("evaluation_episodes", "chunk_steps", "log_every", "devices", *optional):
+            if name not in optional or getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=1)
         seconds = self.checkpoint_seconds
         if not isinstance(seconds, numbers.Real) or not seconds >= 0:
@@ -112,10 +115,8 @@ class RunSpec:
     @property
     def max_steps(self) -> int | None:
         """Upper bound on environment steps, or None if unknown."""
-        longest = self.task.longest_episode
-        if longest is None:
-            return None
-        return min(int(self.end.episodes) * longest, int(self.end.steps))
+        longest, end = self.task.longest_episode, self.end
+        return None if longest is None else min(int(end.episodes) * longest, int(end.steps))
 
     @property
     def schedules_end(self) -> int:
@@ -137,6 +138,9 @@ class RunSpec:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The spec as JSON, with its fingerprint, versions and hardware."""
+        names = ["evaluate_every", "evaluation_episodes", "snapshots", "chunk_steps"]
+        if self.options.solved_streak:
+            names.append("solved_streak")
         settings = self.task.describe() | {
             "agent": self.label,
             "seed": self.seed,
@@ -148,11 +152,7 @@ class RunSpec:
                 for name, count in self.horizon._asdict().items()
             },
             "until": self.until,
-            "options": {
-                name: getattr(self.options, name)
-                for name in ("evaluate_every", "evaluation_episodes", "snapshots", "chunk_steps")
-            }
-            | ({"solved_streak": self.options.solved_streak} if self.options.solved_streak else {}),
+            "options": {name: getattr(self.options, name) for name in names},
         }
         settings = json.loads(json.dumps(settings))
         return settings | {
@@ -176,7 +176,7 @@ class RunSpec:
         )
 
     def folder(self, root: Path) -> Path:
-        """Where the run is kept under a folder of runs."""
+        """Where the run is kept."""
         return run_folder(root, self.task.id, self.label, self.seed)
 
     def plan(self) -> Plan:
@@ -247,21 +247,38 @@ def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, 
     check_field_names(fields, name)
     fields = {**variant, **fields}
     hints = typing.get_type_hints(kind.config_type)
-    static = {f: v for f, v in fields.items() if f in hints}
-    config = kind.config_type(**{f: convert(f, v, hints[f]) for f, v in static.items()})
+    static = {f: convert(f, v, hints[f]) for f, v in fields.items() if f in hints}
     traced = {f: check_number(kind, f, v) for f, v in fields.items() if f not in hints}
-    hyper = kind.hyper_type(**traced)
+    config, hyper = kind.config_type(**static), kind.hyper_type(**traced)
     if "z_min" in hyper._fields:
         if math.isnan(hyper.z_min) or math.isnan(hyper.z_max):
             low, high = task.return_range(hyper.gamma)
-            z_min, z_max = hyper.z_min, hyper.z_max
             hyper = hyper._replace(
-                z_min=low if math.isnan(z_min) else z_min,
-                z_max=high if math.isnan(z_max) else z_max,
+                z_min=low if math.isnan(hyper.z_min) else hyper.z_min,
+                z_max=high if math.isnan(hyper.z_max) else hyper.z_max,
             )
         if not hyper.z_min < hyper.z_max:
             raise InputError(f"need z_min < z_max, got [{hyper.z_min:g}, {hyper.z_max:g}]")
     return kind(config, Spec(task.env.observation, task.env.num_actions)), hyper
+
+
+def make_task(env: Any, notice: Callable[[str], None] = lambda _: None, **options: Any) -> Task:
+    """Make a task by id, by name or of an environment in JAX; `options` are of simulators."""
+    options = {name: value for name, value in options.items() if value is not None}
+    own = isinstance(env, str) and not is_outside(env)
+    if not own and not is_functional(env) and (isinstance(env, Factory) or not is_jax(env)):
+        return make_simulator_task(env, notice=notice, **options)
+    for name in options:
+        raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
+    return make(env) if own else make_jax_task(env, notice)
+
+
+def name_agent(agent: Any, fields: dict[str, Any]) -> str:
+    """The name of an agent; code that it and its projections name may be imported from now on."""
+    require_type("agent", agent, str | type, "a name such as 'pe_dqn', or a class")
+    if isinstance(fields.get("projections"), list | tuple):
+        fields["projections"] = permit(*fields["projections"])
+    return agent if isinstance(agent, str) and ":" not in agent else permit(agent)[0]
 
 
 def field_names(agent: str) -> list[str]:
@@ -325,8 +342,8 @@ def experiment_of(env_id: str) -> str:
 def run_folder(root: Path, env_id: str, agent: str, seed: int) -> Path:
     """Where a run belongs: `<root>/<experiment>/<agent>/<setting>/seed-<n>`.
 
-    'catch_noise/3' is setting '3' of 'catch_noise', 'deep_sea:size=100' is setting 'size=100' of
-    'deep_sea', 'doom:my-way-home/sparse' is setting 'my-way-home+sparse' of 'doom'.
+    The setting of 'catch_noise/3' is '3', of 'deep_sea:size=100' 'size=100', of
+    'doom:my-way-home/sparse' 'my-way-home+sparse'.
     """
     parts = _ENV_ID.fullmatch(env_id)
     if parts is None:
@@ -356,41 +373,9 @@ def fingerprint(settings: Mapping[str, Any]) -> str:
 
 def run_fingerprint(config: Mapping[str, Any]) -> str:
     """The hash of all entries of a run's config that are settings."""
-    settings = {name: value for name, value in config.items() if name not in NOT_SETTINGS}
-    return fingerprint(settings)
+    return fingerprint({name: x for name, x in config.items() if name not in NOT_SETTINGS})
 
 
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
     return {"winkel": __version__, "jax": jax.__version__, "numpy": np.__version__}
-
-
-def check_same_run(wanted: Mapping[str, Any], found: Mapping[str, Any], where: str) -> None:
-    """Raise, naming the first difference, unless both are the same run of the same version."""
-    if wanted.get("fingerprint") == found.get("fingerprint"):
-        ours, theirs = (config.get("versions", {}).get("winkel") for config in (wanted, found))
-        if ours != theirs:
-            raise InputError(
-                f"{where} was made by winkel {theirs}, this is {ours}; "
-                "use that version, or choose another folder"
-            )
-        return
-    key, theirs, ours = first_difference(wanted, found, NOT_SETTINGS)
-    raise InputError(
-        f"{where} is of another run: {key} is {theirs!r:.60} there and {ours!r:.60} here; "
-        "choose another folder"
-    )
-
-
-def first_difference(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], ignored: Sequence[str] = ()
-) -> tuple[str, Any, Any]:
-    """The first entry in which two descriptions differ: its name, their value and ours."""
-    for key in sorted((ours.keys() | theirs.keys()) - set(ignored)):
-        here, there = ours.get(key, "missing"), theirs.get(key, "missing")
-        if here != there and isinstance(here, dict) and isinstance(there, dict):
-            inner, there, here = first_difference(here, there)
-            return f"{key}.{inner}", there, here
-        if here != there:
-            return key, there, here
-    return "fingerprint", theirs.get("fingerprint"), ours.get("fingerprint")

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 import timeit
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,10 +17,8 @@ from filelock import FileLock
 
 from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, family_of, make, make_padded, parse
-from winkel.errors import InputError, require_integer
+from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import ensure_folder, write_text
-from winkel.interrupts import defer_interrupt
-from winkel.runs.record import RunRecord
 from winkel.runs.recorder import Status, load_ended
 from winkel.runs.spec import (
     MAX_RUNS,
@@ -32,9 +30,9 @@ from winkel.runs.spec import (
     make_spec,
     run_folder,
 )
-from winkel.runs.train import MAX_LANES, Session
-from winkel.runs.worlds import check_run, lane_bytes, lanes_that_fit, make_lanes, state_shapes
+from winkel.runs.train import MAX_LANES, Session, check_run, make_lanes, state_shapes
 from winkel.training.lanes import Lanes, round_up
+from winkel.training.programs import device_memory, lane_bytes
 from winkel.training.steps import Horizon
 
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
@@ -42,6 +40,8 @@ PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbre
 """Experiments whose settings differ in shape; in a sweep of bsuite they are padded to one shape."""
 MAX_LANES_ON_CPU = 8
 """Runs side by side by default on a CPU; `MAX_LANES` on others, if there is memory for them."""
+USABLE = 0.9
+"""Share of the memory that may be planned with; the rest is lost to fragmentation."""
 SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
 
@@ -110,7 +110,7 @@ class Group(NamedTuple):
 
 def bsuite_envs(experiments: Sequence[str] | None = None) -> tuple[str, ...]:
     """The ids of some of bsuite's experiments, or of all."""
-    names = list(EXPERIMENTS) if experiments is None else list(experiments)
+    names = list(EXPERIMENTS if experiments is None else experiments)
     for name in names:
         if name not in EXPERIMENTS:
             parse(name)  # raises, and suggests
@@ -125,7 +125,7 @@ def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
 
 def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = None) -> list[Group]:
     """Group some or all runs of a sweep by the program that they share."""
-    groups: dict[Any, Group] = {}
+    groups: dict[Any, list[RunSpec]] = defaultdict(list)
     tasks: dict[str, Task] = {}
     for env, label, seed in sweep.items() if items is None else items:
         agent = label if sweep.label is None else sweep.agents[0]
@@ -136,10 +136,10 @@ def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = No
             tasks[env], agent, own,
             seed=seed, episodes=sweep.episodes, until=sweep.until, options=options, label=label,
         )  # fmt: skip
-        groups.setdefault(_shape(spec), Group([], 0)).runs.append(spec)
-    for group in groups.values():
-        group.runs.sort(key=lambda run: -(run.max_steps or 0))
-    return [group._replace(total=len(group.runs)) for group in groups.values()]
+        groups[_shape(spec)].append(spec)
+    for runs in groups.values():
+        runs.sort(key=lambda run: -(run.max_steps or 0))
+    return [Group(runs, len(runs)) for runs in groups.values()]
 
 
 def remaining_groups(
@@ -181,19 +181,16 @@ def run_sweep(
     begin, ending = time.perf_counter(), "interrupted"
     costs: list[dict[str, Any]] = []
     counts, updates = Counter[str](), Counter[str]()
-
-    def count_ended(record: RunRecord) -> None:
-        counts[record.config["status"]] += 1
-
     try:
         for number, group in enumerate(groups):
             began = time.perf_counter()
             session = Session(
-                specs=group.runs, out=out, num_lanes=choose_lanes(group, lanes), ended=count_ended,
+                specs=group.runs, out=out, num_lanes=choose_lanes(group, lanes),
+                ended=lambda record: counts.update([record.config["status"]]),
                 progress=partial(progress, number), notice=notice,
             )  # fmt: skip
             if group.runs[0].options.compile_in_background and number + 1 < len(groups):
-                compile_next = partial(_compile, groups[number + 1], lanes)
+                compile_next = partial(_prepare, groups[number + 1], lanes)
                 threading.Thread(target=compile_next, name="compiling", daemon=True).start()
             try:
                 session.run()
@@ -203,8 +200,7 @@ def run_sweep(
                     name = experiment_of(recorder.status.env)
                     made[name] += recorder.status.updates - recorder.updates_before
                 updates += made
-                seconds = time.perf_counter() - began
-                costs.append(_cost(group, session, seconds, made.total()))
+                costs.append(_cost(group, session, time.perf_counter() - began, made.total()))
         ending = "ended"
     finally:
         outcome = {
@@ -221,7 +217,7 @@ def run_sweep(
 
 
 def _cost(group: Group, session: Session, seconds: float, updates: int) -> dict[str, Any]:
-    """What a group took: lanes at first, seconds in all and of these for what, programs."""
+    """What a group took: seconds in all and of these for what, lanes at first, programs."""
     return {
         "group": group.name,
         "runs": len(session.specs),
@@ -237,7 +233,7 @@ def _cost(group: Group, session: Session, seconds: float, updates: int) -> dict[
 
 
 def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
-    """Append a line to the folder's log of sweeps, for the provenance of a report."""
+    """Append a line to the folder's log of sweeps."""
     machine = {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
     row = dataclasses.asdict(sweep) | outcome | machine
     path = out / SWEEPS
@@ -262,6 +258,12 @@ def choose_lanes(group: Group, wanted: int | None) -> int:
     return lanes
 
 
+def lanes_that_fit(bytes_of_lane: int) -> int | None:
+    """How many lanes the first device has memory for, at least 1; None if unknown."""
+    limit = device_memory()
+    return None if limit is None else max(int(USABLE * limit) // bytes_of_lane, 1)
+
+
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
     """Time one chunk of a group: updates a second, and seconds of its compilation."""
     machine = _plain_lanes(group, lanes, horizon=Horizon(), stop=None)
@@ -270,7 +272,7 @@ def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
     return machine.chunk_steps * running / second, max(first - second, 0.0)
 
 
-def _compile(group: Group, lanes: int | None) -> None:
+def _prepare(group: Group, lanes: int | None) -> None:
     _plain_lanes(group, lanes).prepare()
 
 

@@ -5,56 +5,62 @@ import dataclasses
 import itertools
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+import jax
 import numpy as np
 
+from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.base import Task
-from winkel.envs.functional import is_functional, is_jax, make_jax_task
-from winkel.envs.outside import OutsideTask, make_simulator_task
-from winkel.envs.registry import is_outside, make
-from winkel.errors import InputError, require_integer, require_type
-from winkel.extensions import permit
+from winkel.envs.functional import is_functional
+from winkel.envs.outside import OutsideTask, SimulatorTask
+from winkel.errors import InputError, defer_interrupt, require_integer, require_type
+from winkel.extensions import wrap_error
 from winkel.files import hold_runs
-from winkel.interrupts import defer_interrupt
-from winkel.runs.checkpoint import has_checkpoint, pack, unpack
+from winkel.projections import PROJECTIONS
+from winkel.runs.checkpoint import first_difference, has_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import (
-    CHECKPOINTS,
-    RunRecord,
-    Training,
-    load_run_checkpoint,
-    read_checkpoint,
-)
+from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run_checkpoint
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, load_ended
-from winkel.runs.spec import DEFAULTS, Options, RunSpec, check_seeds, make_spec
-from winkel.runs.worlds import Watch, check_run, learner_shapes, make_lanes, state_shapes
-from winkel.simulators.names import Factory, identify
+from winkel.runs.spec import (
+    DEFAULTS,
+    Options,
+    RunSpec,
+    check_seeds,
+    make_spec,
+    make_task,
+    name_agent,
+)
+from winkel.simulators.names import identify
 from winkel.simulators.visits import watch_visits
+from winkel.training.compaction import Compaction
+from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes, Report
-from winkel.training.programs import Programs
-from winkel.training.steps import Plan
+from winkel.training.programs import Programs, World, check_memory, start_jax
+from winkel.training.simulated import SimulatorWorld, Watch
+from winkel.training.steps import Plan, start_clock
+from winkel.training.steps import learn as learn_step
+from winkel.types import RunState
 
 MAX_LANES = 256
 """Runs side by side by default."""
 MAX_SAVING = 0.05
-"""Fraction of the time that writing checkpoints may take; if it is more, they become rarer."""
+"""Share of the time that writing checkpoints may take; if it is more, they become rarer."""
 
 
 @dataclass(kw_only=True)
 class Session:
-    """Runs that share one compiled program; `progress`, `notice` and `mirrors` as in `train`."""
+    """Runs that share one compiled program, `num_lanes` at a time; other fields as in `train`."""
 
     specs: Sequence[RunSpec]
     out: Path | None
-    """Folder for all runs; None to keep them in memory."""
     num_lanes: int
-    """Runs side by side; the others wait."""
     ended: Callable[[RunRecord], None]
-    """Gets the record of every run that has ended, with its learner."""
+    """Gets the record of each run that has ended, with its learner."""
     progress: Callable[[list[Status]], None] = lambda _: None
     notice: Callable[[str], None] = lambda _: None
     mirrors: MirrorMaker | None = None
@@ -65,18 +71,17 @@ class Session:
     saving: float = field(init=False, default=0.0)
     """Seconds of writing checkpoints and records."""
     consistent: bool = field(init=False, default=True)
-    """False while a chunk is only partly recorded, so that nothing can be saved."""
+    """False while a chunk is only partly recorded: nothing can be saved."""
 
     def run(self) -> None:
         """Make all runs, or continue them from their checkpoints. Ctrl-C saves them."""
-        spec, options = self.specs[0], self.specs[0].options
+        options, plans = self.specs[0].options, []
         with defer_interrupt() as check_interrupt, contextlib.ExitStack() as closing:
-            plans = []
-            for one in self.specs:
-                plans.append(self._plan(one))
+            for spec in self.specs:
+                plans.append(self._plan(spec))
                 closing.callback(self.recorders[-1].close)
             self.lanes = make_lanes(
-                spec, plans, self.num_lanes, options,
+                self.specs[0], plans, self.num_lanes, options,
                 notice=self.notice, programs=self.programs, watch=self.watch,
             )  # fmt: skip
             closing.callback(self.lanes.close)
@@ -127,52 +132,48 @@ class Session:
         self._evaluate(reports)
         self._take_snapshots(reports)
         for report in reports:
-            solved = self.recorders[report.run].is_solved
-            if report.finished or solved or report.failure is not None:
+            if self.recorders[report.run].status.state != "running":
                 self._finish(report)
         self.consistent = True
         return reports
 
     def _evaluate(self, reports: Sequence[Report]) -> None:
         """Make the greedy evaluations that are due, those of one number together."""
-        due: dict[int, list[Report]] = {}
+        due: dict[int, list[Report]] = defaultdict(list)
         for report in reports:
             if number := self.recorders[report.run].due_evaluation(report):
-                due.setdefault(number, []).append(report)
+                due[number].append(report)
+        count = self.specs[0].options.evaluation_episodes
         for number, chosen in sorted(due.items()):
-            num_episodes = self.specs[0].options.evaluation_episodes
-            found = self.lanes.evaluate([report.run for report in chosen], number, num_episodes)
+            found = self.lanes.evaluate([report.run for report in chosen], number, count)
             for report, returns in zip(chosen, found, strict=True):
                 row = {
-                    "evaluation": np.array([number]),
-                    "env_steps": np.array([report.env_steps]),
-                    "episodes": np.array([report.num_episodes]),
-                    "returns": np.asarray(returns, np.float64)[None],
+                    "evaluation": number,
+                    "env_steps": report.env_steps,
+                    "episodes": report.num_episodes,
+                    "returns": np.asarray(returns, np.float64),
                 }
-                self.recorders[report.run].add("evaluations", row)
+                self.recorders[report.run].add_row("evaluations", row)
 
     def _take_snapshots(self, reports: Sequence[Report]) -> None:
-        """Take the snapshots that are due."""
         due = [report for report in reports if self.recorders[report.run].due_snapshot(report)]
         surveys = self.lanes.survey([report.run for report in due])
         for report, survey in zip(due, surveys, strict=True):
-            row = {"episodes": np.array([report.num_episodes])}
-            row |= {name: values[None] for name, values in survey.items()}
-            self.recorders[report.run].add("snapshots", row)
+            row = {"episodes": report.num_episodes, **survey}
+            self.recorders[report.run].add_row("snapshots", row)
 
     def _finish(self, report: Report) -> None:
         """Save a run that has ended, and free its lane."""
         spec, recorder = self.specs[report.run], self.recorders[report.run]
         state = self.lanes.state(report.run)
-        outcome: dict[str, Any] = {"status": "finished"}
-        if recorder.is_solved and not report.finished:
-            outcome["solved"] = report.num_episodes
+        outcome: dict[str, Any] = {"status": recorder.status.state}
         if report.failure is not None:
             where = f"{spec.label} in {spec.task.id}, seed {spec.seed}"
             self.notice(f"{where} stopped: {report.failure}")
-            outcome = {"status": "failed", "reason": report.failure}
-        outside = self.lanes.support_notice(report.run)
-        if outside is not None:
+            outcome["reason"] = report.failure
+        elif recorder.is_solved and not report.finished:
+            outcome["solved"] = report.num_episodes
+        if (outside := self.lanes.support_notice(report.run)) is not None:
             self.notice(f"seed {spec.seed}: {outside}")
         begin = time.perf_counter()
         recorder.checkpoint(pack(state), outcome)
@@ -184,9 +185,8 @@ class Session:
     def _save(self) -> None:
         """Write a checkpoint of every run under way."""
         begin = time.perf_counter()
-        if self.out is not None:
-            for number in self.lanes.running:
-                self.recorders[number].checkpoint(pack(self.lanes.state(number)))
+        for number in self.lanes.running if self.out is not None else ():
+            self.recorders[number].checkpoint(pack(self.lanes.state(number)))
         self.saving += time.perf_counter() - begin
 
 
@@ -220,15 +220,14 @@ def train(
         env: an id such as 'deep_sea/0' or 'deep_sea:size=30'; the name of a simulator such as
             'gym:CartPole-v1' or 'my_module:make' (`winkel.simulators.names`), an environment that
             `gymnasium.make(id)` made, or a function that makes one of any library; an environment
-            in JAX (`winkel.envs.functional`), or its name (`winkel.envs.functional`).
-        agent: a name from `winkel list agents`, module:Class, or a subclass of
-            `winkel.agents.Agent`.
+            in JAX or its name (`winkel.envs.functional`).
+        agent: a name from `winkel list agents`, module:Class, or a subclass of `agents.Agent`.
         seeds: how many (0, 1, …), or which.
         episodes: the horizon; bsuite's own if neither this nor `steps` is given.
         steps: the horizon in steps.
         until: stop after so many episodes; schedules still use the full horizon.
-        out: folder for the runs; nothing is written without one.
-        resume: continue what is in `out`: finished runs are loaded, begun ones continued.
+        out: folder for the runs; without one nothing is written.
+        resume: load the finished runs in `out`, and continue those that have begun.
         lanes: runs side by side; by default all, up to 256. Rounding depends on it.
         num_envs: environments per run, for simulators; 1 by default, 32 in VizDoom.
         workers: processes that simulators run in; by the number of CPUs by default, 0 for none.
@@ -244,12 +243,12 @@ def train(
     if not isinstance(env, str) and not is_functional(env):
         env = identify(env)
     name = env if isinstance(env, str) else ""
-    for what, text in (("preset", preset), ("label", label)):
-        require_type(what, text, str | None, "a name or None")
+    require_type("preset", preset, str | None, "a name or None")
+    require_type("label", label, str | None, "a name or None")
     require_type("out", out, str | os.PathLike | None, "a folder or None")
     require_type("options", options, Options, "winkel.runs.spec.Options")
-    for what, function in (("progress", progress), ("notice", notice)):
-        require_type(what, function, Callable, "a function")
+    require_type("progress", progress, Callable, "a function")
+    require_type("notice", notice, Callable, "a function")
     agent = name_agent(agent, fields)
     if preset is not None or name.startswith("doom:"):
         fields = preset_fields(name, agent, preset) | fields
@@ -262,43 +261,38 @@ def train(
         for seed in check_seeds(seeds)
     ]  # fmt: skip
     hyper = specs[0].hyper
-    given = {"z_min", "z_max"} <= fields.keys()
-    if isinstance(task, OutsideTask) and "z_min" in hyper._fields and not given:
+    estimated = "z_min" in hyper._fields and not {"z_min", "z_max"} <= fields.keys()
+    if isinstance(task, OutsideTask) and estimated:
         notice(
             f"returns are taken to lie in [{hyper.z_min:.4g}, {hyper.z_max:.4g}], "
             f"{task.range_origin}; --z-min and --z-max set it"
         )
-    if lanes is not None:
-        require_integer("lanes", lanes, at_least=1)
     root = None if out is None else Path(out)
     if resume and root is None:
         raise InputError("need a folder `out` to resume from, got none")
-    num_lanes = min(lanes or MAX_LANES, len(specs))
+    most = MAX_LANES if lanes is None else require_integer("lanes", lanes, at_least=1)
+    num_lanes = min(most, len(specs))
     check_run(specs[0], num_lanes)
     done: dict[int, RunRecord] = {}
-
-    def keep(record: RunRecord) -> None:
-        done[record.config["seed"]] = record
-
     with contextlib.ExitStack() as held:
         if root is not None:
-            folders = [spec.folder(root) for spec in specs]
-            held.enter_context(hold_runs(root, folders, "winkel train"))
+            held.enter_context(hold_runs(root, [s.folder(root) for s in specs], "winkel train"))
             for spec in specs:
                 if (record := load_ended(spec, root, resume)) is not None:
-                    keep(add_learner(record, spec))
+                    done[spec.seed] = add_learner(record, spec)
         todo = [spec for spec in specs if spec.seed not in done]
         batches = [todo] if task.compiled else _simulator_batches(todo, root, num_lanes)
         for batch in filter(None, batches):
-            runs = []
+            watching: Any = contextlib.nullcontext()
             if root is not None and not task.compiled:
-                folders = [spec.folder(root) for spec in batch]
-                resumed = [has_checkpoint(folder / CHECKPOINTS) for folder in folders]
-                runs = list(zip(folders, [spec.end for spec in batch], resumed, strict=True))
-            with watch_visits(task, runs, notice) if runs else contextlib.nullcontext() as watch:
+                ends = {spec.folder(root): spec.end for spec in batch}
+                runs = [(f, end, has_checkpoint(f / CHECKPOINTS)) for f, end in ends.items()]
+                watching = watch_visits(task, runs, notice)
+            with watching as watch:
                 Session(
-                    specs=batch, out=root, num_lanes=num_lanes, ended=keep, progress=progress,
-                    notice=notice, mirrors=mirrors, watch=watch,
+                    specs=batch, out=root, num_lanes=num_lanes, progress=progress, notice=notice,
+                    ended=lambda record: done.update({record.config["seed"]: record}),
+                    mirrors=mirrors, watch=watch,
                 ).run()  # fmt: skip
     return Training(runs=tuple(done[spec.seed] for spec in specs))
 
@@ -309,38 +303,97 @@ def _simulator_batches(
     """Group runs in simulators, which begin together, after equally many steps."""
 
     def steps_made(spec: RunSpec) -> int:
-        folder = None if root is None else spec.folder(root)
-        if folder is None or not has_checkpoint(folder / CHECKPOINTS):
+        if root is None or not has_checkpoint(spec.folder(root) / CHECKPOINTS):
             return 0
         # All of it is read, since a run goes back to an older checkpoint if any byte is damaged.
-        return int(load_run_checkpoint(folder)[0]["state/clock.env_steps"])
+        return int(load_run_checkpoint(spec.folder(root))[0]["state"]["clock.env_steps"])
 
     for _, group in itertools.groupby(sorted(specs, key=steps_made), steps_made):
         while batch := list(itertools.islice(group, size)):
             yield batch
 
 
-def make_task(env: Any, notice: Callable[[str], None] = lambda _: None, **options: Any) -> Task:
-    """Make a task by id, by name or of an environment in JAX; `options` are of simulators."""
-    options = {name: value for name, value in options.items() if value is not None}
-    own = isinstance(env, str) and not is_outside(env)
-    if not own and not is_functional(env) and (isinstance(env, Factory) or not is_jax(env)):
-        return make_simulator_task(env, notice=notice, **options)
-    for name in options:
-        raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
-    return make(env) if own else make_jax_task(env, notice)
+def make_world(
+    task: Task, notice: Callable[[str], None] = lambda _: None, watch: Watch | None = None
+) -> World:
+    """Make what steps the environments of a task: simulators, or an environment in JAX."""
+    start_jax()
+    if isinstance(task, SimulatorTask):
+        return SimulatorWorld(lambda seeds: task.pool(seeds, notice), task.num_envs, watch)
+    return CompiledWorld(task.env)
 
 
-def name_agent(agent: Any, fields: dict[str, Any]) -> str:
-    """Return the name of an agent; code that it and its projections name may be imported."""
-    require_type("agent", agent, str | type, "a name such as 'pe_dqn', or a class")
-    if isinstance(fields.get("projections"), list | tuple):
-        fields["projections"] = permit(*fields["projections"])
-    return agent if isinstance(agent, str) and ":" not in agent else permit(agent)[0]
+def make_lanes(
+    spec: RunSpec,
+    plans: Sequence[Plan],
+    num_lanes: int,
+    options: Options,
+    *,
+    notice: Callable[[str], None] = lambda _: None,
+    programs: Programs | None = None,
+    watch: Watch | None = None,
+) -> Lanes:
+    """Make lanes for runs with the agent and the shapes of one of them, `spec`."""
+    unit, freeze = options.compact_lanes, options.freeze_bonus
+    compaction = Compaction(unit, freeze, options.compile_in_background)
+    world = make_world(spec.task, notice, watch)
+    check_memory(world, spec.agent, plans[0], num_lanes, options.chunk_steps)
+    return Lanes(
+        spec.agent, world, plans, num_lanes, options.chunk_steps,
+        rearrange=compaction.rearrange if unit is not None or freeze else None, notice=notice,
+        programs=programs or Programs(), devices=options.devices,
+    )  # fmt: skip
+
+
+def state_shapes(spec: RunSpec) -> RunState:
+    """Shapes and types of a run's state, without computing it."""
+    return make_world(spec.task).shapes(spec.agent, spec.plan())
+
+
+def learner_shapes(spec: RunSpec) -> dict[str, Any]:
+    """Shapes and types of a run's learner and clock alone, which do not need its environment."""
+    learner = jax.eval_shape(lambda key: spec.agent.init(key, spec.hyper), jax.random.key(0))
+    return {"learner": learner, "clock": jax.eval_shape(start_clock)}
+
+
+def check_run(spec: RunSpec, num_lanes: int) -> None:
+    """Raise unless the agent's functions fit together, and there is memory for so many runs."""
+    _check_agent(spec)
+    world, chunk = make_world(spec.task), spec.options.chunk_steps
+    check_memory(world, spec.agent, spec.plan(), num_lanes, chunk, spec.record_bytes)
+
+
+def _check_agent(spec: RunSpec) -> None:
+    """Trace the functions of code from outside once, so that a mistake in it is one line."""
+    agent, hyper = spec.agent, spec.hyper
+    names = [spec.algorithm, *getattr(agent.config, "projections", ())]
+    if all(name in (*AGENTS, *VARIANTS, *PROJECTIONS) for name in names):
+        return
+
+    def learn(run: RunState) -> Any:
+        agent.estimates(run.learner, run.obs[0] if run.first.ndim else run.obs, hyper)
+        return learn_step(agent, run, hyper, run.key)[0].learner
+
+    try:
+        before = state_shapes(spec)
+        after = jax.eval_shape(learn, before)
+    except Exception as error:
+        raise wrap_error(error, f"agent {spec.algorithm}") from error
+
+    def form(learner: Any) -> dict[str, str]:
+        leaves = jax.tree_util.tree_leaves_with_path(learner)
+        return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
+
+    if (old := form(before.learner)) != (new := form(after)):
+        path, theirs, ours = first_difference(new, old)
+        raise InputError(
+            f"need the learner that update of {spec.algorithm} returns in the form of init's: "
+            f"learner{path} is {theirs} in init's, {ours} in update's"
+        )
 
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:
     """Add what the agent has learned, from the newest checkpoint, to a record on disk."""
-    arrays, _ = read_checkpoint(record.folder, "state")
-    kept = {name: x for name, x in arrays.items() if name.startswith(("learner", "clock"))}
-    return dataclasses.replace(record, spec=spec, **unpack(kept, learner_shapes(spec)))
+    tables, _, _ = load_run_checkpoint(record.folder, only=("state/learner", "state/clock"))
+    learned = unpack(tables["state"], learner_shapes(spec))
+    return dataclasses.replace(record, spec=spec, **learned)

@@ -12,10 +12,9 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from winkel.agents.base import Agent
-from winkel.errors import InputError, require_integer
-from winkel.interrupts import defer_interrupt
+from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.runs.spec import Options
-from winkel.runs.worlds import make_lanes
+from winkel.runs.train import make_lanes
 from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
 from winkel.search.study import (
     REASON,

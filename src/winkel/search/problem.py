@@ -28,9 +28,8 @@ from winkel.envs.registry import is_outside
 from winkel.errors import InputError, require_integer
 from winkel.extensions import load_target, wrap_error
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec
-from winkel.runs.train import make_task
-from winkel.runs.worlds import check_run
+from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec, make_task
+from winkel.runs.train import check_run
 from winkel.simulators.names import chooses_code
 from winkel.types import OneHot
 from winkel.version import __version__

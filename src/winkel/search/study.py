@@ -27,7 +27,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from winkel.errors import InputError
 from winkel.files import ensure_folder
-from winkel.runs.spec import first_difference
+from winkel.runs.checkpoint import first_difference
 from winkel.search.problem import FIRST_SEED, MILESTONES, Problem, list_values
 
 Scores = Float[np.ndarray, "trials environments"]

@@ -65,12 +65,11 @@ class Compaction:
             return rows
 
         def frozen_within(share: float) -> list[int]:
-            done = {run: float(row.clock.progress[lane]) for run, lane in row.running.items()}
-            return [
-                run
-                for run in done
-                if agent.can_freeze_bonus(done[run] + share, lanes.plans[run].hyper)
-            ]
+            def is_frozen(run: int, lane: int) -> bool:
+                done = float(row.clock.progress[lane]) + share
+                return agent.can_freeze_bonus(done, lanes.plans[run].hyper)
+
+            return [run for run, lane in row.running.items() if is_frozen(run, lane)]
 
         runs, frozen = [*row.running], frozen_within(0.0)
         if len(rows) == 1 and frozen_within(SOON) == runs:

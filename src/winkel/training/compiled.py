@@ -202,27 +202,20 @@ def _evaluate(
     """Undiscounted returns of greedy episodes in a copy of the environment."""
     agent = steps.fit_agent(agent, job)
     key = jax.random.fold_in(jax.random.fold_in(job.key, steps.KEY_EVALUATION), index)
-    Loop = tuple[Any, Any, Array, Array, Array]
 
-    def unfinished(loop: Loop) -> Bool[Array, ""]:
-        _, _, _, episode, _ = loop
-        return episode < num_episodes
+    def unfinished(loop: Any) -> Bool[Array, ""]:
+        return loop[3] < num_episodes
 
-    def step(loop: Loop) -> Loop:
+    def step(loop: Any) -> Any:
         env_state, obs, number, episode, returns = loop
         value = agent.estimates(run.learner, obs, job.hyper).value
         action = jnp.argmax(agent.spec.mask_unavailable(value))
         key_step = jax.random.fold_in(key, number + 1)
         env_state, result = env.step(key_step, env_state, action, job.params)
         at = jnp.minimum(episode, num_episodes - 1)
-        reward = jnp.where(unfinished(loop), result.reward, 0.0)
-        return (
-            env_state,
-            result.obs,
-            number + 1,
-            episode + result.boundary.astype(jnp.int32),
-            returns.at[at].add(reward),
-        )
+        returns = returns.at[at].add(jnp.where(unfinished(loop), result.reward, 0.0))
+        episode = episode + result.boundary.astype(jnp.int32)
+        return env_state, result.obs, number + 1, episode, returns
 
     env_state, obs = env.reset(jax.random.fold_in(key, 0), job.params)
     zero = jnp.zeros((), jnp.int32)

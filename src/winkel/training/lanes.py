@@ -1,8 +1,7 @@
 """Many runs in few lanes: a lane whose run has ended takes the next run from the queue.
 
-`Lanes` touches neither disk nor screen: after every chunk of steps it reports what happened. There
-may be hundreds of lanes and a few milliseconds between two chunks, so the arrays of all lanes are
-handled together.
+`Lanes` reports after every chunk of steps what happened. There may be hundreds of lanes and a few
+milliseconds between two chunks, so the arrays of all lanes are handled together.
 """
 
 import itertools
@@ -18,15 +17,12 @@ import numpy as np
 from winkel.agents.base import Agent
 from winkel.errors import InputError
 from winkel.training import programs
-from winkel.training.programs import Arrays, ChunkResults, Programs, Row, World
+from winkel.training.programs import SIZES, Arrays, ChunkResults, Programs, Row, World
 from winkel.training.steps import Job, Plan, make_jobs
 from winkel.types import RunState
 
 COUNTED = ("return", "length", "env_steps", "visited")
-"""Columns of the table of episodes besides facts; `visited` only with countable observations."""
-
-SIZES = "environment, batch_size, capacity, num_atoms, hidden, chunk_steps and evaluations"
-"""What makes a lane large."""
+"""Columns of the table of episodes besides facts."""
 
 
 class Report(NamedTuple):
@@ -39,22 +35,20 @@ class Report(NamedTuple):
     metrics: dict[str, float]
     """Means over the updates of the chunk, empty without any."""
     env_steps: int
-    """Steps so far; `num_episodes` and `updates` are so far, too. Nothing counts that a run has
-    made in the chunk after its end."""
+    """Steps, episodes and updates are counted from the beginning of the run up to its end."""
     num_episodes: int
     updates: int
     share_done: float
     finished: bool
     failure: str | None
-    """Why the run had to stop, None if it did not."""
+    """Why the run had to stop; None if it did not."""
 
 
 @dataclass
 class Lanes:
     """Runs of one agent in one world, `num_lanes` of them at a time.
 
-    Lanes without a run are idle but still computed: results depend on the number of lanes only
-    through rounding.
+    Idle lanes are still computed: results depend on the number of lanes only through rounding.
 
     Chunks start at step `burn_in` of each run. So everything that happens between chunks
     (evaluation, the end of a run) falls on the same steps of a run, whatever its neighbours do.
@@ -65,12 +59,11 @@ class Lanes:
     plans: Sequence[Plan]
     """The runs; they begin in this order, and are identified by their index in it."""
     num_lanes: int
-    """How many there are now, in all rows. Simulators need one for each run."""
+    """How many there are now, in all rows. Simulators have one for each run."""
     chunk_steps: int = 100
     """Steps between two reports."""
     rearrange: Callable[["Lanes"], list[Row]] | None = None
-    """Makes new rows of the runs under way when no run waits (`compaction`); None to keep one
-    row."""
+    """Makes new rows of the runs under way when no run waits (`compaction`); None for one row."""
     notice: Callable[[str], None] = lambda _: None
     """Called with a sentence when memory did not suffice."""
     programs: Programs = field(default_factory=Programs)
@@ -219,8 +212,9 @@ class Lanes:
         counts = list(zip(before.episodes, before.env_steps, strict=True))
         ended = {n for run, n in running.items() if self.plans[run].share_done(*counts[n]) == 1.0}
         learning = {*running.values()} - ended
+        losses = metrics.get("loss", np.zeros((row.num_lanes, 1)))
         ratio = self.agent.config.updates_per_step
-        failures = find_failures(metrics, before.updates, learning, ratio)
+        failures = find_failures(losses, before.updates, learning, ratio)
         if self.world.refills and (ended or failures):
             which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
             states = programs.shard_lanes(
@@ -237,8 +231,8 @@ class Lanes:
         for run, lane in running.items():
             old, new = jax.tree.map(lambda x, lane=lane: int(x[lane]), (before, clock))
             values = {name: x[lane] for name, x in metrics.items()}
-            made = tables[lane], values, old, new, failures.get(lane)
-            reports.append(make_report(run, self.plans[run], *made))
+            plan, failure = self.plans[run], failures.get(lane)
+            reports.append(make_report(run, plan, tables[lane], values, old, new, failure))
         return reports
 
     def _halve(self) -> None:
@@ -270,10 +264,14 @@ def make_report(
     failure: str | None,
 ) -> Report:
     """Report a chunk of one run up to its end, from clocks of plain numbers before and after it."""
-    table = cut_at_end(episodes, clock.episodes, plan)
-    num_episodes = clock.episodes - len(episodes["env_steps"]) + len(table["env_steps"])
+    names = [n for n in episodes if plan.facts is None or n in (*COUNTED, *plan.facts)]
+    ends = episodes["env_steps"]
+    number = clock.episodes - np.arange(len(ends))[::-1]
+    kept = (number <= int(plan.end.episodes)) & (ends <= int(plan.end.steps))
+    table = {name: episodes[name] if kept.all() else episodes[name][kept] for name in names}
+    num_episodes = clock.episodes - int(np.sum(~kept))
     end = min(clock.env_steps, int(plan.end.steps))
-    if num_episodes == int(plan.end.episodes) and len(table["env_steps"]):
+    if num_episodes == int(plan.end.episodes) and kept.any():
         end = min(end, int(table["env_steps"][-1]))
     # Metrics have a row for each step; in simulators, for each step of all environments.
     updates, steps = clock.updates - before.updates, clock.env_steps - before.env_steps
@@ -305,7 +303,7 @@ def round_up(count: int, unit: int) -> int:
 
 
 def split_by_lane(num_lanes: int, tables: list[Arrays]) -> list[Arrays]:
-    """One table of episodes for each lane, of tables that have a column `lane`."""
+    """A table of episodes for each lane, from tables that have a column `lane`."""
     table = {name: np.concatenate([part[name] for part in tables]) for name in tables[0]}
     lanes = table.pop("lane")
     order = np.argsort(lanes, kind="stable")
@@ -317,27 +315,13 @@ def split_by_lane(num_lanes: int, tables: list[Arrays]) -> list[Arrays]:
     ]
 
 
-def cut_at_end(table: Arrays, num_episodes: int, plan: Plan) -> Arrays:
-    """The episodes up to the end of a run, with its facts; the last row is `num_episodes`."""
-    counted = [name for name in COUNTED if name in table]
-    facts = [name for name in table if name not in COUNTED] if plan.facts is None else plan.facts
-    table = {name: table[name] for name in (*counted, *facts)}
-    steps = table["env_steps"]
-    number = num_episodes - np.arange(len(steps))[::-1]
-    kept = (number <= int(plan.end.episodes)) & (steps <= int(plan.end.steps))
-    return table if kept.all() else {name: values[kept] for name, values in table.items()}
-
-
 def find_failures(
-    metrics: Arrays, updates: np.ndarray, lanes: Collection[int], updates_per_row: int = 1
+    losses: np.ndarray, updates: np.ndarray, lanes: Collection[int], updates_per_row: int
 ) -> dict[int, str]:
     """A sentence for each of some lanes whose loss was not finite.
 
     `updates` is how many each lane had made before the chunk.
     """
-    if "loss" not in metrics:
-        return {}
-    losses = np.asarray(metrics["loss"])
     finite = np.isfinite(losses)
     first = np.argmin(finite, axis=1)
     return {

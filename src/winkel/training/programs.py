@@ -1,10 +1,13 @@
-"""Programs over lanes: arrays have a leading axis of lanes, on one device or spread over several.
+"""Programs over lanes, and the memory that lanes need.
 
-On several devices each runs a program of its own for its share of the lanes: no device waits for
-another, and a lane has the numbers that it has in a program of that many lanes on one device.
-A program that is compiled in the background is found in JAX's own cache by the call that needs it.
+Arrays have a leading axis of lanes, on one device or spread over several. On several devices each
+runs a program of its own for its share of the lanes: no device waits for another, and a lane has
+the numbers that it has in a program of that many lanes on one device. A program that is compiled in
+the background is found in JAX's own cache by the call that needs it.
 """
 
+import contextlib
+import math
 import os
 import threading
 import time
@@ -13,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -29,8 +33,6 @@ from winkel.types import Clock, RunState
 AXIS = "lanes"
 BACKGROUND_THREADS = 4
 """Programs compiled at a time in the background."""
-COMPILED = "/jax/core/compile/backend_compile_duration"
-"""The event that JAX records for every compilation, in the thread that compiles."""
 CUDA_GRAPHS: dict[str, str] = {
     "xla_gpu_enable_command_buffer": (
         "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONVOLUTION"
@@ -40,6 +42,17 @@ CUDA_GRAPHS: dict[str, str] = {
 """What XLA records into CUDA graphs by default, and convolutions; branches run side by side."""
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 """XLA's flag for the same bits each time on a GPU."""
+COPIES = 3
+"""Copies of the states that exist at once: before a chunk, after it, one more while runs change."""
+STEP_BYTES = 64
+"""Of the results of one step: facts about the episode, and metrics of the update."""
+SIZES = "environment, batch_size, capacity, num_atoms, hidden, chunk_steps and evaluations"
+"""What makes a lane large."""
+CGROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+)
+"""Folder and file of the limits of Linux, version 2 and 1."""
 
 Arrays = dict[str, np.ndarray]
 ChunkResults = tuple[Clock, Arrays, Arrays]
@@ -51,7 +64,7 @@ _compilations = Counter[int]()
 
 
 def _count_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
-    if event == COMPILED:
+    if event == "/jax/core/compile/backend_compile_duration":  # in the thread that compiles
         _compilations[threading.get_ident()] += 1
 
 
@@ -60,14 +73,14 @@ jax.monitoring.register_event_duration_secs_listener(_count_compilation)
 
 @dataclass
 class Programs:
-    """Calls programs, and counts compilations and time."""
+    """Calls programs; counts those compiled (in the background too), and seconds of calls.
+
+    Calls that compiled a program count as `compiling`, all others as `running`.
+    """
 
     count: int = 0
-    """Programs compiled so far, in the background too."""
     compiling: float = 0.0
-    """Seconds of the calls that compiled one."""
     running: float = 0.0
-    """Seconds of all other calls, waiting for their results included."""
     _threads: ThreadPoolExecutor = field(
         default_factory=partial(ThreadPoolExecutor, BACKGROUND_THREADS, "compiling"), repr=False
     )
@@ -97,22 +110,20 @@ class Programs:
 
 @dataclass
 class Row:
-    """Lanes that one call of one program advances."""
+    """Lanes that one call of one program advances; `states` is None before the first run."""
 
     agent: Agent
     """The algorithm, or the same with a frozen bonus."""
     run_of: list[int | None]
-    """Number of the run of each lane, None where it is idle."""
+    """Number of the run of each lane, None where it is idle: that repeats the job of another."""
     jobs: Any = None
-    """Jobs of all lanes; idle lanes repeat the job of another."""
     states: Any = None
-    """The states of all lanes, None before the first run has begun."""
     clock: Any = None
     """The clocks of all lanes, on the host."""
 
     @property
     def num_lanes(self) -> int:
-        """Number of lanes, idle ones included."""
+        """Number of lanes, with idle ones."""
         return len(self.run_of)
 
     @property
@@ -131,7 +142,7 @@ class World(Protocol):
     """What steps the environments of a row of lanes."""
 
     refills: bool
-    """Whether a free lane can take another run, and whether lanes can move between rows."""
+    """Whether a free lane can take another run, and lanes can move between rows."""
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
         """Use these programs and devices from now on."""
@@ -139,13 +150,13 @@ class World(Protocol):
     def begin(
         self, row: Row, plans: Sequence[Plan], new: Sequence[int]
     ) -> tuple[RunState, Arrays | None]:
-        """Start or continue the runs of the lanes `new`; `row.jobs` and `plans` are of all lanes.
+        """Start or continue the runs of the lanes `new`; `plans` are of all lanes.
 
         Returns the states of all lanes, and the episodes of burn-in if it is done at once.
         """
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Any]:
-        """Make a chunk of steps. Returns new states, and results for `read`."""
+        """Make a chunk of steps; returns new states, and results for `read`."""
 
     def read(self, runs: RunState, results: Any) -> ChunkResults:
         """Wait for what `advance` returned, and fetch it."""
@@ -153,10 +164,7 @@ class World(Protocol):
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
     ) -> list[np.ndarray]:
-        """Undiscounted returns of greedy episodes of some lanes, in environments of their own.
-
-        `index` is the number of the evaluation, on which their random numbers depend.
-        """
+        """Undiscounted returns of greedy episodes of some lanes; `index` numbers evaluations."""
 
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
         """Shapes and types of the state of one run, without computing it."""
@@ -172,10 +180,7 @@ class World(Protocol):
     def compile_ahead(
         self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None
     ) -> list[Future[Any]]:
-        """Compile in the background what chunks of a row with such jobs and states need.
-
-        Without `runs`, also what a new row needs before its first chunk.
-        """
+        """Compile in the background what a row's chunks need; without `runs`, its beginning too."""
         return []
 
     def close(self) -> None:
@@ -262,9 +267,9 @@ def cuda_graphs() -> dict[str, str] | None:
 
     An update on images is some hundred short kernels, and launching them one by one takes the host
     longer than the GPU takes to run them. XLA can record them as a CUDA graph, which is one launch,
-    but records convolutions only with these options. Only for NVIDIA's GPUs; users who set flags of
-    command buffers decide for themselves. Recorded convolutions that come from JAX's persistent
-    cache fail, so there are no options with that cache.
+    but records convolutions only with these options. Only for NVIDIA's GPUs and versions of XLA
+    that know them; users who set flags of command buffers decide for themselves. Recorded
+    convolutions that come from JAX's persistent cache fail: no options with that cache.
     """
     recorded = (
         jax.default_backend() == "gpu"
@@ -298,7 +303,7 @@ def start_jax() -> None:
 def make_deterministic() -> None:
     """Make a GPU compute the same bits each time; a CPU always does.
 
-    XLA reads its flags once, so this must come before JAX starts, else it raises.
+    XLA reads its flags once: raises if JAX has started.
     """
     devices = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     try:  # JAX refuses to change this setting once it has started
@@ -317,6 +322,73 @@ def make_deterministic() -> None:
 def out_of_memory(error: BaseException) -> bool:
     """Whether JAX failed for want of memory, when it compiled or when it ran."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+def check_memory(
+    world: World, agent: Agent, plan: Plan, num_lanes: int, num_steps: int, other_bytes: int = 0
+) -> None:
+    """Raise unless there is memory for so many lanes of a run with chunks of so many steps.
+
+    On a device that says how much it has, one lane must fit: `Lanes` continues with fewer lanes.
+    `other_bytes` are those of other arrays of a lane.
+    """
+    need = lane_bytes(agent, world.shapes(agent, plan), plan.params) + other_bytes
+    need += STEP_BYTES * max(num_steps, agent.config.burn_in)
+    if (limit := device_memory()) is not None:
+        require_memory(need, f"a lane with this {SIZES}", limit)
+    else:
+        lanes = f"{num_lanes:,} lane{'s' * (num_lanes > 1)}"
+        require_memory(need * num_lanes, f"{lanes} with this {SIZES}")
+
+
+def require_memory(need: int, what: str, limit: int | None = None) -> None:
+    """Raise unless so many bytes fit into a memory, by default that of this machine."""
+    limit = machine_memory() if limit is None else limit
+    if need > limit:
+        wanted, there = (f"{count / 2**20:,.0f} MiB" for count in (need, limit))
+        raise InputError(f"need about {wanted} of memory for {what}, got {there}")
+
+
+def lane_bytes(agent: Agent, shapes: RunState, params: Any) -> int:
+    """Memory that one lane needs while it learns.
+
+    Copies of its state, and four bytes for each output of every layer of every network for a batch,
+    forward and backward. Matrices of target networks and of the optimizer are counted like those of
+    networks, which roughly covers the passes through target networks.
+    """
+    widths = sum(
+        math.prod(leaf.shape) // leaf.shape[-2]
+        for leaf in jax.tree.leaves(shapes.learner)
+        if leaf.ndim >= 2
+    )
+    state = sum(map(array_bytes, jax.tree.leaves((shapes, params))))
+    return COPIES * state + 2 * 4 * agent.config.batch_size * widths
+
+
+def device_memory() -> int | None:
+    """Memory of the first device; None if unknown."""
+    return (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
+
+
+def machine_memory() -> int:
+    """Memory of this machine, or of the container or job that this process is part of."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            root, name = CGROUPS[controllers == "memory"]
+            folder = root / group.lstrip("/")
+            for place in (folder, *folder.parents):
+                with contextlib.suppress(OSError, ValueError):  # no such file, or no limit
+                    limits.append(int((place / name).read_text()))
+    return min(limits)
+
+
+def array_bytes(leaf: Any) -> int:
+    """Memory of an array, or of one with that shape and type."""
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.eval_shape(jax.random.key_data, leaf)
+    return math.prod(leaf.shape) * leaf.dtype.itemsize
 
 
 def _shape_of(leaf: Any) -> Any:

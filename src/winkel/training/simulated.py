@@ -29,11 +29,15 @@ from winkel.training.steps import Job, Plan
 from winkel.types import AnyArray, Decision, EnvStep, Image, Observation, RunState
 
 Metrics = dict[str, Float[Array, "*S size"]]
-"""Metrics of the last updates; those of an update are written at index `updates % size`."""
+"""Of the last updates; those of an update are written at index `updates % size`."""
 MOST_EVALUATED = 16
 """Environments in which one run is evaluated."""
+DISCOUNTED = "discounted return"
 SUPPORT_SLACK = 1e-4
 """Share of the support that a return may be beyond it by rounding."""
+Watch = Callable[[StepBatch, int], None]
+"""Called after every step with the moves of all environments `[runs × environments]` and the number
+of steps that each run has made."""
 PackedStep = tuple[AnyArray, AnyArray]
 """A step of all simulators in two arrays, as each is a transfer: what transitions end in and what
 to act on next `[runs, 2, E, …]`, single frames of images; rewards, discounts, whether episodes
@@ -48,43 +52,33 @@ class EpisodeTotals:
     """
 
     def __init__(self, pool: Pool, hypers: Sequence[Any]):
-        count = len(pool)
-        self._num_envs = count // len(hypers)
-        self._facts = pool.facts
-        self._sums: Arrays = {name: np.zeros(count) for name in self._facts}
-        self._sums["return"] = np.zeros(count, np.float32)
-        self._sums["length"] = np.zeros(count, np.int64)
+        self._facts, self._num_envs = pool.facts, len(pool) // len(hypers)
+        self._sums: Arrays = {name: np.zeros(len(pool)) for name in (*self._facts, DISCOUNTED)}
+        self._sums["return"] = np.zeros(len(pool), np.float32)
+        self._sums["length"] = np.zeros(len(pool), np.int64)
+        self._decay = np.ones(len(pool))
+        self._gammas = np.repeat([float(hyper.gamma) for hyper in hypers], self._num_envs)
+        self._supports = [
+            (getattr(hyper, "z_min", -np.inf), getattr(hyper, "z_max", np.inf)) for hyper in hypers
+        ]
+        self._extremes = [(0, np.inf, -np.inf)] * len(hypers)
         self._ended: list[Arrays] = []
-        gammas = np.array([hyper.gamma for hyper in hypers], np.float64)
-        ends = [[getattr(h, "z_min", -np.inf), getattr(h, "z_max", np.inf)] for h in hypers]
-        self._gammas = np.repeat(gammas, self._num_envs)
-        self._discounted, self._decay = np.zeros(count), np.ones(count)
-        self._supports = np.array(ends, np.float64)
-        self._lowest, self._highest = np.full(len(hypers), np.inf), np.full(len(hypers), -np.inf)
-        self._outside = np.zeros(len(hypers), np.int64)
 
     def add(self, moves: StepBatch, env_steps: int) -> None:
         """Add one step of every environment, the last of which is step `env_steps` of its run."""
-        added = {"return": moves.reward, "length": 1, **moves.facts}
+        discounted = self._decay * moves.reward
+        added = {"return": moves.reward, "length": 1, DISCOUNTED: discounted, **moves.facts}
         for name, total in self._sums.items():
             with np.errstate(over="ignore", invalid="ignore"):  # reported as a failure of the run
                 total += added[name]
-        self._discounted += self._decay * moves.reward
         self._decay *= self._gammas
-        if not moves.boundary.any():
-            return
-        envs = np.flatnonzero(moves.boundary & ~moves.lost)
-        lanes, returns = envs // self._num_envs, self._discounted[envs]
-        where = {"lane": lanes, "env_steps": np.full(len(envs), env_steps)}
-        self._ended.append(where | {name: total[envs] for name, total in self._sums.items()})
-        low, high = self._supports[lanes].T
-        slack = SUPPORT_SLACK * (high - low)
-        np.add.at(self._outside, lanes, (returns < low - slack) | (returns > high + slack))
-        np.minimum.at(self._lowest, lanes, returns)
-        np.maximum.at(self._highest, lanes, returns)
-        for total in (*self._sums.values(), self._discounted):
-            total[moves.boundary] = 0
-        self._decay[moves.boundary] = 1.0
+        if moves.boundary.any():
+            envs = np.flatnonzero(moves.boundary & ~moves.lost)
+            where = {"lane": envs // self._num_envs, "env_steps": np.full(len(envs), env_steps)}
+            self._ended.append(where | {name: x[envs] for name, x in self._sums.items()})
+            for total in self._sums.values():
+                total[moves.boundary] = 0
+            self._decay[moves.boundary] = 1.0
 
     def take(self) -> Arrays:
         """A table of the episodes that have ended since the last call."""
@@ -92,6 +86,12 @@ class EpisodeTotals:
         none |= dict.fromkeys(("lane", "env_steps"), np.zeros(0, np.int64))
         ended, self._ended = [none, *self._ended], []
         table = {name: np.concatenate([part[name] for part in ended]) for name in none}
+        for lane, value in zip(table["lane"], table.pop(DISCOUNTED), strict=True):
+            low, high = self._supports[lane]
+            count, lowest, highest = self._extremes[lane]
+            slack = SUPPORT_SLACK * (high - low)
+            outside = value < low - slack or value > high + slack
+            self._extremes[lane] = count + outside, min(lowest, value), max(highest, value)
         table["return"] = table["return"].astype(np.float64)
         for name in self._facts:  # whole numbers as integers
             rounded = np.round(table[name])
@@ -101,13 +101,13 @@ class EpisodeTotals:
 
     def support_notice(self, lane: int) -> str | None:
         """A sentence on episodes whose return was outside of the support, None without any."""
-        if not self._outside[lane]:
+        count, lowest, highest = self._extremes[lane]
+        if not count:
             return None
         low, high = self._supports[lane]
         return (
-            f"the discounted return of {self._outside[lane]:,} episodes was outside of "
-            f"[{low:.4g}, {high:.4g}]: they were from {self._lowest[lane]:.4g} to "
-            f"{self._highest[lane]:.4g}; set --z-min and --z-max"
+            f"the discounted return of {count:,} episodes was outside of [{low:.4g}, {high:.4g}]: "
+            f"they were from {lowest:.4g} to {highest:.4g}; set --z-min and --z-max"
         )
 
 
@@ -116,15 +116,13 @@ class SimulatorWorld(World):
     """Simulators outside of the accelerator, `num_envs` for each lane.
 
     All runs begin together, keep their simulators, and make equally many steps. A run that has
-    ended stays until the last one has ended; what its simulators do then is not recorded.
+    ended stays until the last one has; what its simulators do then is not recorded.
     """
 
     make_pool: Callable[[list[int]], Pool]
     """Makes a pool with an environment for each of some seeds."""
     num_envs: int
-    watch: Callable[[StepBatch, int], None] | None = None
-    """Called after every step with the moves of all environments `[runs × environments]` and the
-    number of steps that each run has made."""
+    watch: Watch | None = None
     refills = False
 
     def open(self, programs: Programs, mesh: Mesh | None) -> None:
@@ -152,9 +150,8 @@ class SimulatorWorld(World):
         saved = {lane: plan.saved for lane, plan in enumerate(plans) if plan.saved is not None}
         for lane, state in saved.items():
             runs = programs.replace_lane(runs, lane, jax.tree.map(jnp.asarray, state))
-        runs = runs._replace(obs=obs, first=first)
         if saved:
-            runs = cut_episodes(agent, (), jobs, runs)
+            runs = cut_episodes(agent, (), jobs, runs._replace(obs=obs, first=first))
         self._updates = int(runs.clock.updates[0]) // row.agent.config.updates_per_step
         self._decided = self.programs.call(decide, agent, (), jobs, runs._replace(replay=()))
         return runs, None
@@ -215,9 +212,8 @@ class SimulatorWorld(World):
         )
         try:
             if learning:
-                runs, self._metrics = self.programs.call(
-                    learn, agent, (), jobs, runs, self._metrics
-                )
+                made = self.programs.call(learn, agent, (), jobs, runs, self._metrics)
+                runs, self._metrics = made
                 self._updates += 1
         finally:
             self.programs.call(sent.result)
@@ -236,9 +232,8 @@ class SimulatorWorld(World):
 
 def make_seeds(seed: int, count: int, use: tuple[int, ...] = ()) -> list[int]:
     """Seeds of the environments of a run: the first has the run's own, unless for another use."""
-    made = [
-        int(np.random.SeedSequence((seed, env, *use)).generate_state(1)[0]) for env in range(count)
-    ]
+    sources = [np.random.SeedSequence((seed, env, *use)) for env in range(count)]
+    made = [int(source.generate_state(1)[0]) for source in sources]
     return made if use else [seed, *made[1:]]
 
 
@@ -320,14 +315,12 @@ def _decide(agent: Agent, env: Any, job: Job, run: RunState) -> tuple[Decision, 
 def _learn(
     agent: Agent, env: Any, job: Job, run: RunState, metrics: Metrics
 ) -> tuple[RunState, Metrics]:
-    """Make the updates of one step.
+    """Make the updates of one step; metrics stay on the accelerator.
 
-    Metrics stay on the accelerator: with all arrays at the same place at each call, a GPU repeats
-    the last CUDA graph instead of recording it anew.
+    With all arrays at the same place at each call, a GPU repeats the last CUDA graph.
     """
-    number = run.clock.updates
-    if (count := agent.config.updates_per_step) > 1:
-        number = number // count
+    number, count = run.clock.updates, agent.config.updates_per_step
+    number = number if count == 1 else number // count
     run, update = steps.learn(agent, run, job.hyper, steps.step_key(run))
     return run, {
         name: rows.at[number % len(rows)].set(update.metrics[name])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
 from winkel.agents.base import Agent, Spec
 from winkel.errors import InputError
@@ -115,25 +115,17 @@ class Job(NamedTuple):
 def make_jobs(plans: Sequence[Plan], spec: Spec, masked: bool) -> Job:
     """One job for each plan; `masked` if some runs of the program lack actions of others."""
 
-    def stack(trees: list[Any]) -> Any:
-        # On the host first: one transfer for each leaf.
-        return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *trees)
+    def arrays(plan: Plan) -> Any:
+        seed, copy = np.uint32(plan.seed), np.uint32(plan.copy)
+        fan_in, available = plan.fan_in or spec.inputs, plan.available or spec.num_actions
+        horizon = [*map(np.int32, plan.horizon)]
+        return plan.params, plan.hyper, horizon, seed, copy, float(fan_in), np.int32(available)
 
-    available = np.array([plan.available or spec.num_actions for plan in plans], np.int32)
-    return Job(
-        params=stack([plan.params for plan in plans]),
-        hyper=stack([plan.hyper for plan in plans]),
-        horizon=Horizon(
-            episodes=jnp.array([plan.horizon.episodes for plan in plans], jnp.int32),
-            steps=jnp.array([plan.horizon.steps for plan in plans], jnp.int32),
-        ),
-        key=jax.vmap(lambda seed, copy: copy_key(jax.random.key(seed), copy))(
-            np.array([plan.seed for plan in plans], np.uint32),
-            np.array([plan.copy for plan in plans], np.uint32),
-        ),
-        fan_in=jnp.array([plan.fan_in or spec.inputs for plan in plans], float),
-        available=jnp.asarray(available) if masked else None,
-    )
+    # On the host first: one transfer for each leaf.
+    stacked = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *map(arrays, plans))
+    params, hyper, horizon, seed, copy, fan_in, available = stacked
+    key = jax.vmap(lambda seed, copy: copy_key(jax.random.key(seed), copy))(seed, copy)
+    return Job(params, hyper, Horizon(*horizon), key, fan_in, available if masked else None)
 
 
 def copy_key(key: PRNGKeyArray, copy: Any) -> PRNGKeyArray:
@@ -177,7 +169,7 @@ def start_run(agent: Agent, job: Job, obs: Array, num_envs: int | None = None) -
         clock=start_clock(),
         key=jax.random.fold_in(job.key, KEY_RUN),
     )
-    return run._replace(replay=empty_replay(agent, run, job.hyper))
+    return run._replace(replay=replay_of(agent, run).init(blank_transition(agent, run, job.hyper)))
 
 
 def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[Decision, Any]:
@@ -192,11 +184,10 @@ def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[
 
 def learn(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[RunState, Update]:
     """Make the updates of one step; returns the last one, with the means of all metrics."""
-    run, update = _update(agent, run, hyper, key)
-    made = [update.metrics]
-    for number in range(1, agent.config.updates_per_step):
-        key_more = jax.random.fold_in(key, KEY_MORE_UPDATES + number)
-        run, update = _update(agent, run, hyper, key_more)
+    made = []
+    for number in range(agent.config.updates_per_step):
+        key_update = jax.random.fold_in(key, KEY_MORE_UPDATES + number) if number else key
+        run, update = _update(agent, run, hyper, key_update)
         made.append(update.metrics)
     if len(made) > 1:
         means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *made)
@@ -253,7 +244,7 @@ def observe(
         actor=actor,
         obs=step.obs,
         first=boundary,
-        replay=add_transition(agent, run, transition, keep),
+        replay=replay_of(agent, run).add(run.replay, transition, keep),
         clock=clock._replace(progress=horizon.progress(clock)),
     )
 
@@ -261,7 +252,7 @@ def observe(
 def cut_episodes(agent: Agent, run: RunState, hyper: Any) -> RunState:
     """End all stored episodes: nothing leads from what is stored to `run.obs`."""
     blank, lost = blank_transition(agent, run, hyper), jnp.zeros_like(run.first)
-    return run._replace(replay=add_transition(agent, run, blank, keep=lost))
+    return run._replace(replay=replay_of(agent, run).add(run.replay, blank, keep=lost))
 
 
 def blank_transition(agent: Agent, run: RunState, hyper: Any) -> Transition:
@@ -307,33 +298,6 @@ def make_replay(config: Any, observation: Observation, num_envs: int = 1) -> Uni
 def replay_of(agent: Agent, run: RunState) -> Uniform | Streams:
     """The replay for the environments of a run."""
     return make_replay(agent.config, agent.spec.observation, run.first.size)
-
-
-def empty_replay(agent: Agent, run: RunState, hyper: Any) -> PyTree:
-    """The state of a run's replay before its first transition."""
-    replay, example = replay_of(agent, run), blank_transition(agent, run, hyper)
-    if isinstance(replay, Streams):
-        return replay.init(_with_axis(example))
-    return replay.init(jax.tree.map(lambda x: x[0], example) if run.first.ndim else example)
-
-
-def add_transition(
-    agent: Agent, run: RunState, transition: Transition, keep: Bool[Array, "E"] | None = None
-) -> PyTree:
-    """Store one transition, or one of each environment but for those that are not to keep."""
-    replay = replay_of(agent, run)
-    if isinstance(replay, Streams):
-        return replay.add(run.replay, _with_axis(transition), keep)
-    if run.first.ndim:
-        return replay.add_many(run.replay, transition, keep)
-    return replay.add(run.replay, transition)
-
-
-def _with_axis(transition: Transition) -> Transition:
-    """A leading axis of environments, if there is none."""
-    if jnp.ndim(transition.boundary) > 0:
-        return transition
-    return jax.tree.map(lambda x: jnp.asarray(x)[None], transition)
 
 
 def over_environments(function: Callable[..., Any], first: Bool[Array, "*E"]) -> Callable[..., Any]:
