@@ -24,7 +24,7 @@ from winkel.agents.bdqn import point_masses
 from winkel.agents.learning import Learner
 from winkel.networks import MLP, Ensemble
 from winkel.networks.mlp import add_prior, select_action
-from winkel.types import Batch, Clock, Decision, Estimates, Transition, Update
+from winkel.types import Batch, Clock, Decision, Estimates, Image, Planes, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +193,7 @@ class HyperAgent(base.Agent):
         """The network with the authors' weights; `on_sphere` for a prior."""
         *layers, last = network.layers
         spec = self.spec
-        has_body = learning.count_features(spec.observation, self.config.channels) is not None
+        has_body = isinstance(spec.observation, Image | Planes)
 
         def scaled(layer: Any) -> Any:
             fan_in, fan_out = layer.weight.shape

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from winkel.agents import base, bdqn, distributional, learning
-from winkel.agents.learning import SharedBody
 from winkel.agents.optimizer import clip_by_global_norm
 from winkel.distributions import variance
 from winkel.errors import require_integer
@@ -132,7 +131,7 @@ class Learner(NamedTuple):
 
     ensemble: learning.Learner
     c51: learning.Learner
-    shared: SharedBody | None = None
+    shared: learning.Learner | None = None
 
 
 @dataclass(frozen=True)
@@ -192,15 +191,15 @@ class IDS(base.Agent):
             self._projection(hyper), learner.c51, inputs, batch.weights, self.spec,
             gamma=hyper.gamma, prior_scale=hyper.c51_prior_scale,
         )  # fmt: skip
-        in_ensemble, in_c51, in_torso = clip_by_global_norm(
-            (of_values.params, of_c51.params, learning.torso_gradient(inputs, of_values, of_c51)),
+        in_ensemble, in_c51, in_body = clip_by_global_norm(
+            (of_values.params, of_c51.params, learning.body_gradient(inputs, of_values, of_c51)),
             config.clip_norm,
         )
-        rate, c51_rate = hyper.learning_rate, hyper.c51_learning_rate
+        rate, c51_rate, shared = hyper.learning_rate, hyper.c51_learning_rate, inputs.shared
         learner = Learner(
-            ensemble=learning.step_networks(learner.ensemble, in_ensemble, clock, config, rate),
-            c51=learning.step_networks(learner.c51, in_c51, clock, config, c51_rate),
-            shared=learning.step_body(inputs.shared, in_torso, clock, config, rate),
+            ensemble=learning.adam_step(learner.ensemble, in_ensemble, clock, config, rate),
+            c51=learning.adam_step(learner.c51, in_c51, clock, config, c51_rate),
+            shared=shared and learning.adam_step(shared, in_body, clock, config, rate),
         )
         metrics = {
             "loss": of_values.loss + metrics["loss"],

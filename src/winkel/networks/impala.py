@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt8
 from winkel.errors import InputError
 from winkel.networks.convolution import Conv, add_bias, halve, resize
 from winkel.networks.mlp import Linear, he_uniform
-from winkel.types import Image, Planes
+from winkel.types import Image, Observation, Planes
 
 CHANNELS = (16, 32, 32)
 """Channels of the blocks, before the multiplier."""
@@ -107,9 +107,14 @@ class Impala(eqx.Module):
         return [block.units.weight for block in self.blocks]
 
 
-def num_features(multiplier: int) -> int:
-    """F, the same for every size of frames."""
-    return SIDE**2 * CHANNELS[-1] * multiplier
+def num_features(observation: Observation, multiplier: int) -> int | None:
+    """F, the same for every size of frames; None for observations without a body."""
+    if isinstance(observation, Image):
+        return SIDE**2 * CHANNELS[-1] * multiplier
+    if not isinstance(observation, Planes):
+        return None
+    height, width, _ = observation.shape
+    return FILTERS * (height - WINDOW + 1) * (width - WINDOW + 1)
 
 
 class Windows(eqx.Module):
@@ -144,12 +149,6 @@ class Windows(eqx.Module):
         weight, bias = self.filters.weight.astype(dtype), self.filters.bias.astype(dtype)
         x = jnp.concatenate(shifted, axis=-1).reshape(-1, len(weight)) @ weight + bias[None]
         return jax.nn.relu(x).reshape(len(planes), -1).astype(jnp.float32)
-
-
-def num_window_features(observation: Planes) -> int:
-    """F, for observations of this form."""
-    height, width, _ = observation.shape
-    return FILTERS * (height - WINDOW + 1) * (width - WINDOW + 1)
 
 
 class Spectrum(NamedTuple):
@@ -202,7 +201,7 @@ class Body(eqx.Module):
     """A torso whose features many heads share, with the state of its spectral normalisation."""
 
     torso: Torso
-    spectra: tuple[Spectrum, ...]
+    spectra: tuple[Spectrum, ...] | None
     """For each block, of the stacked convolutions in its units; () without normalisation."""
     dtype: str = eqx.field(static=True)
     """Precision of the convolutions; weights and features are float32 in any case."""
@@ -211,14 +210,19 @@ class Body(eqx.Module):
     def init(
         cls,
         key: PRNGKeyArray,
-        observation: Image,
+        observation: Image | Planes,
         *,
         multiplier: int,
         normalise: bool,
         dtype: str,
         slope: float = 0.0,
     ) -> "Body":
-        """Draw weights; `slope` is that of `he_uniform`."""
+        """Draw weights; `slope` is that of `he_uniform`.
+
+        `multiplier` and `normalise` are for images alone.
+        """
+        if isinstance(observation, Planes):
+            return cls(Windows.init(key, observation, slope), spectra=(), dtype=dtype)
         key_torso, key_spectra = (jax.random.fold_in(key, use) for use in range(2))
         torso = Impala.init(key_torso, observation, multiplier, slope)
         weights = torso.residual_weights if normalise else []
@@ -237,6 +241,11 @@ class Body(eqx.Module):
             weights = list(map(normalise, self.spectra, torso.residual_weights))
             torso = eqx.tree_at(lambda torso: torso.residual_weights, torso, weights)
         return torso(observations, self.dtype)
+
+    @property
+    def learned(self) -> "Body":
+        """The part that has gradients, without the spectra."""
+        return replace(self, spectra=None)
 
     def power_iteration(self) -> "Body":
         """One step for each spectrum, to be made once in an update."""

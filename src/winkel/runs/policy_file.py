@@ -61,7 +61,7 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
         about["prior_members"] = []
         arrays = {}
         if isinstance(seen, Planes):
-            filters, about["symbols"] = run.learner.shared.body.torso.filters, seen.values
+            filters, about["symbols"] = run.learner.shared.params.torso.filters, seen.values
             arrays = {
                 "torso_weight": np.asarray(filters.weight),
                 "torso_bias": np.asarray(filters.bias),
