@@ -32,6 +32,8 @@ BY_ENVIRONMENT = math.nan
 
 Number = float | Float[Array, ""]
 """A hyperparameter: a plain number, or a traced one."""
+PerAction = Float[Array, " A"]
+"""A number for each action."""
 
 
 class Range(NamedTuple):
@@ -213,7 +215,7 @@ class Agent(ABC):
         """Create the state of `act` in one environment, which it keeps from step to step."""
         return ()
 
-    def scores(self, learner: Any, obs: Array, clock: Clock, hyper: Any) -> Float[Array, " A"]:
+    def scores(self, learner: Any, obs: Array, clock: Clock, hyper: Any) -> PerAction:
         """Score all actions for one observation, by default by their values."""
         return self.estimates(learner, obs, hyper).value
 
@@ -270,7 +272,7 @@ class Agent(ABC):
 
 
 def epsilon_greedy(
-    key: PRNGKeyArray, scores: Float[Array, " A"], epsilon: Number, spec: Spec
+    key: PRNGKeyArray, scores: PerAction, epsilon: Number, spec: Spec
 ) -> Int[Array, ""]:
     """The available action of the highest score, or with probability ε any of those available."""
     key_explore, key_action = (jax.random.fold_in(key, use) for use in range(2))

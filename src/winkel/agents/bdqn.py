@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from winkel.agents import base, learning
-from winkel.agents.base import Number
+from winkel.agents.base import Number, PerAction
 from winkel.agents.learning import Gradients, Inputs, Learner
 from winkel.networks import Ensemble, batched
 from winkel.networks.mlp import add_prior
@@ -120,9 +120,7 @@ def values(
     return add_prior(params(obs), prior, obs, prior_scale)[..., 0]
 
 
-def point_masses(
-    members: Float[Array, "M A"], value: Float[Array, " A"], apart: Float[Array, " A"]
-) -> Estimates:
+def point_masses(members: Float[Array, "M A"], value: PerAction, apart: PerAction) -> Estimates:
     """Estimates of members that predict a number for each action; there is no bonus."""
     atoms = Atoms(locations=members[..., None], probs=jnp.ones_like(members)[..., None])
     return Estimates(value, atoms, disagreement=apart, bonus=jnp.full_like(value, jnp.nan))

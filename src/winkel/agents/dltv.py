@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from winkel.agents import base
+from winkel.agents.base import PerAction
 from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
 from winkel.types import Clock, Estimates
@@ -55,9 +56,7 @@ class DLTV(SingleModel):
     hyper_type = Hyper
     model = "quantile"
 
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
+    def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """Q(s, ·) + β_t b(s, ·), with the bonus b = sqrt(σ²_+) or as `bonus_form` says."""
         found = self.estimates(learner, obs, hyper)
         return found.value + _beta(clock, hyper) * found.bonus

@@ -55,12 +55,8 @@ class Hyper(NamedTuple):
     epsilon_steps: base.EpsilonSteps = 0.0
 
 
-class Targets(NamedTuple):
-    """What the hypermodel learns at one transition."""
-
-    indices: Float[Array, "J M"]
-    values: Float[Array, " J"]
-    """The target for each index."""
+Targets = tuple[Float[Array, "J M"], Float[Array, " J"]]
+"""What the hypermodel learns at one transition: indices, and the value at each."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +115,11 @@ class HyperAgent(base.Agent):
             keys, inputs.transitions, inputs.target_next_obs
         )
 
-        def loss(params: MLP, transition: Transition, targets: Targets) -> Float[Array, ""]:
+        def loss(params: MLP, transition: Transition, target: Targets) -> Float[Array, ""]:
+            indices, values = target
             outputs = self._outputs(params, learner.prior, transition.obs, hyper)
-            found = at_index(select_action(outputs, transition.action), targets.indices)
-            return jnp.mean((found - targets.values) ** 2)
+            found = at_index(select_action(outputs, transition.action), indices)
+            return jnp.mean((found - values) ** 2)
 
         params, weights = learner.params, batch.weights
         gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
@@ -187,7 +184,7 @@ class HyperAgent(base.Agent):
         target = self._outputs(learner.target_params, learner.prior, target_next_obs, hyper)
         successor = at_index(target, next_index)[greedy]
         value = transition.reward + hyper.gamma * transition.discount * successor
-        return Targets(indices, value + hyper.perturbation * indices @ transition.extras)
+        return indices, value + hyper.perturbation * indices @ transition.extras
 
     def _draw(self, key: PRNGKeyArray, network: MLP, on_sphere: bool) -> MLP:
         """The network with the authors' weights; `on_sphere` for a prior."""

@@ -4,7 +4,6 @@ An ensemble of bootstrapped DQN estimates the uncertainty of values, a C51 model
 returns. The action minimises squared regret over information gain: argmin_a Δ̂(s, a)² / I(s, a).
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from winkel.agents import base, bdqn, distributional, learning
+from winkel.agents.base import PerAction
 from winkel.agents.optimizer import clip_by_global_norm
 from winkel.distributions import variance
 from winkel.errors import require_integer
@@ -27,56 +27,37 @@ LEAST_GAIN = 1e-5
 """ε_2, which keeps the information gain from 0."""
 
 
-def noise_epsilon(
-    variances: Float[Array, " A"], where: Bool[Array, " A"] | None = None
-) -> Float[Array, " A"]:
-    """ρ_ε²: return variances relative to their mean, ε_1 added to both (App. B)."""
-    return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + jnp.mean(variances, where=where))
+def relative_noise(
+    form: str, variances: PerAction, where: Bool[Array, " A"] | None = None
+) -> PerAction:
+    """Return variances relative to their mean: ρ_ε² with ε_1 added to both (App. B), or ρ².
 
-
-def noise_clipped(
-    variances: Float[Array, " A"], where: Bool[Array, " A"] | None = None
-) -> Float[Array, " A"]:
-    """ρ²: return variances relative to their mean, at least 0.25; 1 if no return varies."""
+    The latter, "clipped", is at least 0.25, and 1 if no return varies.
+    """
     average = jnp.mean(variances, where=where)
+    if form == "epsilon":
+        return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + average)
     relative = jnp.where(average > 0, variances / average, 1.0)
     return jnp.maximum(relative, LEAST_NOISE)
 
 
-NOISES: Mapping[str, Callable[[Array, Array | None], Array]] = {
-    "epsilon": noise_epsilon,
-    "clipped": noise_clipped,
-}
-"""ρ² of every action, from the return variances of all, and which actions there are."""
-
-
-def information_gain(
-    deviation: Float[Array, " A"], noise: Float[Array, " A"]
-) -> Float[Array, " A"]:
+def information_gain(deviation: PerAction, noise: PerAction) -> PerAction:
     """I = log(1 + σ²/ρ²) + ε_2, from σ and ρ²."""
     return jnp.log1p(deviation**2 / noise) + LEAST_GAIN
 
 
 def regret(
-    value: Float[Array, " A"],
-    deviation: Float[Array, " A"],
+    value: PerAction,
+    deviation: PerAction,
     beta: base.Number,
     where: Bool[Array, " A"] | None = None,
-) -> Float[Array, " A"]:
+) -> PerAction:
     """Δ̂(a) = max_a' (μ(a') + β σ(a')) − (μ(a) − β σ(a)), an upper bound of the regret.
 
     Never negative; with β = 0 it is exactly 0 for the greedy action.
     """
     best = jnp.max(value + beta * deviation, where=where, initial=-jnp.inf)
     return best - (value - beta * deviation)
-
-
-def root_ratio(regrets: Float[Array, " A"], gain: Float[Array, " A"]) -> Float[Array, " A"]:
-    """Δ̂ / I^½, which orders actions as Δ̂² / I does but does not round a small regret to 0.
-
-    So for β = 0 no other action ties with the greedy one.
-    """
-    return regrets / jnp.sqrt(gain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +153,9 @@ class IDS(base.Agent):
         found = self.estimates(learner, obs, hyper)
         beta, epsilon = self._beta(clock, hyper), base.epsilon_schedule(clock, hyper)
         regrets = regret(found.value, found.disagreement, beta, self.spec.available_actions)
-        score = -root_ratio(regrets, found.bonus)
+        # Δ̂ / I^½ orders actions as Δ̂² / I does, but does not round a small regret to 0: for β = 0
+        # no other action ties with the greedy one.
+        score = -(regrets / jnp.sqrt(found.bonus))
         action = base.epsilon_greedy(jax.random.fold_in(key, 0), score, epsilon, self.spec)
         mask = jax.random.bernoulli(key, hyper.mask_probability, (self.config.num_members,))
         return Decision(action=action, extras=mask), actor
@@ -217,7 +200,7 @@ class IDS(base.Agent):
         )
         deviation = jnp.std(values, axis=0, ddof=int(self.config.unbiased))
         variances = jax.vmap(variance)(returns)
-        noise = NOISES[self.config.noise](variances, self.spec.available_actions)
+        noise = relative_noise(self.config.noise, variances, self.spec.available_actions)
         return Estimates(
             value=jnp.mean(values, axis=0),
             members=jax.tree.map(lambda x: x[None], returns),

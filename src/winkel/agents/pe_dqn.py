@@ -28,6 +28,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel import kernels
 from winkel.agents import base, learning
+from winkel.agents.base import PerAction
 from winkel.agents.learning import Learner, RunningMoments, at_action, mass_outside
 from winkel.distributions import bootstrap, disagreement, mean, mixture
 from winkel.errors import require_integer
@@ -161,9 +162,7 @@ class PEDQN(base.Agent):
             intrinsic=RunningMoments.init() if config.normalise_intrinsic else None,
         )
 
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
+    def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """Lines 8–11: what `act` maximises, unless with probability ε the action is random."""
         # Lines 8–10: Q(s, ·) and b_φ(s, ·).
         if fused := self._kernels():
@@ -355,7 +354,7 @@ class PEDQN(base.Agent):
         assert params.bonus is not None
         return _decode(self._bonus_projections(hyper), params.bonus(obs))
 
-    def _disagreement(self, members: list[Atoms], hyper: Hyper) -> Float[Array, " A"]:
+    def _disagreement(self, members: list[Atoms], hyper: Hyper) -> PerAction:
         """w_avg = 1/(M (M − 1)) Σ_ij w_1(η_i, η_j) of every action."""
         if self.config.distance == "grid":
             grid = Categorical.spanning(self.config.num_atoms, hyper.z_min, hyper.z_max)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import base, learning
+from winkel.agents.base import PerAction
 from winkel.agents.bdqn import point_masses
 from winkel.agents.learning import Learner, RunningMoments
 from winkel.networks import MLP, Ensemble
@@ -89,9 +90,7 @@ class RND(base.Agent):
             intrinsic=RunningMoments.init(),
         )
 
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
+    def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         predicted = self.estimates(learner, obs, hyper)
         return predicted.value + hyper.beta * predicted.bonus
 
@@ -162,6 +161,6 @@ class RND(base.Agent):
         return jnp.stack([of_value, reward + bonus_discount * successor[1, exploratory]])
 
 
-def _errors(params: Params, random: Any, obs: Array) -> Float[Array, " A"]:
+def _errors(params: Params, random: Any, obs: Array) -> PerAction:
     """Mean squared error e(s, ·) of the predictor for every action."""
     return jnp.mean((params.predictor(obs) - jax.lax.stop_gradient(random(obs))) ** 2, axis=-1)

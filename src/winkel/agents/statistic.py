@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import base
+from winkel.agents.base import PerAction
 from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
 from winkel.distributions import kurtosis, mean, skewness, variance
@@ -78,9 +79,7 @@ class Statistic(SingleModel):
     def model(self) -> str:
         return self.config.projection
 
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
+    def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """The statistic S[Z], Z ~ η(s, ·); lowest for a point mass that has none."""
         statistic = self.estimates(learner, obs, hyper).bonus
         return jnp.where(jnp.isnan(statistic), LOWEST, statistic)

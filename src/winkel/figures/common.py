@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from winkel.analysis.statistics import Interval
+from winkel.analysis.statistics import Interval, median_iqr
 from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.runs.results import Results, RunRecord, unequal_seeds, unequal_settings
@@ -57,6 +57,20 @@ class Selection:
     def agents(self) -> list[str]:
         """Names, sorted."""
         return sorted(set(map(agent_of, self.records)))
+
+    def arrays(
+        self,
+        table: np.ndarray,
+        statistic: Callable[[np.ndarray], Interval] = median_iqr,
+        **labels: Any,
+    ) -> dict[str, np.ndarray]:
+        """Labels, a statistic over the seeds of a table [..., seeds], and notes."""
+        return {
+            **{name: np.asarray(label) for name, label in labels.items()},
+            **over_seeds(table, statistic)._asdict(),
+            "num_seeds": (~np.isnan(table)).sum(axis=-1),
+            "notes": self.all_notes(),
+        }
 
     def all_notes(self) -> np.ndarray:
         """All notes, with what is unequal among the remaining runs."""
@@ -106,8 +120,8 @@ def num_episodes(record: RunRecord) -> int:
 
 def hard_exploration(names: Iterable[str]) -> np.ndarray:
     """1 for experiments that bsuite tags as exploration, else 0."""
-    hard = {name for name, experiment in EXPERIMENTS.items() if "exploration" in experiment.tags}
-    return np.array([name in hard for name in names], int)
+    tags = [EXPERIMENTS[name].tags if name in EXPERIMENTS else () for name in names]
+    return np.array(["exploration" in tagged for tagged in tags], int)
 
 
 # Seeds
@@ -135,8 +149,7 @@ def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval]) -
     """Apply a statistic to the values in each cell of a table [..., seeds]; NaN in empty cells."""
     found = Interval(*(np.full(table.shape[:-1], np.nan) for _ in Interval._fields))
     for place in np.ndindex(table.shape[:-1]):
-        values = table[place][~np.isnan(table[place])]
-        if values.size:
+        if (values := table[place][~np.isnan(table[place])]).size:
             for array, number in zip(found, statistic(values), strict=True):
                 array[place] = number
     return found

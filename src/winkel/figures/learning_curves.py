@@ -49,10 +49,8 @@ def panel_names(records: Iterable[RunRecord]) -> list[str]:
     def by_name(name: str) -> list[str | int]:  # size=8 before size=10
         return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
-    return [
-        *(name for name in EXPERIMENTS if name in found),
-        *sorted(found - EXPERIMENTS.keys(), key=by_name),
-    ]
+    others = sorted(found - EXPERIMENTS.keys(), key=by_name)
+    return [*(name for name in EXPERIMENTS if name in found), *others]
 
 
 def scale_of(record: RunRecord) -> float:
@@ -81,9 +79,10 @@ def collect(
     x = np.full((len(names), POINTS), np.nan)
     bands = {key: np.full(shape, np.nan) for key in ("estimate", "low", "high")}
     greedy, num_seeds = np.zeros(len(names), int), np.zeros(shape[:2], int)
-    clocks, kept = [], []
+    clocks: list[str] = []
+    records, selection.records = selection.records, []
     for panel, name in enumerate(names):
-        part = Selection(name, [record for record in selection.records if panel_of(record) == name])
+        part = Selection(name, [record for record in records if panel_of(record) == name])
         _, unit = part.keep_most(_planned, lambda budget: "of {:,} {}".format(*budget))
         clocks.append(over or unit)
         curves, greedy[panel] = _returns(part, clocks[-1], returns)
@@ -100,8 +99,7 @@ def collect(
             for band, found in zip(bands.values(), student_interval(seeds, LEVEL), strict=True):
                 band[place][: len(at)] = np.clip(found, everything.min(), everything.max())
         selection.notes += [f"{name}: {note}" for note in part.notes]
-        kept += part.records
-    selection.records = kept
+        selection.records += part.records
     return {
         "environments": np.array(names),
         "hard": common.hard_exploration(names),
@@ -156,13 +154,13 @@ def _average_settings(
     records: Sequence[RunRecord], values: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
     """The mean over settings of each seed, by agent [seeds, points]."""
-    by_seed: dict[tuple[str, int], list[np.ndarray]] = defaultdict(list)
+    seeds: dict[str, dict[int, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     for record, curve in zip(records, values, strict=True):
-        by_seed[agent_of(record), record.config["seed"]].append(curve)
-    seeds: dict[str, list[np.ndarray]] = defaultdict(list)
-    for (agent, _), settings in by_seed.items():
-        seeds[agent].append(np.mean(settings, axis=0))
-    return {agent: np.stack(curves) for agent, curves in seeds.items()}
+        seeds[agent_of(record)][record.config["seed"]].append(curve)
+    return {
+        agent: np.stack([np.mean(settings, axis=0) for settings in by_seed.values()])
+        for agent, by_seed in seeds.items()
+    }
 
 
 def _smooth(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
