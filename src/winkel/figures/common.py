@@ -58,16 +58,11 @@ class Selection:
         """Names, sorted."""
         return sorted(set(map(agent_of, self.records)))
 
-    def arrays(
-        self,
-        table: np.ndarray,
-        statistic: Callable[[np.ndarray], Interval] = median_iqr,
-        **labels: Any,
-    ) -> dict[str, np.ndarray]:
-        """Labels, a statistic over the seeds of a table [..., seeds], and notes."""
+    def arrays(self, table: np.ndarray, **labels: Any) -> dict[str, np.ndarray]:
+        """Labels, medians and quartiles over the seeds of a table [..., seeds], and notes."""
         return {
             **{name: np.asarray(label) for name, label in labels.items()},
-            **over_seeds(table, statistic)._asdict(),
+            **over_seeds(table, median_iqr)._asdict(),
             "num_seeds": (~np.isnan(table)).sum(axis=-1),
             "notes": self.all_notes(),
         }

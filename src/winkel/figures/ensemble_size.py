@@ -45,7 +45,7 @@ def draw(results: Arrays) -> Figure:
     """
     figure = style.new_figure(height=2.05, width=3.3)
     axes = figure.subplots()
-    budget, members, seeds = int(results["budget"]), results["members"], results["seed_regrets"]
+    budget, members, seeds = float(results["budget"]), results["members"], results["seed_regrets"]
     spread = style.spread_at(results)
     at_most = [np.minimum(values, budget) for values in spread]
     style.draw_limit(axes, budget)
@@ -69,7 +69,7 @@ def draw(results: Arrays) -> Figure:
     style.legend_above(figure, ["bdqn", "pe_dqn"] if pe_dqn.any() else ["bdqn"], markers=True)
     caption = f"Deep sea of size {results['size']}: {style.medians_text(results)} within a budget "
     caption += (
-        f"of {budget:,} episodes; small markers are seeds, open ones never found the treasure."
+        f"of {budget:,.0f} episodes; small markers are seeds, open ones never found the treasure."
     )
     style.write_below(figure, caption, results["notes"])
     return figure

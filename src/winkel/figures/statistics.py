@@ -27,8 +27,8 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     absent = [name for name in agents if name not in selection.agents()]
     if absent:
         selection.notes.append(f"no runs of {', '.join(absent)}")
-    labels = {"projections": PROJECTIONS, "moments": MOMENTS, "size": size, "budget": budget}
-    return selection.arrays(shares, seed_shares=shares, **labels)
+    labels = {"projections": PROJECTIONS, "moments": MOMENTS}
+    return selection.arrays(shares, seed_shares=shares, size=size, budget=budget, **labels)
 
 
 def draw(results: Arrays) -> Figure:
