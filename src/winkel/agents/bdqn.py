@@ -56,10 +56,8 @@ class BDQN(base.Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks with a prior each; the target networks start as copies."""
-        config = self.config
-        return learning.init_learner(
-            key, self.spec, config, config.hidden, columns=1, members=config.num_members, prior=True
-        )
+        members = self.config.num_members
+        return learning.init_learner(key, self, columns=1, members=members, prior=True)
 
     def init_actor(self, key: PRNGKeyArray) -> Int[Array, ""]:
         """The member that acts."""

@@ -41,10 +41,8 @@ class SingleModel(Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Any) -> Learner:
         """One network; the target network starts as a copy."""
-        config, prior = self.config, getattr(self.config, "prior", False)
-        return learning.init_learner(
-            key, self.spec, config, config.hidden, config.num_atoms, prior=prior
-        )
+        prior = getattr(self.config, "prior", False)
+        return learning.init_learner(key, self, self.config.num_atoms, prior=prior)
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray

@@ -69,12 +69,10 @@ class HyperAgent(base.Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """A network and its prior, with the authors' weights; the target starts as a copy."""
-        config, columns = self.config, self.config.index_size + 1
-        learner = learning.init_learner(key, self.spec, config, config.hidden, columns)
+        columns = self.config.index_size + 1
+        learner = learning.init_learner(key, self, columns)
         key_params, key_prior = (jax.random.fold_in(key, use) for use in (3, 4))
-        prior = learning.init_networks(
-            key_prior, self.spec, config, config.hidden, columns, members=None
-        )
+        prior = learning.init_networks(key_prior, self, columns)
         params = self._draw(key_params, learner.params, on_sphere=False)
         prior = self._draw(key_prior, prior, on_sphere=True).tabulate()
         return learner._replace(params=params, target_params=params, prior=prior)

@@ -5,6 +5,7 @@ returns. The action minimises squared regret over information gain: argmin_a Î”Ì
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -126,17 +127,13 @@ class IDS(base.Agent):
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks, all with priors; the target networks start as copies."""
         key_ensemble, key_c51, key_body = (jax.random.fold_in(key, use) for use in range(3))
-        config, spec = self.config, self.spec
-        ensemble = learning.init_learner(
-            key_ensemble, spec, config, config.hidden, 1, members=config.num_members, prior=True
-        )
-        c51 = learning.init_learner(
-            key_c51, spec, config, config.c51_hidden, config.num_atoms, prior=True
-        )
+        make, config = partial(learning.init_learner, agent=self, prior=True), self.config
+        ensemble = make(key_ensemble, columns=1, members=config.num_members)
+        c51 = make(key_c51, columns=config.num_atoms, hidden=config.c51_hidden)
         return Learner(
             ensemble=ensemble._replace(shared=None),
             c51=c51._replace(shared=None),
-            shared=learning.init_body(key_body, spec, config),
+            shared=learning.init_body(key_body, self),
         )
 
     def act(

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.agents.base import Number, Settings, Spec
+from winkel.agents.base import Agent, Number, Settings
 from winkel.agents.optimizer import adam, clip_by_global_norm
 from winkel.networks import MLP, Body, Ensemble
 from winkel.networks.impala import num_features
@@ -38,72 +38,67 @@ class Learner(NamedTuple):
 
 def init_learner(
     key: PRNGKeyArray,
-    spec: Spec,
-    settings: Settings,
-    hidden: tuple[int, ...],
+    agent: Agent,
     columns: int,
     *,
     members: int | None = None,
     prior: bool = False,
+    **options: Any,
 ) -> Learner:
-    """Create a network or an ensemble, with prior networks or without, and copies as targets."""
+    """Create a network or an ensemble, with prior networks or without, and copies as targets.
+
+    Arguments as those of `init_networks`.
+    """
     key_params, key_prior, key_body = (jax.random.fold_in(key, use) for use in range(3))
-
-    def networks(key: PRNGKeyArray) -> Any:
-        return init_networks(key, spec, settings, hidden, columns, members)
-
-    params = networks(key_params)
+    made: Any = partial(init_networks, agent=agent, columns=columns, members=members, **options)
+    params = made(key_params)
     return Learner(
         params=params,
         target_params=params,
-        prior=networks(key_prior).tabulate() if prior else None,
+        prior=made(key_prior).tabulate() if prior else None,
         opt_state=init_optimizer(params),
-        shared=init_body(key_body, spec, settings),
+        shared=init_body(key_body, agent),
     )
 
 
 def init_networks(
-    key: PRNGKeyArray,
-    spec: Spec,
-    settings: Settings,
-    hidden: tuple[int, ...],
-    columns: int,
-    members: int | None,
-    aligned: bool = False,
+    key: PRNGKeyArray, agent: Agent, columns: int, members: int | None = None, **options: Any
 ) -> Any:
     """Create a network from observations, or from features of a body, to [A, columns].
 
-    With `members`, an ensemble of that many independent ones.
+    With `members`, an ensemble of that many independent ones. `options` are arguments of `MLP.init`
+    that differ from those of the agent.
     """
-    features = num_features(spec.observation, settings.channels)
-    image = isinstance(spec.observation, Image)
+    spec, config = agent.spec, agent.config
+    features = num_features(spec.observation, config.channels)
     make = partial(
         MLP.init,
         inputs=features or spec.inputs,
-        hidden=hidden,
+        hidden=config.hidden,
         outputs=(spec.num_actions, columns),
         one_hot=spec.one_hot,
         fan_in=None if features else spec.fan_in,
         triangle=spec.triangle,
-        aligned=aligned,
-        he_slope=settings.he_slope if image else None,
+        he_slope=config.he_slope if isinstance(spec.observation, Image) else None,
     )
     if members is None:
-        return make(key)
-    return Ensemble(members=jax.vmap(make)(jax.random.split(key, members)))
+        return make(key, **options)
+    keys = jax.random.split(key, members)
+    return Ensemble(members=jax.vmap(lambda k: make(k, **options))(keys))
 
 
-def init_body(key: PRNGKeyArray, spec: Spec, settings: Settings) -> Learner | None:
+def init_body(key: PRNGKeyArray, agent: Agent) -> Learner | None:
     """Create a body if observations are images or planes, else None."""
-    if not isinstance(spec.observation, Image | Planes):
+    observation, config = agent.spec.observation, agent.config
+    if not isinstance(observation, Image | Planes):
         return None
     body = Body.init(
         key,
-        spec.observation,
-        multiplier=settings.channels,
-        normalise=settings.spectral,
-        dtype=settings.compute,
-        slope=settings.he_slope,
+        observation,
+        multiplier=config.channels,
+        normalise=config.spectral,
+        dtype=config.compute,
+        slope=config.he_slope,
     )
     return Learner(body, body, prior=None, opt_state=init_optimizer(body.learned))
 

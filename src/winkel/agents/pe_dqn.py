@@ -142,23 +142,21 @@ class PEDQN(base.Agent):
         )
         config, spec = self.config, self.spec
         members, priors = len(config.projections), len(config.prior_members)
+        unit: dict[str, Any] = {"fan_in": 1} if config.unit_prior and spec.one_hot else {}
         aligned = kernels.support(config, spec)
-        unit = spec._replace(fan_in=1) if config.unit_prior and spec.one_hot else spec
-
-        def networks(key: PRNGKeyArray, count: int, spec: base.Spec = spec) -> Ensemble:
-            shape = config.hidden, config.num_atoms, count, aligned
-            return learning.init_networks(key, spec, config, *shape)
-
+        networks = partial(
+            learning.init_networks, agent=self, columns=config.num_atoms, aligned=aligned
+        )
         params = Params(
-            value=networks(key_value, members),
-            bonus=networks(key_bonus, members) if config.propagate else None,
+            value=networks(key_value, members=members),
+            bonus=networks(key_bonus, members=members) if config.propagate else None,
         )
         return Learner(
             params=params,
             target_params=params,
-            prior=networks(key_prior, priors, unit).tabulate() if priors else None,
+            prior=networks(key_prior, members=priors, **unit).tabulate() if priors else None,
             opt_state=learning.init_optimizer(params),
-            shared=learning.init_body(key_body, spec, config),
+            shared=learning.init_body(key_body, self),
             intrinsic=RunningMoments.init() if config.normalise_intrinsic else None,
         )
 

@@ -70,23 +70,17 @@ class RND(base.Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Value networks, the predictor and the fixed random network, independent."""
-        config, spec = self.config, self.spec
-        keys = [jax.random.fold_in(key, use) for use in range(4)]
-
-        def network(key: PRNGKeyArray) -> MLP:
-            columns = config.num_features
-            return learning.init_networks(key, spec, config, config.hidden, columns, members=None)
-
+        keys, columns = [jax.random.fold_in(key, use) for use in range(4)], self.config.num_features
         params = Params(
-            learning.init_networks(keys[0], spec, config, config.hidden, 1, members=2),
-            network(keys[1]),
+            values=learning.init_networks(keys[0], self, columns=1, members=2),
+            predictor=learning.init_networks(keys[1], self, columns),
         )
         return Learner(
             params=params,
             target_params=params,
-            prior=network(keys[2]).tabulate(),
+            prior=learning.init_networks(keys[2], self, columns).tabulate(),
             opt_state=learning.init_optimizer(params),
-            shared=learning.init_body(keys[3], spec, config),
+            shared=learning.init_body(keys[3], self),
             intrinsic=RunningMoments.init(),
         )
 
