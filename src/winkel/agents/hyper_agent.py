@@ -121,17 +121,11 @@ class HyperAgent(base.Agent):
 
         params, weights = learner.params, batch.weights
         gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
-        without_bias = eqx.tree_at(
-            lambda network: network.layers[-1].bias, gradients.params, replace_fn=jnp.zeros_like
+        gradients = eqx.tree_at(  # last layers have no bias
+            lambda found: found.params.layers[-1].bias, gradients, replace_fn=jnp.zeros_like
         )
-        learner = learning.optimizer_step(
-            learner,
-            inputs,
-            gradients._replace(params=without_bias),
-            clock,
-            self.config,
-            hyper.learning_rate,
-        )
+        rate = hyper.learning_rate
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
         return learner, Update(priorities=gradients.losses, metrics={"loss": gradients.loss})
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
@@ -146,12 +140,7 @@ class HyperAgent(base.Agent):
 
         def mean_only(network: MLP) -> Ensemble:
             columns = self.config.index_size + 1
-            last = network.layers[-1]
-            kept = eqx.tree_at(
-                lambda layer: (layer.weight, layer.bias),
-                last,
-                (last.weight[:, columns - 1 :: columns], last.bias[columns - 1 :: columns]),
-            )
+            kept = jax.tree.map(lambda x: x[..., columns - 1 :: columns], network.layers[-1])
             made = MLP((*network.layers[:-1], kept), rows=network.rows, columns=1)
             return Ensemble(members=jax.tree.map(lambda x: x[None], made))
 
@@ -197,10 +186,9 @@ class HyperAgent(base.Agent):
             smaller = jnp.sqrt(fan_in / (fan_in + fan_out))  # from He's deviation to Glorot's
             return eqx.tree_at(lambda layer: layer.weight, layer, smaller * layer.weight)
 
-        size, actions = self.config.index_size, spec.num_actions
-        features = last.weight.shape[0]
-        key_matrix, key_mean = jax.random.split(key)
+        features, actions, size = last.weight.shape[0], spec.num_actions, self.config.index_size
         shape = features, actions, size
+        key_matrix, key_mean = jax.random.split(key)
         if on_sphere:
             matrix = draw_sphere(key_matrix, shape)
         else:

@@ -5,7 +5,7 @@ predicted distribution has the highest mean, variance, skewness or kurtosis. The
 visits show how the projection generalises.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -22,11 +22,8 @@ from winkel.distributions import kurtosis, mean, skewness, variance
 from winkel.projections import find_projection
 from winkel.types import Atoms, Batch, Clock, Estimates, Update
 
-MOMENTS: Mapping[str, Callable[[Atoms], Float[Array, ""]]] = {
-    "mean": mean,
-    "variance": variance,
-    "skewness": skewness,
-    "kurtosis": kurtosis,
+MOMENTS: dict[str, Callable[[Atoms], Float[Array, ""]]] = {
+    moment.__name__: moment for moment in (mean, variance, skewness, kurtosis)
 }
 """The first four moments, the last two standardised."""
 LOWEST = float(np.finfo(np.float32).min)

@@ -64,8 +64,7 @@ def draw(results: Arrays) -> Figure:
     order = np.argsort(x)
     axes.set_xticks(x[order], [str(n) if n else "PE-DQN" for n in members[order].tolist()])
     axes.set_xlim(-0.5, x.max() + 0.5)
-    axes.set_xlabel("members of BDQN+P")
-    axes.set_ylabel("episodes without treasure")
+    axes.set(xlabel="members of BDQN+P", ylabel="episodes without treasure")
     style.legend_above(figure, ["bdqn", "pe_dqn"] if pe_dqn.any() else ["bdqn"], markers=True)
     caption = f"Deep sea of size {results['size']}: {style.medians_text(results)} within a budget "
     caption += (

@@ -33,7 +33,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 
 def draw(results: Arrays) -> Figure:
     """Draw bars at the medians, whiskers at the quartiles, a dot for each seed; by moment."""
-    projections = [str(name) for name in results["projections"]]
+    projections = results["projections"].tolist()
     figure = style.new_figure(height=2.1, width=3.3)
     axes = figure.subplots()
     width = 0.78 / len(projections)
@@ -44,10 +44,9 @@ def draw(results: Arrays) -> Figure:
         seeds = 100 * results["seed_shares"][place]  # [moments, seeds]
         colour = _COLOURS.get(name, style.MIXTURE)
         style.draw_bars(axes, x, width, spread, seeds, colour, f"{name} model")
-    axes.set_xticks(groups, [str(name) for name in results["moments"]])
+    axes.set_xticks(groups, results["moments"].tolist())
     axes.tick_params(axis="x", length=0)
-    axes.set_ylim(0, 100)
-    axes.set_ylabel("state-actions visited [%]")
+    axes.set(ylim=(0, 100), ylabel="state-actions visited [%]")
     axes.set_xlabel("the statistic that is maximised")
     figure.legend(loc="outside upper center", ncols=len(projections), handlelength=1.0)
     caption = f"Deep sea of size {results['size']} after {int(results['budget']):,} episodes: "

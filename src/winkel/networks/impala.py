@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt8
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt8
 
 from winkel.errors import InputError
-from winkel.networks.convolution import Conv, add_bias, halve, resize
+from winkel.networks.convolution import Conv, add_bias, convolve, halve, resize
 from winkel.networks.mlp import Linear, he_uniform
 from winkel.types import Image, Observation, Planes
 
@@ -63,7 +63,8 @@ class Block(eqx.Module):
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w C"]:
         """A batch."""
-        x = add_bias(halve(self.conv.without_bias(x)), self.conv.bias)
+        x = halve(convolve(x, self.conv.weight.astype(x.dtype)))
+        x = add_bias(x, self.conv.bias)
         units = self.units
         convs = [Conv(units.weight[i], units.bias[i]) for i in range(2 * UNITS)]
         for first, second in zip(convs[::2], convs[1::2], strict=True):
@@ -160,15 +161,12 @@ class Spectrum(NamedTuple):
     @classmethod
     def init(cls, key: PRNGKeyArray, weight: Float[Array, "O ..."]) -> "Spectrum":
         """Start from random vectors, with `FIRST_STEPS` steps."""
-        left, right = (
-            _unit(jax.random.normal(jax.random.fold_in(key, use), (length,)))
+        drawn = [
+            jax.random.normal(jax.random.fold_in(key, use), (length,))
             for use, length in enumerate(_matrix(weight).shape)
-        )
-
-        def step(_: Int[Array, ""], spectrum: Spectrum) -> Spectrum:
-            return spectrum.power_iteration(weight)
-
-        return jax.lax.fori_loop(0, FIRST_STEPS, step, cls(left=left, right=right))
+        ]
+        first = cls(*map(_unit, drawn))
+        return jax.lax.fori_loop(0, FIRST_STEPS, lambda _, u_v: u_v.power_iteration(weight), first)
 
     def power_iteration(self, weight: Float[Array, "O ..."]) -> "Spectrum":
         """One step: v ← Wᵀu, u ← Wv, both of length one."""
@@ -194,13 +192,10 @@ def _unit(vector: Float[Array, " N"]) -> Float[Array, " N"]:
     return vector / jnp.maximum(jnp.linalg.norm(vector), LEAST_NORM)
 
 
-Torso = Impala | Windows
-
-
 class Body(eqx.Module):
     """A torso whose features many heads share, with the state of its spectral normalisation."""
 
-    torso: Torso
+    torso: Impala | Windows
     spectra: tuple[Spectrum, ...] | None
     """For each block, of the stacked convolutions in its units; () without normalisation."""
     dtype: str = eqx.field(static=True)
