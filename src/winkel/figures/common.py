@@ -86,12 +86,9 @@ def select(
     def wanted(experiment: str, name: str) -> bool:
         return (experiments is None or experiment in experiments) and agent(name)
 
-    selection = Selection(
-        what,
-        [r for r in results.records if wanted(r.experiment, agent_of(r))],
-        _problems(results, wanted),
-    )
-    if not selection.records:
+    found = [record for record in results.records if wanted(record.experiment, agent_of(record))]
+    selection = Selection(what, found, _problems(results, wanted))
+    if not found:
         raise InputError(f"no {what} runs")
     columns = " and ".join(having)
     selection.keep(
@@ -134,9 +131,9 @@ def seed_table(
         rows[key(record)].append(value(record))
     inner = next(np.shape(values[0]) for values in rows.values() if values)
     table = np.full((len(rows), max(map(len, rows.values())), *inner), np.nan)
-    for place, values in enumerate(rows.values()):
-        for seed, found in enumerate(values):
-            table[place, seed] = found
+    for row, values in zip(table, rows.values(), strict=True):
+        if values:
+            row[: len(values)] = values
     return table
 
 
@@ -164,9 +161,9 @@ def deep_sea_runs(
     selection = select(results, what, experiments=("deep_sea",), agent=agent, having=having)
 
     def other_settings(record: RunRecord) -> str:
-        setting = record.config["setting"].items()
-        rest = {key: value for key, value in setting if key not in ("size", "mapping_seed")}
-        return json.dumps(rest, sort_keys=True)
+        free = dict.fromkeys(("size", "mapping_seed"))
+        setting = record.config["setting"]
+        return json.dumps({key: setting[key] for key in setting.keys() - free}, sort_keys=True)
 
     selection.keep_most(other_settings, lambda settings: f"with settings {settings}")
     return selection
@@ -253,10 +250,10 @@ def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
 
 def _problems(results: Results, wanted: Callable[[str, str], bool]) -> list[str]:
     """Problems of runs whose experiment and agent are wanted, and of all runs together."""
-    found = []
-    for line in results.problems:
+
+    def mine(line: str) -> bool:
         run = _RUN_PROBLEM.match(line)
-        mine = run is None or wanted(run["experiment"], run["agent"])
-        if mine and not any(words in line for words in _IN_ALL_NOTES):
-            found.append(line)
-    return found
+        return run is None or wanted(run["experiment"], run["agent"])
+
+    lines = filter(mine, results.problems)
+    return [line for line in lines if not any(words in line for words in _IN_ALL_NOTES)]
