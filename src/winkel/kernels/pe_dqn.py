@@ -100,11 +100,7 @@ def update(
     # Line 24.
     due = jnp.asarray((clock.updates + 1) % agent.config.target_period == 0)
     learner = _adam_step(agent.config, hyper, learner, obs, learned, due)
-    metrics = {
-        "loss": jnp.mean(batch.weights * total),
-        "beta": beta,
-        "clipped": jnp.mean(clipped),
-    }
+    metrics = {"loss": jnp.mean(batch.weights * total), "beta": beta, "clipped": jnp.mean(clipped)}
     return learner, Update(priorities=total, metrics=metrics)
 
 
