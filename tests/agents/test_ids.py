@@ -178,7 +178,7 @@ def test_both_models_learn_from_their_own_targets_at_their_own_rates():
     np.testing.assert_allclose(result.metrics["beta"], 5.0)
     np.testing.assert_allclose(result.metrics["clipped"], 0.0)
     # Adam's first step is the learning rate against the sign of a gradient far above its epsilon.
-    moved = biases(after.ensemble.params.members) - biases(learner.ensemble.params.members)
+    moved = biases(after.ensemble.params) - biases(learner.ensemble.params)
     np.testing.assert_allclose(moved, [[1e-3, 0.0], [1e-3, 0.0]], rtol=2e-2)
     moved = biases(after.c51.params) - biases(learner.c51.params)
     np.testing.assert_allclose(moved, np.zeros(4), atol=1e-6)

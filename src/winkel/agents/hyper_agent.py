@@ -142,7 +142,7 @@ class HyperAgent(base.Agent):
             columns = self.config.index_size + 1
             kept = jax.tree.map(lambda x: x[..., columns - 1 :: columns], network.layers[-1])
             made = MLP((*network.layers[:-1], kept), rows=network.rows, columns=1)
-            return Ensemble(members=jax.tree.map(lambda x: x[None], made))
+            return jax.tree.map(lambda x: x[None], made)
 
         params, prior = mean_only(learner.params), mean_only(learner.prior)
         return base.ValueNetworks(params, (None,), prior, hyper.prior_scale)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.agents.base import Agent, Number, Settings
 from winkel.agents.optimizer import adam, clip_by_global_norm
-from winkel.networks import MLP, Body, Ensemble
+from winkel.networks import MLP, Body
 from winkel.networks.impala import num_features
 from winkel.projections import Projection, find_projection
 from winkel.types import Atoms, Clock, Image, Planes, Transition
@@ -83,8 +83,7 @@ def init_networks(
     )
     if members is None:
         return make(key, **options)
-    keys = jax.random.split(key, members)
-    return Ensemble(members=jax.vmap(lambda k: make(k, **options))(keys))
+    return jax.vmap(lambda k: make(k, **options))(jax.random.split(key, members))
 
 
 def init_body(key: PRNGKeyArray, agent: Agent) -> Learner | None:

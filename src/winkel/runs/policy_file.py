@@ -76,10 +76,9 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
 
 
 def _layers(
-    name: str, ensemble: Ensemble, about: dict[str, Any], scale: float = 1.0
+    name: str, network: Ensemble, about: dict[str, Any], scale: float = 1.0
 ) -> dict[str, np.ndarray]:
     """Return weights and biases of all members, without padding; the last ones are scaled."""
-    network = ensemble.members
     arrays: dict[str, np.ndarray] = {}
     for depth, layer in enumerate(network.layers):
         weight, bias = np.asarray(layer.weight), np.asarray(layer.bias)
