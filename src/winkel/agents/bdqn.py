@@ -141,23 +141,20 @@ def td_gradient(
     params, prior, transitions = learner.params, learner.prior, inputs.transitions
     double, huber_width = agent.config.double, agent.config.huber_width
 
-    def with_prior(found: Float[Array, "M B A"], obs: Array) -> Float[Array, "M B A"]:
-        if prior is None:
-            return found
-        return found + hyper.prior_scale * batched.forward(prior, obs)[0]
+    def forward(params: Ensemble, obs: Array) -> tuple[Float[Array, "M B A"], batched.Residuals]:
+        found, residuals = batched.forward(params, obs)
+        if prior is not None:
+            found = found + hyper.prior_scale * batched.forward(prior, obs)[0]
+        return found, residuals
 
-    def batch_values(params: Ensemble, obs: Array) -> Float[Array, "M B A"]:
-        return with_prior(batched.forward(params, obs)[0], obs)
-
-    successor = batch_values(learner.target_params, inputs.target_next_obs)
-    chooser = batch_values(params, transitions.next_obs) if double else successor
+    successor, _ = forward(learner.target_params, inputs.target_next_obs)
+    chooser = forward(params, transitions.next_obs)[0] if double else successor
     greedy = jnp.argmax(agent.spec.mask_unavailable(chooser), axis=-1)
     best = jnp.take_along_axis(successor, greedy[..., None], axis=-1)[..., 0]
     reward, discount = (jnp.asarray(x)[None] for x in (transitions.reward, transitions.discount))
     targets = reward + hyper.gamma * discount * best
 
-    found, residuals = batched.forward(params, transitions.obs)
-    value = with_prior(found, transitions.obs)
+    value, residuals = forward(params, transitions.obs)
     chosen = transitions.action[None, :, None] == jnp.arange(value.shape[-1])[None, None]
     errors = jnp.sum(jnp.where(chosen, value, 0.0), axis=-1) - targets
     if huber_width:

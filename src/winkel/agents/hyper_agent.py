@@ -95,9 +95,8 @@ class HyperAgent(base.Agent):
         keys = [jax.random.fold_in(key, use) for use in range(4)]
         renewed = first | (jax.random.uniform(keys[0]) > hyper.gamma)
         index = jnp.where(renewed, self.init_actor(keys[1]), actor)
-        outputs = self._outputs(
-            learner.params, learner.prior, learning.features(learner.shared, obs), hyper
-        )
+        obs = learning.features(learner.shared, obs)
+        outputs = self._outputs(learner.params, learner.prior, obs, hyper)
         epsilon = base.epsilon_schedule(clock, hyper)
         action = base.epsilon_greedy(keys[2], at_index(outputs, index), epsilon, self.spec)
         z = draw_sphere(keys[3], (self.config.index_size,))

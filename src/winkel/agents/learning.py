@@ -185,7 +185,7 @@ class Gradients(NamedTuple):
     losses: Float[Array, " B"]
     """Of each transition, without importance weights."""
     params: PyTree
-    features: Float[Array, "B F"] | None
+    features: Float[Array, "B F"] | None = None
     """Gradient in the features of `obs`; None without a body."""
 
 
@@ -203,13 +203,10 @@ def loss_and_gradient(
         losses = jax.vmap(lambda t, target: loss(params, t, target))(transitions, targets)
         return jnp.mean(weights * losses), losses
 
-    obs = inputs.transitions.obs
-    if inputs.shared is None:
-        (total, losses), gradient = jax.value_and_grad(batch_loss, has_aux=True)(params, obs)
-        return Gradients(total, losses, gradient, features=None)
-    both = jax.value_and_grad(batch_loss, argnums=(0, 1), has_aux=True)
-    (total, losses), (gradient, feature_gradient) = both(params, obs)
-    return Gradients(total, losses, gradient, feature_gradient)
+    arguments = (0,) if inputs.shared is None else (0, 1)
+    differentiate = jax.value_and_grad(batch_loss, argnums=arguments, has_aux=True)
+    (total, losses), gradients = differentiate(params, inputs.transitions.obs)
+    return Gradients(total, losses, *gradients)
 
 
 def optimizer_step(
