@@ -14,8 +14,8 @@ def on_page_markdown(markdown, **_):
 def settings_table(agent):
     """Write the settings of an agent as a table."""
     rows = [
-        f"| `{setting.name}` | {setting.default} | {setting.accepts} | {setting.meaning} |"
-        for setting in describe_settings(AGENTS[agent], {})
+        f"| `{name}` | {default} | {accepts} | {meaning} |"
+        for name, default, accepts, meaning in describe_settings(AGENTS[agent], {})
     ]
     return "\n".join(
         [f"### {agent}", "", "| setting | default | accepts | meaning |", "|-|-|-|-|", *rows, ""]

@@ -1,6 +1,6 @@
 """Write docs/results.md and its pictures from the compact records in this folder.
 
-    python results/page.py
+python results/page.py
 """
 
 import shutil

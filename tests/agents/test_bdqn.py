@@ -13,7 +13,7 @@ from agents.toys import clock_at
 from agents.toys import learner_of as learner
 from winkel.agents import Spec
 from winkel.agents.bdqn import BDQN, Config, Hyper
-from winkel.networks import MLP, Ensemble
+from winkel.networks import MLP
 from winkel.networks.mlp import Lookup
 from winkel.types import Batch, Dense, OneHot, Transition
 
@@ -29,11 +29,11 @@ def tables(values):
         layer = Lookup(weight=table, bias=jnp.zeros(table.shape[1]))
         return MLP(layers=(layer,), rows=table.shape[1])
 
-    return Ensemble(members=jax.vmap(network)(jnp.array(values, float)))
+    return jax.vmap(network)(jnp.array(values, float))
 
 
 def weights(ensemble):
-    return ensemble.members.layers[0].weight
+    return ensemble.layers[0].weight
 
 
 def gradient(learner):

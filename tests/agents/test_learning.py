@@ -99,7 +99,8 @@ def drawn(name):
 
     shared = with_fresh_moments(learner.shared)
     shared = shared._replace(
-        body=near_leading(rng, shared.body), target_body=near_leading(rng, shared.target_body)
+        params=near_leading(rng, shared.params),
+        target_params=near_leading(rng, shared.target_params),
     )
     if name != "ids":
         return with_fresh_moments(learner)._replace(shared=shared)
@@ -132,7 +133,7 @@ def program(name, clip_norm=0.0):
 
 
 def bodies(learner):
-    return learner.shared.body, learner.shared.target_body
+    return learner.shared.params, learner.shared.target_params
 
 
 def changed(before, after):
@@ -162,8 +163,8 @@ def test_every_agent_learns_from_images_and_acts_on_them(name):
     assert np.isfinite(result.metrics["loss"])
     assert result.priorities.shape == (SIZE,)
     body, target = bodies(once)
-    assert all(changed(learner.shared.body.spectra, body.spectra))
-    assert all(changed(learner.shared.body.torso, body.torso))
+    assert all(changed(learner.shared.params.spectra, body.spectra))
+    assert all(changed(learner.shared.params.torso, body.torso))
     assert not any(changed(bodies(learner)[1], target))
     assert 0 <= int(action) < 3
     assert found.value.shape == (SIZE, 3)
@@ -184,7 +185,7 @@ def test_agents_made_of_the_same_parts_take_images_too(name):
         lambda *of: agent.update(*of, start_clock(), hyper, KEY), learner, batch
     )
     assert jax.tree.structure(after) == jax.tree.structure(learner)
-    assert after.shared.body.torso.residual_weights[0].shape == (4, 2, 3, 3, 2)
+    assert after.shared.params.torso.residual_weights[0].shape == (4, 2, 3, 3, 2)
     found = jax.eval_shape(lambda *of: agent.estimates(*of, hyper), learner, IMAGE_SHAPE)
     assert found.value.shape == (3,)
 
@@ -235,7 +236,7 @@ def test_heads_are_on_the_features_of_the_body():
     """Features by hand, then the same heads as networks on dense observations."""
     agent, hyper = made("pe_dqn")
     learner, obs = drawn("pe_dqn"), random_batch("pe_dqn").transitions.obs
-    features = jax.jit(lambda body, x: body(x))(learner.shared.body, obs)
+    features = jax.jit(lambda body, x: body(x))(learner.shared.params, obs)
     assert features.shape == (SIZE, FEATURES)
     by_hand = jax.jit(lambda x: agent.predict(learner, x, hyper))
     found = program("pe_dqn")(learner, random_batch("pe_dqn"), hyper).estimates
@@ -252,10 +253,16 @@ def test_online_and_target_heads_get_the_features_of_their_own_body():
     @jax.jit
     def features(shared, t):
         inputs, short = learning.encode(shared, t), learning.encode(shared, t, online_next=False)
-        body, target = shared.body.power_iteration(), shared.target_body
+        body, target = shared.params.power_iteration(), shared.target_params
         by_hand = body(t.obs), body(t.next_obs), target(t.next_obs)
         found = inputs.transitions.obs, inputs.transitions.next_obs, inputs.target_next_obs
-        return found, by_hand, short.transitions.next_obs, inputs.shared.body.spectra, body.spectra
+        return (
+            found,
+            by_hand,
+            short.transitions.next_obs,
+            inputs.shared.params.spectra,
+            body.spectra,
+        )
 
     found, by_hand, short, spectra, stepped = features(shared, transitions)
     for a, b in zip(found, by_hand, strict=True):
@@ -263,7 +270,7 @@ def test_online_and_target_heads_get_the_features_of_their_own_body():
     np.testing.assert_array_equal(short, found[2])
     assert np.abs(found[2] - found[1]).max() > 1e-3
     assert not any(changed(spectra, stepped))
-    assert all(changed(shared.body.spectra, spectra))
+    assert all(changed(shared.params.spectra, spectra))
 
 
 def test_targets_are_the_target_bodys():
@@ -297,7 +304,7 @@ def test_targets_are_the_target_bodys():
 
 def test_lanes_side_by_side_are_lanes_alone():
     """Features of lanes with bodies of their own, and the gradients of those."""
-    body = drawn("dltv").shared.body
+    body = drawn("dltv").shared.params
     lanes = [body, jax.tree.map(lambda x: 0.8 * x, body)]
     batches = [random_batch("dltv", seed).transitions.obs for seed in (0, 1)]
 
@@ -331,7 +338,7 @@ def update_of(name, learner):
     """
     done = program(name)(learner, random_batch(name), made(name, learning_rate=1e-2)[1])
     assert np.isfinite(done.result.metrics["loss"])
-    return done, any(changed(learner.shared.body.torso, done.learner.shared.body.torso))
+    return done, any(changed(learner.shared.params.torso, done.learner.shared.params.torso))
 
 
 @pytest.mark.parametrize("name", ["pe_dqn", "bdqn", "dltv", "ids"])
@@ -374,7 +381,7 @@ def test_the_bodys_gradient_is_that_of_the_whole_loss():
     agent, hyper = made("pe_dqn", beta=1.0, prior_scale=0.0)
     learner, batch = drawn("pe_dqn"), random_batch("pe_dqn")
     rng = np.random.default_rng(8)
-    torso = learner.shared.body.torso
+    torso = learner.shared.params.torso
     way = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), torso)
 
     @jax.jit
@@ -385,7 +392,7 @@ def test_the_bodys_gradient_is_that_of_the_whole_loss():
             inputs.transitions, inputs.target_next_obs
         )
         moved = jax.tree.map(lambda x, d: x + step * d, torso, way)
-        obs = dataclasses.replace(inputs.shared.body, torso=moved)(batch.transitions.obs)
+        obs = dataclasses.replace(inputs.shared.params, torso=moved)(batch.transitions.obs)
         losses = jax.vmap(lambda t, y: agent.loss(learner.prior, hyper, learner.params, t, y))(
             inputs.transitions._replace(obs=obs), targets
         )

@@ -80,9 +80,9 @@ def made(spec=SPEC, **settings):
 
 def filled(ensemble, table):
     """The ensemble with these outputs by state, and no biases."""
-    shape = ensemble.members.layers[0].weight.shape
+    shape = ensemble.layers[0].weight.shape
     weights = jnp.asarray(np.asarray(table, np.float32).reshape(shape))
-    return eqx.tree_at(lambda e: e.members.layers[0].weight, ensemble, weights)
+    return eqx.tree_at(lambda e: e.layers[0].weight, ensemble, weights)
 
 
 def learner_of(
@@ -296,7 +296,7 @@ def test_dense_observations_enter_as_numbers():
     value = [[[[0.5, 1], [1, 1]]], [[[0, LOG3 / 2], [0, 0]]]]
     learner = learner_of(agent, value=value, target_value=value)
     biases = jnp.asarray([[1, 1, 0, 0], [0, 0, LOG3, 0]], jnp.float32)
-    learner = eqx.tree_at(lambda e: e.params.value.members.layers[0].bias, learner, biases)
+    learner = eqx.tree_at(lambda e: e.params.value.layers[0].bias, learner, biases)
     found = estimates(agent, learner, jnp.array([2.0]))
     # 2 (1/2, 1) + 1 = (2, 3) and 2 (1, 1); logits (0, log 3) and (log 3, 0).
     close(found.members.locations[0], [[2, 3], [2, 2]])
@@ -615,7 +615,7 @@ def test_the_first_step_of_adam(batch_size):
     for name, gradients in GRADIENTS.items():
         steps = [-0.1 * np.array(g) / (np.abs(g) + 1e-3 / batch_size) for g in gradients]
         np.testing.assert_allclose(np.abs(steps), 0.1, rtol=0.01)
-        layers = [getattr(x.params, name).members.layers[0] for x in (after, before)]
+        layers = [getattr(x.params, name).layers[0] for x in (after, before)]
         moved = np.asarray(layers[0].weight) - np.asarray(layers[1].weight)
         moved = moved.reshape(2, 2, 2, 2)  # member, state, action, atom
         np.testing.assert_allclose(moved[:, 0, 1], steps, rtol=1e-4, atol=1e-6)

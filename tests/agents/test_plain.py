@@ -52,9 +52,7 @@ def test_dqn(settings, discount, loss, slope):
         dqn.Hyper(gamma=0.9),
     )
     np.testing.assert_allclose(result.metrics["loss"], loss, rtol=1e-5)
-    np.testing.assert_allclose(
-        first_gradient(learner.opt_state.mu.members), [[slope, 0.0]], rtol=1e-5
-    )
+    np.testing.assert_allclose(first_gradient(learner.opt_state.mu), [[slope, 0.0]], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_the_papers_network_for_vizdoom():
         return sum(x.size for x in jax.tree.leaves(tree))
 
     head = 4096 * 256 + 256 + 256 * 5 * 101 + 5 * 101
-    assert count(learner.shared.body.torso) == 389_600
+    assert count(learner.shared.params.torso) == 389_600
     assert count(learner.params) == 4 * head
     assert count(learner.prior) == head
 

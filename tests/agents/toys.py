@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from winkel.agents import Spec
 from winkel.agents.learning import Learner, init_optimizer
-from winkel.networks import MLP, Ensemble
+from winkel.networks import MLP
 from winkel.networks.mlp import Linear
 from winkel.types import Batch, Clock, Dense, Transition
 
@@ -26,7 +26,7 @@ def constant(outputs):
 
 def constants(values):
     """An ensemble of such networks, from values [M, A]."""
-    return Ensemble(members=jax.vmap(constant)(jnp.array(values, float)[..., None]))
+    return jax.vmap(constant)(jnp.array(values, float)[..., None])
 
 
 def learner_of(params, target=None, prior=None):

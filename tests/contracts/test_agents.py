@@ -14,7 +14,7 @@ from winkel.agents import AGENTS, VARIANTS, Spec
 from winkel.agents.base import check_number
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.networks import MLP, Ensemble
+from winkel.networks import MLP
 from winkel.runs.spec import configure
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
@@ -137,7 +137,7 @@ def fresh(name, observation):
 
 
 def is_network(node):
-    return isinstance(node, MLP | Ensemble)
+    return isinstance(node, MLP)
 
 
 def parts_of(learner):

@@ -121,7 +121,7 @@ def test_every_agent_has_a_program_on_planes(agent):
     task = make_jax_task("jax:envs.own:Symbols")
     spec = make_spec(task, agent, fields, steps=40)
     whole = state_shapes(spec)
-    assert whole.learner.shared.body.torso.filters.weight.shape == (9 * 5, 16)
+    assert whole.learner.shared.params.torso.filters.weight.shape == (9 * 5, 16)
     assert whole.replay.items.obs.dtype == np.uint8
     known = learner_shapes(spec)
     assert jax.tree.map(str, (known["learner"], known["clock"])) == jax.tree.map(

@@ -62,7 +62,7 @@ def results_of(name, rng, agents, long=False):
             "hard": np.arange(len(environments)) % 2
         },
         "regret": lambda: band(rng, count, len(sizes), scale=1e4) | few | {
-            "agents": names, "sizes": sizes,
+            "agents": names, "sizes": sizes, "num_seeds": np.full((count, len(sizes)), 5),
             "seed_regrets": rng.uniform(size=(count, len(sizes), 5)),
         },
         "coverage": lambda: band(rng, count, 60) | few | {
@@ -72,9 +72,10 @@ def results_of(name, rng, agents, long=False):
             "projections": np.array(["quantile", "categorical"]),
             "moments": np.array(["mean", "variance", "skewness", "kurtosis"]),
             "seed_shares": rng.uniform(size=(2, 4, 30 if long else 3)),
+            "num_seeds": np.full((2, 4), 30 if long else 3),
         },
         "ensemble-size": lambda: band(rng, 5, scale=1e4) | few | {
-            "members": np.array([0, 2, 5, 10, 20]),
+            "members": np.array([0, 2, 5, 10, 20]), "num_seeds": np.full(5, 10),
             "seed_regrets": 1e4 * rng.uniform(0.1, 1, size=(5, 10)),
         },
     }  # fmt: skip

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel.networks import MLP, Ensemble, batched
+from winkel.networks import MLP, batched
 from winkel.networks.batched import RowGradient
 
 COUNT = 3
@@ -32,7 +32,7 @@ def networks_of(case, hidden, actions=2):
         outputs=(actions, 1),
         triangle=triangle,
     )
-    ensemble = Ensemble(jax.jit(jax.vmap(init))(jax.random.split(jax.random.key(0), COUNT)))
+    ensemble = jax.jit(jax.vmap(init))(jax.random.split(jax.random.key(0), COUNT))
     return jax.tree.map(lambda x: x + 0.1, ensemble)  # biases that are not 0
 
 
@@ -81,7 +81,7 @@ def test_gradients_are_those_of_jax(case, hidden):
         return batched.backward(ensemble, batched.forward(ensemble, obs)[1], obs, gradient)
 
     found = by_hand(ensemble)
-    assert isinstance(found.members.layers[0].weight, RowGradient) == case.startswith("large")
+    assert isinstance(found.layers[0].weight, RowGradient) == case.startswith("large")
     expected = jax.jit(jax.grad(lambda e: jnp.sum(gradient * one_by_one(e, obs))))(ensemble)
     for a, b in zip(jax.tree.leaves(dense(found)), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
@@ -106,7 +106,7 @@ def test_outputs_without_the_padding_of_a_wide_last_layer():
     outputs, residuals = batched.forward(ensemble, obs)
     np.testing.assert_allclose(outputs, one_by_one(ensemble, obs), rtol=1e-5, atol=1e-6)
     gradient = jnp.ones((COUNT, len(obs), 67))
-    found = batched.backward(ensemble, residuals, obs, gradient).members.layers[-1].bias
+    found = batched.backward(ensemble, residuals, obs, gradient).layers[-1].bias
     np.testing.assert_allclose(found[:, :67], len(obs), rtol=1e-6)
     np.testing.assert_array_equal(found[:, 67:], 0.0)
 

@@ -97,7 +97,7 @@ def test_the_torso_is_the_one_of_the_paper(frame, monkeypatch):
     torso = filled(lambda: Impala.init(KEY, observation, 1))
     frames = random_frames(observation, 3)
     found = jax.jit(lambda torso, x: torso(x))(torso, frames)
-    assert found.shape == (3, num_features(1)) == (3, 8 * 8 * 3)
+    assert found.shape == (3, num_features(observation, 1)) == (3, 8 * 8 * 3)
     np.testing.assert_allclose(found, slow_torso(torso, np.asarray(frames)), rtol=1e-4, atol=1e-4)
 
 
@@ -113,7 +113,7 @@ def test_the_papers_shapes_and_number_of_parameters():
     assert [len(weight) for weight in torso.residual_weights] == [4, 4, 4]
     frames = jax.ShapeDtypeStruct((5, *PAPERS.shape), jnp.uint8)
     assert jax.eval_shape(lambda t, x: t(x), torso, frames).shape == (5, 4096)
-    assert num_features(2) == 4096
+    assert num_features(PAPERS, 2) == 4096
     left = [PAPERS.frame[0]]
     for _ in torso.blocks:
         left.append(-(-left[-1] // 2))

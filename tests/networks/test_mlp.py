@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from winkel.networks import MLP, Ensemble
+from winkel.networks import MLP
 from winkel.networks.mlp import TRUNCATION_STD, Linear, Lookup, add_prior, he_truncated_normal
 from winkel.types import OneHot
 
@@ -16,12 +16,12 @@ OUTPUTS = (3, 4)
 OBS = jnp.zeros(6)
 
 
-def shaped(kind, *counts, inputs=6, one_hot=False, hidden=(8,)):
+def shaped(*counts, inputs=6, one_hot=False, hidden=(8,)):
     """A network, or a number of them, of weights and biases from NumPy: nothing to compile."""
     rng = np.random.default_rng(5)
     shape = {"inputs": inputs, "one_hot": one_hot, "hidden": hidden, "outputs": OUTPUTS}
     make = functools.partial(MLP.init, **shape)
-    if kind is Ensemble:
+    if counts:
         leaves = jax.eval_shape(lambda key: ensemble_of(make, key, *counts), KEY)
     else:
         leaves = jax.eval_shape(make, KEY)
@@ -29,7 +29,7 @@ def shaped(kind, *counts, inputs=6, one_hot=False, hidden=(8,)):
 
 
 def ensemble_of(make, key, count):
-    return Ensemble(members=jax.vmap(make)(jax.random.split(key, count)))
+    return jax.vmap(make)(jax.random.split(key, count))
 
 
 @jax.jit
@@ -51,7 +51,7 @@ def assert_equal_trees(first, second, **tolerance):
 
 
 def member(ensemble, index):
-    return jax.tree.map(lambda x: x[index], ensemble.members)
+    return jax.tree.map(lambda x: x[index], ensemble)
 
 
 # He's truncated normal
@@ -150,7 +150,7 @@ def by_hand(network, x):
     ids=str,
 )
 def test_dense_observations_of_any_shape(hidden, shape, rng):
-    network = shaped(MLP, hidden=hidden)
+    network = shaped(hidden=hidden)
     assert [la.weight.shape for la in network.layers] == list(
         zip((6, *hidden), (*hidden, 12), strict=True)
     )
@@ -164,7 +164,7 @@ def test_dense_observations_of_any_shape(hidden, shape, rng):
 @HIDDEN
 @pytest.mark.parametrize("index", [0, 4, 6])
 def test_one_hot_observations(hidden, index):
-    network = shaped(MLP, one_hot=True, hidden=hidden)
+    network = shaped(one_hot=True, hidden=hidden)
     dense = np.asarray(jax.nn.one_hot(index, 6))
     outputs = call(network, jnp.asarray(index, jnp.int32))
     assert outputs.shape == OUTPUTS
@@ -173,7 +173,7 @@ def test_one_hot_observations(hidden, index):
 
 @pytest.mark.parametrize("one_hot", [False, True])
 def test_a_batch_is_a_loop(one_hot, rng):
-    network = shaped(Ensemble, 3, one_hot=one_hot)
+    network = shaped(3, one_hot=one_hot)
     batch = jnp.arange(7) if one_hot else jnp.asarray(rng.normal(size=(7, 2, 3)), jnp.float32)
     outputs = jax.jit(jax.vmap(call, in_axes=(None, 0)))(network, batch)
     assert outputs.shape == (7, 3, *OUTPUTS)
@@ -187,7 +187,7 @@ def test_a_batch_is_a_loop(one_hot, rng):
 @HIDDEN
 @pytest.mark.parametrize("one_hot", [False, True])
 def test_an_ensemble_is_its_members_one_by_one(hidden, one_hot, rng):
-    ensemble = shaped(Ensemble, 3, one_hot=one_hot, hidden=hidden)
+    ensemble = shaped(3, one_hot=one_hot, hidden=hidden)
     obs = jnp.asarray(4, jnp.int32) if one_hot else jnp.asarray(rng.normal(size=6), jnp.float32)
     cotangent = jnp.asarray(rng.normal(size=(3, *OUTPUTS)), jnp.float32)
     outputs, slope = call(ensemble, obs), gradient(ensemble, obs, cotangent)
@@ -237,7 +237,7 @@ def test_a_prior_is_added_scaled_to_its_members_only(members, rng):
 
 @pytest.mark.parametrize("members", [(1,), (0, 1)], ids=str)
 def test_a_prior_gets_no_gradient_and_hides_none(members):
-    network, prior = shaped(Ensemble, 2), shaped(Ensemble, len(members))
+    network, prior = shaped(2), shaped(len(members))
     obs = jnp.linspace(-1.0, 1.0, 6)
 
     @jax.jit
@@ -266,7 +266,7 @@ def test_no_prior_costs_nothing():
 
 def test_a_prior_costs_no_network_for_members_without_one():
     """One network runs for one carrier of three: one product with the hidden layer's weights."""
-    ensemble, prior = shaped(Ensemble, 3), shaped(Ensemble, 1)
+    ensemble, prior = shaped(3), shaped(1)
 
     def products(function):
         compiled = jax.jit(function).lower(jnp.ones(6)).compile()

@@ -53,11 +53,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ids_clip": ("ids", {"noise": "clipped"}),
     "dltv_no_prior": ("dltv", {"prior": False}),
     **{
-        f"statistic_{projection}_{moment}": (
-            "statistic",
-            {"projection": projection, "moment": moment},
-        )
-        for projection in ("quantile", "categorical")
+        f"statistic_{name}_{moment}": ("statistic", {"projection": name, "moment": moment})
+        for name in ("quantile", "categorical")
         for moment in statistic.MOMENTS
     },
 }
@@ -67,16 +64,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 def _vizdoom(rate: int = 1, **more: Any) -> dict[str, dict[str, Any]]:
     """Every agent's fields in `vizdoom.toml`, and more; learning rates times `rate`."""
     table = tomllib.loads((resources.files("winkel.agents") / "vizdoom.toml").read_text("utf-8"))
-    presets = {}
-    for name, own in table["agents"].items():
-        fields = {**table["all"], **own, **more}
-        for field, value in fields.items():
-            if field.endswith("learning_rate"):
-                fields[field] = round(rate * value, 9)
-            elif isinstance(value, list):
-                fields[field] = tuple(value)
-        presets[name] = fields
-    return presets
+
+    def read(field: str, value: Any) -> Any:
+        if field.endswith("learning_rate"):
+            return round(rate * value, 9)
+        return tuple(value) if isinstance(value, list) else value
+
+    return {
+        name: {field: read(field, value) for field, value in (table["all"] | own | more).items()}
+        for name, own in table["agents"].items()
+    }
 
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {

@@ -32,6 +32,8 @@ BY_ENVIRONMENT = math.nan
 
 Number = float | Float[Array, ""]
 """A hyperparameter: a plain number, or a traced one."""
+PerAction = Float[Array, " A"]
+"""A number for each action."""
 
 
 class Range(NamedTuple):
@@ -191,9 +193,8 @@ class Agent(ABC):
     """An algorithm: functions of one environment and one lane, without state.
 
     Its `Config` is a frozen dataclass of what shapes arrays or programs, its `Hyper` a NamedTuple
-    of numbers that are traced, so that lanes which differ in them share one program. Both hold the
-    paper's settings for bsuite as defaults. `act` maximises
-    `scores`, with ε-greedy choice; an agent redefines one of them if it explores in another way.
+    of numbers that are traced, so that lanes which differ in them share one program. `act`
+    maximises `scores`, ε-greedily; an agent redefines one of them if it explores in another way.
     """
 
     config: Any
@@ -213,7 +214,7 @@ class Agent(ABC):
         """Create the state of `act` in one environment, which it keeps from step to step."""
         return ()
 
-    def scores(self, learner: Any, obs: Array, clock: Clock, hyper: Any) -> Float[Array, " A"]:
+    def scores(self, learner: Any, obs: Array, clock: Clock, hyper: Any) -> PerAction:
         """Score all actions for one observation, by default by their values."""
         return self.estimates(learner, obs, hyper).value
 
@@ -270,7 +271,7 @@ class Agent(ABC):
 
 
 def epsilon_greedy(
-    key: PRNGKeyArray, scores: Float[Array, " A"], epsilon: Number, spec: Spec
+    key: PRNGKeyArray, scores: PerAction, epsilon: Number, spec: Spec
 ) -> Int[Array, ""]:
     """The available action of the highest score, or with probability ε any of those available."""
     key_explore, key_action = (jax.random.fold_in(key, use) for use in range(2))
@@ -313,10 +314,8 @@ def check_agent(name: str, agent: Any) -> None:
     """Raise unless a class from outside the package is an agent with settings."""
     if not (isinstance(agent, type) and issubclass(agent, Agent)):
         raise InputError(f"need a subclass of winkel.agents.Agent for {name}, got {agent!r:.80}")
-    missing = [
-        *sorted(agent.__abstractmethods__),
-        *(field for field in ("config_type", "hyper_type") if not hasattr(agent, field)),
-    ]
+    missing = sorted(agent.__abstractmethods__)
+    missing += [field for field in ("config_type", "hyper_type") if not hasattr(agent, field)]
     if missing:
         raise InputError(f"agent {name} lacks {', '.join(missing)}")
     config, hyper = agent.config_type, agent.hyper_type

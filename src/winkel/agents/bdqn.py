@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from winkel.agents import base, learning
-from winkel.agents.base import Number
+from winkel.agents.base import Number, PerAction
 from winkel.agents.learning import Gradients, Inputs, Learner
 from winkel.networks import Ensemble, batched
 from winkel.networks.mlp import add_prior
@@ -56,10 +56,8 @@ class BDQN(base.Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks with a prior each; the target networks start as copies."""
-        config = self.config
-        return learning.init_learner(
-            key, self.spec, config, config.hidden, columns=1, members=config.num_members, prior=True
-        )
+        members = self.config.num_members
+        return learning.init_learner(key, self, columns=1, members=members, prior=True)
 
     def init_actor(self, key: PRNGKeyArray) -> Int[Array, ""]:
         """The member that acts."""
@@ -120,9 +118,7 @@ def values(
     return add_prior(params(obs), prior, obs, prior_scale)[..., 0]
 
 
-def point_masses(
-    members: Float[Array, "M A"], value: Float[Array, " A"], apart: Float[Array, " A"]
-) -> Estimates:
+def point_masses(members: Float[Array, "M A"], value: PerAction, apart: PerAction) -> Estimates:
     """Estimates of members that predict a number for each action; there is no bonus."""
     atoms = Atoms(locations=members[..., None], probs=jnp.ones_like(members)[..., None])
     return Estimates(value, atoms, disagreement=apart, bonus=jnp.full_like(value, jnp.nan))
@@ -145,23 +141,20 @@ def td_gradient(
     params, prior, transitions = learner.params, learner.prior, inputs.transitions
     double, huber_width = agent.config.double, agent.config.huber_width
 
-    def with_prior(found: Float[Array, "M B A"], obs: Array) -> Float[Array, "M B A"]:
-        if prior is None:
-            return found
-        return found + hyper.prior_scale * batched.forward(prior, obs)[0]
+    def forward(params: Ensemble, obs: Array) -> tuple[Float[Array, "M B A"], batched.Residuals]:
+        found, residuals = batched.forward(params, obs)
+        if prior is not None:
+            found = found + hyper.prior_scale * batched.forward(prior, obs)[0]
+        return found, residuals
 
-    def batch_values(params: Ensemble, obs: Array) -> Float[Array, "M B A"]:
-        return with_prior(batched.forward(params, obs)[0], obs)
-
-    successor = batch_values(learner.target_params, inputs.target_next_obs)
-    chooser = batch_values(params, transitions.next_obs) if double else successor
+    successor, _ = forward(learner.target_params, inputs.target_next_obs)
+    chooser = forward(params, transitions.next_obs)[0] if double else successor
     greedy = jnp.argmax(agent.spec.mask_unavailable(chooser), axis=-1)
     best = jnp.take_along_axis(successor, greedy[..., None], axis=-1)[..., 0]
     reward, discount = (jnp.asarray(x)[None] for x in (transitions.reward, transitions.discount))
     targets = reward + hyper.gamma * discount * best
 
-    found, residuals = batched.forward(params, transitions.obs)
-    value = with_prior(found, transitions.obs)
+    value, residuals = forward(params, transitions.obs)
     chosen = transitions.action[None, :, None] == jnp.arange(value.shape[-1])[None, None]
     errors = jnp.sum(jnp.where(chosen, value, 0.0), axis=-1) - targets
     if huber_width:

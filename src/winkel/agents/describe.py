@@ -9,24 +9,20 @@ import inspect
 import itertools
 import textwrap
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from winkel.agents import base
 
 NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
 
 
-class Setting(NamedTuple):
-    """A field of an agent's `Config` or `Hyper`, in words."""
+def describe_settings(
+    agent: type[base.Agent], changed: dict[str, Any]
+) -> list[tuple[str, str, str, str]]:
+    """Describe all settings of an agent: name, default, what it accepts, meaning.
 
-    name: str
-    default: str
-    accepts: str
-    meaning: str
-
-
-def describe_settings(agent: type[base.Agent], changed: dict[str, Any]) -> list[Setting]:
-    """Describe all settings of an agent; `changed` has the defaults that a variant changes."""
+    `changed` has the defaults that a variant changes.
+    """
     config, hyper = agent.config_type, agent.hyper_type
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     defaults |= hyper._field_defaults | changed
@@ -35,7 +31,7 @@ def describe_settings(agent: type[base.Agent], changed: dict[str, Any]) -> list[
     for kind in (*config.__mro__[::-1], hyper):
         meanings |= {name: text for name, text in _read_meanings(kind).items() if text}
     return [
-        Setting(name, _write(default), _accepts(hints[name]), meanings.get(name, ""))
+        (name, _write(default), _accepts(hints[name]), meanings.get(name, ""))
         for name, default in defaults.items()
     ]
 

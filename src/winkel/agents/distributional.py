@@ -12,7 +12,7 @@ from winkel.agents import learning
 from winkel.agents.base import Agent, Number, Spec, ValueNetworks
 from winkel.agents.learning import Gradients, Inputs, Learner
 from winkel.distributions import bootstrap, mean
-from winkel.networks import MLP, Ensemble
+from winkel.networks import MLP
 from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import Categorical, Projection
 from winkel.types import Atoms, Batch, Clock, Estimates, Transition, Update
@@ -41,10 +41,8 @@ class SingleModel(Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Any) -> Learner:
         """One network; the target network starts as a copy."""
-        config, prior = self.config, getattr(self.config, "prior", False)
-        return learning.init_learner(
-            key, self.spec, config, config.hidden, config.num_atoms, prior=prior
-        )
+        prior = getattr(self.config, "prior", False)
+        return learning.init_learner(key, self, self.config.num_atoms, prior=prior)
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray
@@ -76,8 +74,8 @@ class SingleModel(Agent):
 
     def value_networks(self, learner: Learner, hyper: Any) -> ValueNetworks:
         network, prior = jax.tree.map(lambda x: x[None], (learner.params, learner.prior))
-        prior, scale = prior and Ensemble(prior), getattr(hyper, "prior_scale", 0.0)
-        return ValueNetworks(Ensemble(network), (self.projection(hyper),), prior, scale)
+        scale = getattr(hyper, "prior_scale", 0.0)
+        return ValueNetworks(network, (self.projection(hyper),), prior, scale)
 
 
 def predict(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from winkel.agents import base
+from winkel.agents.base import PerAction
 from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
 from winkel.types import Clock, Estimates
@@ -55,25 +56,21 @@ class DLTV(SingleModel):
     hyper_type = Hyper
     model = "quantile"
 
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
+    def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """Q(s, ·) + β_t b(s, ·), with the bonus b = sqrt(σ²_+) or as `bonus_form` says."""
         found = self.estimates(learner, obs, hyper)
-        return found.value + _beta(clock, hyper) * found.bonus
+        return found.value + self.schedules(clock, hyper)["beta"] * found.bonus
 
     def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
-        return {"beta": _beta(clock, hyper)}
+        return {"beta": dltv_schedule(hyper.beta, TIME_SCALE * clock.progress)}
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and the bonus: sqrt(σ²_+), or 2/K Σ_{j=m}^K (θ_j − θ_m)² of sorted θ."""
         found = super().estimates(learner, obs, hyper)
-        theta = jnp.asarray(found.members.locations)[0]
+        theta, spread = jnp.asarray(found.members.locations)[0], jax.vmap(left_truncated_variance)
         if self.config.bonus_form == "variance":
-            bonus = 4.0 * jax.vmap(left_truncated_variance)(jnp.sort(theta, axis=-1))
-        else:
-            bonus = jnp.sqrt(jax.vmap(left_truncated_variance)(theta))
-        return found._replace(bonus=bonus)
+            return found._replace(bonus=4.0 * spread(jnp.sort(theta, axis=-1)))
+        return found._replace(bonus=jnp.sqrt(spread(theta)))
 
 
 def left_truncated_variance(theta: Float[Array, " K"]) -> Float[Array, ""]:
@@ -97,7 +94,3 @@ def dltv_schedule(start: base.Number, scaled_time: base.Number) -> Float[Array, 
     """
     t = jnp.maximum(jnp.asarray(scaled_time, float), jnp.e)
     return start * jnp.sqrt(jnp.log(t) / t)
-
-
-def _beta(clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-    return dltv_schedule(hyper.beta, TIME_SCALE * clock.progress)

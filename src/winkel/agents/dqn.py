@@ -45,8 +45,7 @@ class DQN(base.Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Any) -> Learner:
         """An ensemble of one network, without a prior; the target network starts as a copy."""
-        hidden = self.config.hidden
-        return learning.init_learner(key, self.spec, self.config, hidden, columns=1, members=1)
+        return learning.init_learner(key, self, columns=1, members=1)
 
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray

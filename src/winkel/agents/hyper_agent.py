@@ -24,7 +24,7 @@ from winkel.agents.bdqn import point_masses
 from winkel.agents.learning import Learner
 from winkel.networks import MLP, Ensemble
 from winkel.networks.mlp import add_prior, select_action
-from winkel.types import Batch, Clock, Decision, Estimates, Transition, Update
+from winkel.types import Batch, Clock, Decision, Estimates, Image, Planes, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +55,8 @@ class Hyper(NamedTuple):
     epsilon_steps: base.EpsilonSteps = 0.0
 
 
-class Targets(NamedTuple):
-    """What the hypermodel learns at one transition."""
-
-    indices: Float[Array, "J M"]
-    values: Float[Array, " J"]
-    """The target for each index."""
+Targets = tuple[Float[Array, "J M"], Float[Array, " J"]]
+"""What the hypermodel learns at one transition: indices, and the value at each."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +69,10 @@ class HyperAgent(base.Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """A network and its prior, with the authors' weights; the target starts as a copy."""
-        config, columns = self.config, self.config.index_size + 1
-        learner = learning.init_learner(key, self.spec, config, config.hidden, columns)
+        columns = self.config.index_size + 1
+        learner = learning.init_learner(key, self, columns)
         key_params, key_prior = (jax.random.fold_in(key, use) for use in (3, 4))
-        prior = learning.init_networks(
-            key_prior, self.spec, config, config.hidden, columns, members=None
-        )
+        prior = learning.init_networks(key_prior, self, columns)
         params = self._draw(key_params, learner.params, on_sphere=False)
         prior = self._draw(key_prior, prior, on_sphere=True).tabulate()
         return learner._replace(params=params, target_params=params, prior=prior)
@@ -101,9 +95,8 @@ class HyperAgent(base.Agent):
         keys = [jax.random.fold_in(key, use) for use in range(4)]
         renewed = first | (jax.random.uniform(keys[0]) > hyper.gamma)
         index = jnp.where(renewed, self.init_actor(keys[1]), actor)
-        outputs = self._outputs(
-            learner.params, learner.prior, learning.features(learner.shared, obs), hyper
-        )
+        obs = learning.features(learner.shared, obs)
+        outputs = self._outputs(learner.params, learner.prior, obs, hyper)
         epsilon = base.epsilon_schedule(clock, hyper)
         action = base.epsilon_greedy(keys[2], at_index(outputs, index), epsilon, self.spec)
         z = draw_sphere(keys[3], (self.config.index_size,))
@@ -119,24 +112,19 @@ class HyperAgent(base.Agent):
             keys, inputs.transitions, inputs.target_next_obs
         )
 
-        def loss(params: MLP, transition: Transition, targets: Targets) -> Float[Array, ""]:
+        def loss(params: MLP, transition: Transition, target: Targets) -> Float[Array, ""]:
+            indices, values = target
             outputs = self._outputs(params, learner.prior, transition.obs, hyper)
-            found = at_index(select_action(outputs, transition.action), targets.indices)
-            return jnp.mean((found - targets.values) ** 2)
+            found = at_index(select_action(outputs, transition.action), indices)
+            return jnp.mean((found - values) ** 2)
 
         params, weights = learner.params, batch.weights
         gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
-        without_bias = eqx.tree_at(
-            lambda network: network.layers[-1].bias, gradients.params, replace_fn=jnp.zeros_like
+        gradients = eqx.tree_at(  # last layers have no bias
+            lambda found: found.params.layers[-1].bias, gradients, replace_fn=jnp.zeros_like
         )
-        learner = learning.optimizer_step(
-            learner,
-            inputs,
-            gradients._replace(params=without_bias),
-            clock,
-            self.config,
-            hyper.learning_rate,
-        )
+        rate = hyper.learning_rate
+        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
         return learner, Update(priorities=gradients.losses, metrics={"loss": gradients.loss})
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
@@ -151,14 +139,9 @@ class HyperAgent(base.Agent):
 
         def mean_only(network: MLP) -> Ensemble:
             columns = self.config.index_size + 1
-            last = network.layers[-1]
-            kept = eqx.tree_at(
-                lambda layer: (layer.weight, layer.bias),
-                last,
-                (last.weight[:, columns - 1 :: columns], last.bias[columns - 1 :: columns]),
-            )
+            kept = jax.tree.map(lambda x: x[..., columns - 1 :: columns], network.layers[-1])
             made = MLP((*network.layers[:-1], kept), rows=network.rows, columns=1)
-            return Ensemble(members=jax.tree.map(lambda x: x[None], made))
+            return jax.tree.map(lambda x: x[None], made)
 
         params, prior = mean_only(learner.params), mean_only(learner.prior)
         return base.ValueNetworks(params, (None,), prior, hyper.prior_scale)
@@ -187,13 +170,13 @@ class HyperAgent(base.Agent):
         target = self._outputs(learner.target_params, learner.prior, target_next_obs, hyper)
         successor = at_index(target, next_index)[greedy]
         value = transition.reward + hyper.gamma * transition.discount * successor
-        return Targets(indices, value + hyper.perturbation * indices @ transition.extras)
+        return indices, value + hyper.perturbation * indices @ transition.extras
 
     def _draw(self, key: PRNGKeyArray, network: MLP, on_sphere: bool) -> MLP:
         """The network with the authors' weights; `on_sphere` for a prior."""
         *layers, last = network.layers
         spec = self.spec
-        has_body = learning.count_features(spec.observation, self.config.channels) is not None
+        has_body = isinstance(spec.observation, Image | Planes)
 
         def scaled(layer: Any) -> Any:
             fan_in, fan_out = layer.weight.shape
@@ -202,10 +185,9 @@ class HyperAgent(base.Agent):
             smaller = jnp.sqrt(fan_in / (fan_in + fan_out))  # from He's deviation to Glorot's
             return eqx.tree_at(lambda layer: layer.weight, layer, smaller * layer.weight)
 
-        size, actions = self.config.index_size, spec.num_actions
-        features = last.weight.shape[0]
-        key_matrix, key_mean = jax.random.split(key)
+        features, actions, size = last.weight.shape[0], spec.num_actions, self.config.index_size
         shape = features, actions, size
+        key_matrix, key_mean = jax.random.split(key)
         if on_sphere:
             matrix = draw_sphere(key_matrix, shape)
         else:

@@ -4,8 +4,8 @@ An ensemble of bootstrapped DQN estimates the uncertainty of values, a C51 model
 returns. The action minimises squared regret over information gain: argmin_a Δ̂(s, a)² / I(s, a).
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from winkel.agents import base, bdqn, distributional, learning
-from winkel.agents.learning import SharedBody
+from winkel.agents.base import PerAction
 from winkel.agents.optimizer import clip_by_global_norm
 from winkel.distributions import variance
 from winkel.errors import require_integer
@@ -28,56 +28,37 @@ LEAST_GAIN = 1e-5
 """ε_2, which keeps the information gain from 0."""
 
 
-def noise_epsilon(
-    variances: Float[Array, " A"], where: Bool[Array, " A"] | None = None
-) -> Float[Array, " A"]:
-    """ρ_ε²: return variances relative to their mean, ε_1 added to both (App. B)."""
-    return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + jnp.mean(variances, where=where))
+def relative_noise(
+    form: str, variances: PerAction, where: Bool[Array, " A"] | None = None
+) -> PerAction:
+    """Return variances relative to their mean: ρ_ε² with ε_1 added to both (App. B), or ρ².
 
-
-def noise_clipped(
-    variances: Float[Array, " A"], where: Bool[Array, " A"] | None = None
-) -> Float[Array, " A"]:
-    """ρ²: return variances relative to their mean, at least 0.25; 1 if no return varies."""
+    The latter, "clipped", is at least 0.25, and 1 if no return varies.
+    """
     average = jnp.mean(variances, where=where)
+    if form == "epsilon":
+        return (variances + ADDED_VARIANCE) / (ADDED_VARIANCE + average)
     relative = jnp.where(average > 0, variances / average, 1.0)
     return jnp.maximum(relative, LEAST_NOISE)
 
 
-NOISES: Mapping[str, Callable[[Array, Array | None], Array]] = {
-    "epsilon": noise_epsilon,
-    "clipped": noise_clipped,
-}
-"""ρ² of every action, from the return variances of all, and which actions there are."""
-
-
-def information_gain(
-    deviation: Float[Array, " A"], noise: Float[Array, " A"]
-) -> Float[Array, " A"]:
+def information_gain(deviation: PerAction, noise: PerAction) -> PerAction:
     """I = log(1 + σ²/ρ²) + ε_2, from σ and ρ²."""
     return jnp.log1p(deviation**2 / noise) + LEAST_GAIN
 
 
 def regret(
-    value: Float[Array, " A"],
-    deviation: Float[Array, " A"],
+    value: PerAction,
+    deviation: PerAction,
     beta: base.Number,
     where: Bool[Array, " A"] | None = None,
-) -> Float[Array, " A"]:
+) -> PerAction:
     """Δ̂(a) = max_a' (μ(a') + β σ(a')) − (μ(a) − β σ(a)), an upper bound of the regret.
 
     Never negative; with β = 0 it is exactly 0 for the greedy action.
     """
     best = jnp.max(value + beta * deviation, where=where, initial=-jnp.inf)
     return best - (value - beta * deviation)
-
-
-def root_ratio(regrets: Float[Array, " A"], gain: Float[Array, " A"]) -> Float[Array, " A"]:
-    """Δ̂ / I^½, which orders actions as Δ̂² / I does but does not round a small regret to 0.
-
-    So for β = 0 no other action ties with the greedy one.
-    """
-    return regrets / jnp.sqrt(gain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +113,7 @@ class Learner(NamedTuple):
 
     ensemble: learning.Learner
     c51: learning.Learner
-    shared: SharedBody | None = None
+    shared: learning.Learner | None = None
 
 
 @dataclass(frozen=True)
@@ -146,17 +127,13 @@ class IDS(base.Agent):
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Independent networks, all with priors; the target networks start as copies."""
         key_ensemble, key_c51, key_body = (jax.random.fold_in(key, use) for use in range(3))
-        config, spec = self.config, self.spec
-        ensemble = learning.init_learner(
-            key_ensemble, spec, config, config.hidden, 1, members=config.num_members, prior=True
-        )
-        c51 = learning.init_learner(
-            key_c51, spec, config, config.c51_hidden, config.num_atoms, prior=True
-        )
+        make, config = partial(learning.init_learner, agent=self, prior=True), self.config
+        ensemble = make(key_ensemble, columns=1, members=config.num_members)
+        c51 = make(key_c51, columns=config.num_atoms, hidden=config.c51_hidden)
         return Learner(
             ensemble=ensemble._replace(shared=None),
             c51=c51._replace(shared=None),
-            shared=learning.init_body(key_body, spec, config),
+            shared=learning.init_body(key_body, self),
         )
 
     def act(
@@ -173,7 +150,9 @@ class IDS(base.Agent):
         found = self.estimates(learner, obs, hyper)
         beta, epsilon = self._beta(clock, hyper), base.epsilon_schedule(clock, hyper)
         regrets = regret(found.value, found.disagreement, beta, self.spec.available_actions)
-        score = -root_ratio(regrets, found.bonus)
+        # Δ̂ / I^½ orders actions as Δ̂² / I does, but does not round a small regret to 0: for β = 0
+        # no other action ties with the greedy one.
+        score = -(regrets / jnp.sqrt(found.bonus))
         action = base.epsilon_greedy(jax.random.fold_in(key, 0), score, epsilon, self.spec)
         mask = jax.random.bernoulli(key, hyper.mask_probability, (self.config.num_members,))
         return Decision(action=action, extras=mask), actor
@@ -192,15 +171,15 @@ class IDS(base.Agent):
             self._projection(hyper), learner.c51, inputs, batch.weights, self.spec,
             gamma=hyper.gamma, prior_scale=hyper.c51_prior_scale,
         )  # fmt: skip
-        in_ensemble, in_c51, in_torso = clip_by_global_norm(
-            (of_values.params, of_c51.params, learning.torso_gradient(inputs, of_values, of_c51)),
+        in_ensemble, in_c51, in_body = clip_by_global_norm(
+            (of_values.params, of_c51.params, learning.body_gradient(inputs, of_values, of_c51)),
             config.clip_norm,
         )
-        rate, c51_rate = hyper.learning_rate, hyper.c51_learning_rate
+        rate, c51_rate, shared = hyper.learning_rate, hyper.c51_learning_rate, inputs.shared
         learner = Learner(
-            ensemble=learning.step_networks(learner.ensemble, in_ensemble, clock, config, rate),
-            c51=learning.step_networks(learner.c51, in_c51, clock, config, c51_rate),
-            shared=learning.step_body(inputs.shared, in_torso, clock, config, rate),
+            ensemble=learning.adam_step(learner.ensemble, in_ensemble, clock, config, rate),
+            c51=learning.adam_step(learner.c51, in_c51, clock, config, c51_rate),
+            shared=shared and learning.adam_step(shared, in_body, clock, config, rate),
         )
         metrics = {
             "loss": of_values.loss + metrics["loss"],
@@ -218,7 +197,7 @@ class IDS(base.Agent):
         )
         deviation = jnp.std(values, axis=0, ddof=int(self.config.unbiased))
         variances = jax.vmap(variance)(returns)
-        noise = NOISES[self.config.noise](variances, self.spec.available_actions)
+        noise = relative_noise(self.config.noise, variances, self.spec.available_actions)
         return Estimates(
             value=jnp.mean(values, axis=0),
             members=jax.tree.map(lambda x: x[None], returns),

@@ -5,29 +5,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.agents.base import Number, Settings, Spec
+from winkel.agents.base import Agent, Number, Settings
 from winkel.agents.optimizer import adam, clip_by_global_norm
-from winkel.networks import MLP, Body, Ensemble
-from winkel.networks.impala import Torso, Windows, num_features, num_window_features
+from winkel.networks import MLP, Body
+from winkel.networks.impala import num_features
 from winkel.projections import Projection, find_projection
-from winkel.types import Atoms, Clock, Image, Observation, Planes, Transition
-
-
-class SharedBody(NamedTuple):
-    """The body for images or planes as it is learned, with its target."""
-
-    body: Body
-    target_body: Body
-    opt_state: PyTree
+from winkel.types import Atoms, Clock, Image, Planes, Transition
 
 
 class Learner(NamedTuple):
-    """What an agent learns, and the fixed networks beside it."""
+    """What an agent learns, and the fixed networks beside it; also a body as it is learned."""
 
     params: Any
     target_params: Any
@@ -35,7 +27,7 @@ class Learner(NamedTuple):
     """Fixed random networks whose scaled outputs are added to the online and target networks'
     (Osband et al. 2018); None without priors."""
     opt_state: PyTree
-    shared: SharedBody | None = None
+    shared: "Learner | None" = None
     """On images and planes, the body whose features are the input of all networks; None else."""
     intrinsic: "RunningMoments | None" = None
     """Moments of the intrinsic reward, if that is normalised; None else."""
@@ -46,85 +38,68 @@ class Learner(NamedTuple):
 
 def init_learner(
     key: PRNGKeyArray,
-    spec: Spec,
-    settings: Settings,
-    hidden: tuple[int, ...],
+    agent: Agent,
     columns: int,
     *,
     members: int | None = None,
     prior: bool = False,
+    **options: Any,
 ) -> Learner:
-    """Create a network or an ensemble, with prior networks or without, and copies as targets."""
+    """Create a network or an ensemble, with prior networks or without, and copies as targets.
+
+    Arguments as those of `init_networks`.
+    """
     key_params, key_prior, key_body = (jax.random.fold_in(key, use) for use in range(3))
-
-    def networks(key: PRNGKeyArray) -> Any:
-        return init_networks(key, spec, settings, hidden, columns, members)
-
-    params = networks(key_params)
+    made: Any = partial(init_networks, agent=agent, columns=columns, members=members, **options)
+    params = made(key_params)
     return Learner(
         params=params,
         target_params=params,
-        prior=networks(key_prior).tabulate() if prior else None,
+        prior=made(key_prior).tabulate() if prior else None,
         opt_state=init_optimizer(params),
-        shared=init_body(key_body, spec, settings),
+        shared=init_body(key_body, agent),
     )
 
 
 def init_networks(
-    key: PRNGKeyArray,
-    spec: Spec,
-    settings: Settings,
-    hidden: tuple[int, ...],
-    columns: int,
-    members: int | None,
-    aligned: bool = False,
+    key: PRNGKeyArray, agent: Agent, columns: int, members: int | None = None, **options: Any
 ) -> Any:
     """Create a network from observations, or from features of a body, to [A, columns].
 
-    With `members`, an ensemble of that many independent ones.
+    With `members`, an ensemble of that many independent ones. `options` are arguments of `MLP.init`
+    that differ from those of the agent.
     """
-    features = count_features(spec.observation, settings.channels)
-    image = isinstance(spec.observation, Image)
+    spec, config = agent.spec, agent.config
+    features = num_features(spec.observation, config.channels)
     make = partial(
         MLP.init,
         inputs=features or spec.inputs,
-        hidden=hidden,
+        hidden=config.hidden,
         outputs=(spec.num_actions, columns),
         one_hot=spec.one_hot,
         fan_in=None if features else spec.fan_in,
         triangle=spec.triangle,
-        aligned=aligned,
-        he_slope=settings.he_slope if image else None,
+        he_slope=config.he_slope if isinstance(spec.observation, Image) else None,
     )
     if members is None:
-        return make(key)
-    return Ensemble(members=jax.vmap(make)(jax.random.split(key, members)))
+        return make(key, **options)
+    return jax.vmap(lambda k: make(k, **options))(jax.random.split(key, members))
 
 
-def count_features(observation: Observation, channels: int) -> int | None:
-    """How many features a body has; None for observations without one."""
-    if isinstance(observation, Image):
-        return num_features(channels)
-    return num_window_features(observation) if isinstance(observation, Planes) else None
-
-
-def init_body(key: PRNGKeyArray, spec: Spec, settings: Settings) -> SharedBody | None:
+def init_body(key: PRNGKeyArray, agent: Agent) -> Learner | None:
     """Create a body if observations are images or planes, else None."""
-    if isinstance(spec.observation, Image):
-        body = Body.init(
-            key,
-            spec.observation,
-            multiplier=settings.channels,
-            normalise=settings.spectral,
-            dtype=settings.compute,
-            slope=settings.he_slope,
-        )
-    elif isinstance(spec.observation, Planes):
-        torso = Windows.init(key, spec.observation, settings.he_slope)
-        body = Body(torso=torso, spectra=(), dtype=settings.compute)
-    else:
+    observation, config = agent.spec.observation, agent.config
+    if not isinstance(observation, Image | Planes):
         return None
-    return SharedBody(body=body, target_body=body, opt_state=init_optimizer(body.torso))
+    body = Body.init(
+        key,
+        observation,
+        multiplier=config.channels,
+        normalise=config.spectral,
+        dtype=config.compute,
+        slope=config.he_slope,
+    )
+    return Learner(body, body, prior=None, opt_state=init_optimizer(body.learned))
 
 
 def init_optimizer(params: PyTree) -> PyTree:
@@ -144,20 +119,18 @@ class Inputs(NamedTuple):
     """With `obs` and `next_obs` for the online networks."""
     target_next_obs: Array
     """`next_obs` for the target networks."""
-    shared: SharedBody | None
+    shared: Learner | None
     """The body after a step of power iteration; None without a body."""
-    pull: Callable[[Array], tuple[Torso]] | None
-    """From the gradient in the features of `obs` to that of the torso; None without a body."""
+    pull: Callable[[Array], tuple[Body]] | None
+    """From the gradient in the features of `obs` to that of the body; None without a body."""
 
 
-def features(shared: SharedBody | None, obs: Array) -> Array:
+def features(shared: Learner | None, obs: Array) -> Array:
     """Features of one image or of planes; any other observation as it is."""
-    return obs if shared is None else shared.body(obs[None])[0]
+    return obs if shared is None else shared.params(obs[None])[0]
 
 
-def encode(
-    shared: SharedBody | None, transitions: Transition, *, online_next: bool = True
-) -> Inputs:
+def encode(shared: Learner | None, transitions: Transition, *, online_next: bool = True) -> Inputs:
     """Run the body on `obs`, on `next_obs`, and the target body on `next_obs`.
 
     Only the first has a gradient. Without `online_next` there is no second: for agents that ask
@@ -165,14 +138,14 @@ def encode(
     """
     if shared is None:
         return Inputs(transitions, transitions.next_obs, shared=None, pull=None)
-    body = shared.body.power_iteration()
-    obs, pull = jax.vjp(lambda torso: replace(body, torso=torso)(transitions.obs), body.torso)
-    target_next_obs = shared.target_body(transitions.next_obs)
+    body = shared.params.power_iteration()
+    obs, pull = jax.vjp(lambda part: eqx.combine(part, body)(transitions.obs), body.learned)
+    target_next_obs = shared.target_params(transitions.next_obs)
     next_obs = body(transitions.next_obs) if online_next else target_next_obs
     return Inputs(
         transitions=transitions._replace(obs=obs, next_obs=next_obs),
         target_next_obs=target_next_obs,
-        shared=shared._replace(body=body),
+        shared=shared._replace(params=body),
         pull=pull,
     )
 
@@ -212,7 +185,7 @@ class Gradients(NamedTuple):
     losses: Float[Array, " B"]
     """Of each transition, without importance weights."""
     params: PyTree
-    features: Float[Array, "B F"] | None
+    features: Float[Array, "B F"] | None = None
     """Gradient in the features of `obs`; None without a body."""
 
 
@@ -230,13 +203,10 @@ def loss_and_gradient(
         losses = jax.vmap(lambda t, target: loss(params, t, target))(transitions, targets)
         return jnp.mean(weights * losses), losses
 
-    obs = inputs.transitions.obs
-    if inputs.shared is None:
-        (total, losses), gradient = jax.value_and_grad(batch_loss, has_aux=True)(params, obs)
-        return Gradients(total, losses, gradient, features=None)
-    both = jax.value_and_grad(batch_loss, argnums=(0, 1), has_aux=True)
-    (total, losses), (gradient, feature_gradient) = both(params, obs)
-    return Gradients(total, losses, gradient, feature_gradient)
+    arguments = (0,) if inputs.shared is None else (0, 1)
+    differentiate = jax.value_and_grad(batch_loss, argnums=arguments, has_aux=True)
+    (total, losses), gradients = differentiate(params, inputs.transitions.obs)
+    return Gradients(total, losses, *gradients)
 
 
 def optimizer_step(
@@ -248,64 +218,37 @@ def optimizer_step(
     learning_rate: Number,
 ) -> Learner:
     """Clip, take a step of Adam on networks and body, and update their targets when due."""
-    in_params, in_torso = clip_by_global_norm(
-        (gradients.params, torso_gradient(inputs, gradients)), settings.clip_norm
+    in_params, in_body = clip_by_global_norm(
+        (gradients.params, body_gradient(inputs, gradients)), settings.clip_norm
     )
-    learner = step_networks(learner, in_params, clock, settings, learning_rate)
-    return learner._replace(
-        shared=step_body(inputs.shared, in_torso, clock, settings, learning_rate)
-    )
+    shared = inputs.shared and adam_step(inputs.shared, in_body, clock, settings, learning_rate)
+    learner = adam_step(learner, in_params, clock, settings, learning_rate)
+    return learner._replace(shared=shared)
 
 
-def torso_gradient(inputs: Inputs, *gradients: Gradients) -> Torso | None:
-    """The torso's gradient from one or several losses, None without a body."""
+def body_gradient(inputs: Inputs, *gradients: Gradients) -> Body | None:
+    """The body's gradient from one or several losses, None without a body."""
     if inputs.pull is None:
         return None
     in_features: list[Any] = [gradient.features for gradient in gradients]
     return inputs.pull(sum(in_features[1:], in_features[0]))[0]
 
 
-def step_networks(
+def adam_step(
     learner: Learner, gradient: PyTree, clock: Clock, settings: Settings, learning_rate: Number
 ) -> Learner:
-    """Take a step of Adam on the networks, and copy them to the target networks when due."""
-    params, opt_state = _adam_step(
-        learner.params, gradient, learner.opt_state, settings, learning_rate
-    )
-    target_params = _update_target(params, learner.target_params, clock, settings)
-    return learner._replace(params=params, target_params=target_params, opt_state=opt_state)
+    """Take a step of Adam, and copy the parameters to the target every `target_period` updates.
 
-
-def step_body(
-    shared: SharedBody | None,
-    gradient: Torso | None,
-    clock: Clock,
-    settings: Settings,
-    learning_rate: Number,
-) -> SharedBody | None:
-    """As `step_networks`, for the body; its spectra are copied with it."""
-    if shared is None:
-        return None
-    torso, opt_state = _adam_step(
-        shared.body.torso, gradient, shared.opt_state, settings, learning_rate
-    )
-    body = replace(shared.body, torso=torso)
-    target_body = _update_target(body, shared.target_body, clock, settings)
-    return SharedBody(body=body, target_body=target_body, opt_state=opt_state)
-
-
-def _adam_step(
-    params: PyTree, gradient: PyTree, opt_state: PyTree, settings: Settings, learning_rate: Number
-) -> tuple[PyTree, PyTree]:
+    Of a body all is copied, but only what has a gradient is changed.
+    """
     optimizer = adam(learning_rate, settings.adam_epsilon / settings.batch_size)
-    updates, opt_state = optimizer.update(gradient, opt_state)
-    return optax.apply_updates(params, updates), opt_state
-
-
-def _update_target(params: PyTree, target: PyTree, clock: Clock, settings: Settings) -> PyTree:
-    """A copy of the parameters at every `target_period`-th update, else the target as it is."""
+    updates, opt_state = optimizer.update(gradient, learner.opt_state)
+    params = eqx.apply_updates(learner.params, updates)
     due = (clock.updates + 1) % settings.target_period == 0
-    return jax.tree.map(lambda new, old: jnp.where(due, new, old), params, target)
+    target_params = jax.tree.map(
+        lambda new, old: jnp.where(due, new, old), params, learner.target_params
+    )
+    return learner._replace(params=params, target_params=target_params, opt_state=opt_state)
 
 
 # Normalisation of rewards

@@ -47,24 +47,25 @@ def _moments(mu: Array, nu: Array, gradient: Array | RowGradient) -> tuple[Array
     On a CPU, where every pass over a large table counts, the gradient of rows is added to the
     decayed moments; on a GPU it is first made dense, so that the rest is one kernel.
     """
-    if not isinstance(gradient, RowGradient):
+
+    def averages(mu: Array, nu: Array, gradient: Array | RowGradient) -> tuple[Array, Array]:
         return _average(mu, gradient, 1), _average(nu, gradient, 2)
 
-    def by_rows(mu: Array, nu: Array, gradient: RowGradient) -> tuple[Array, Array]:
-        merged = gradient.merge()
-        first = merged.map(lambda values: (1.0 - DECAYS[0]) * values)
-        second = merged.map(lambda values: (1.0 - DECAYS[1]) * values**2)
-        return first.add_to(DECAYS[0] * mu), second.add_to(DECAYS[1] * nu)
-
-    def dense(mu: Array, nu: Array, gradient: RowGradient) -> tuple[Array, Array]:
-        table = gradient.dense()
-        return _average(mu, table, 1), _average(nu, table, 2)
-
-    return jax.lax.platform_dependent(mu, nu, gradient, cpu=by_rows, default=dense)
+    if not isinstance(gradient, RowGradient):
+        return averages(mu, nu, gradient)
+    return jax.lax.platform_dependent(
+        mu,
+        nu,
+        gradient,
+        cpu=lambda mu, nu, gradient: averages(mu, nu, gradient.merge()),
+        default=lambda mu, nu, gradient: averages(mu, nu, gradient.dense()),
+    )
 
 
-def _average(moment: Array, gradient: Array, order: int) -> Array:
+def _average(moment: Array, gradient: Array | RowGradient, order: int) -> Array:
     decay = DECAYS[order - 1]
+    if isinstance(gradient, RowGradient):
+        return gradient.map(lambda g: (1.0 - decay) * g**order).add_to(decay * moment)
     return (1.0 - decay) * gradient**order + decay * moment
 
 

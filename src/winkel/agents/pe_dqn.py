@@ -28,6 +28,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel import kernels
 from winkel.agents import base, learning
+from winkel.agents.base import PerAction
 from winkel.agents.learning import Learner, RunningMoments, at_action, mass_outside
 from winkel.distributions import bootstrap, disagreement, mean, mixture
 from winkel.errors import require_integer
@@ -141,29 +142,25 @@ class PEDQN(base.Agent):
         )
         config, spec = self.config, self.spec
         members, priors = len(config.projections), len(config.prior_members)
+        unit: dict[str, Any] = {"fan_in": 1} if config.unit_prior and spec.one_hot else {}
         aligned = kernels.support(config, spec)
-        unit = spec._replace(fan_in=1) if config.unit_prior and spec.one_hot else spec
-
-        def networks(key: PRNGKeyArray, count: int, spec: base.Spec = spec) -> Ensemble:
-            shape = config.hidden, config.num_atoms, count, aligned
-            return learning.init_networks(key, spec, config, *shape)
-
+        networks = partial(
+            learning.init_networks, agent=self, columns=config.num_atoms, aligned=aligned
+        )
         params = Params(
-            value=networks(key_value, members),
-            bonus=networks(key_bonus, members) if config.propagate else None,
+            value=networks(key_value, members=members),
+            bonus=networks(key_bonus, members=members) if config.propagate else None,
         )
         return Learner(
             params=params,
             target_params=params,
-            prior=networks(key_prior, priors, unit).tabulate() if priors else None,
+            prior=networks(key_prior, members=priors, **unit).tabulate() if priors else None,
             opt_state=learning.init_optimizer(params),
-            shared=learning.init_body(key_body, spec, config),
+            shared=learning.init_body(key_body, self),
             intrinsic=RunningMoments.init() if config.normalise_intrinsic else None,
         )
 
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
+    def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """Lines 8–11: what `act` maximises, unless with probability ε the action is random."""
         # Lines 8–10: Q(s, ·) and b_φ(s, ·).
         if fused := self._kernels():
@@ -355,7 +352,7 @@ class PEDQN(base.Agent):
         assert params.bonus is not None
         return _decode(self._bonus_projections(hyper), params.bonus(obs))
 
-    def _disagreement(self, members: list[Atoms], hyper: Hyper) -> Float[Array, " A"]:
+    def _disagreement(self, members: list[Atoms], hyper: Hyper) -> PerAction:
         """w_avg = 1/(M (M − 1)) Σ_ij w_1(η_i, η_j) of every action."""
         if self.config.distance == "grid":
             grid = Categorical.spanning(self.config.num_atoms, hyper.z_min, hyper.z_max)

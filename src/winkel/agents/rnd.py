@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import base, learning
+from winkel.agents.base import PerAction
 from winkel.agents.bdqn import point_masses
 from winkel.agents.learning import Learner, RunningMoments
 from winkel.networks import MLP, Ensemble
@@ -69,29 +70,21 @@ class RND(base.Agent):
 
     def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
         """Value networks, the predictor and the fixed random network, independent."""
-        config, spec = self.config, self.spec
-        keys = [jax.random.fold_in(key, use) for use in range(4)]
-
-        def network(key: PRNGKeyArray) -> MLP:
-            columns = config.num_features
-            return learning.init_networks(key, spec, config, config.hidden, columns, members=None)
-
+        keys, columns = [jax.random.fold_in(key, use) for use in range(4)], self.config.num_features
         params = Params(
-            learning.init_networks(keys[0], spec, config, config.hidden, 1, members=2),
-            network(keys[1]),
+            values=learning.init_networks(keys[0], self, columns=1, members=2),
+            predictor=learning.init_networks(keys[1], self, columns),
         )
         return Learner(
             params=params,
             target_params=params,
-            prior=network(keys[2]).tabulate(),
+            prior=learning.init_networks(keys[2], self, columns).tabulate(),
             opt_state=learning.init_optimizer(params),
-            shared=learning.init_body(keys[3], spec, config),
+            shared=learning.init_body(keys[3], self),
             intrinsic=RunningMoments.init(),
         )
 
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
+    def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         predicted = self.estimates(learner, obs, hyper)
         return predicted.value + hyper.beta * predicted.bonus
 
@@ -162,6 +155,6 @@ class RND(base.Agent):
         return jnp.stack([of_value, reward + bonus_discount * successor[1, exploratory]])
 
 
-def _errors(params: Params, random: Any, obs: Array) -> Float[Array, " A"]:
+def _errors(params: Params, random: Any, obs: Array) -> PerAction:
     """Mean squared error e(s, ·) of the predictor for every action."""
     return jnp.mean((params.predictor(obs) - jax.lax.stop_gradient(random(obs))) ** 2, axis=-1)

@@ -5,7 +5,7 @@ predicted distribution has the highest mean, variance, skewness or kurtosis. The
 visits show how the projection generalises.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -15,17 +15,15 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import base
+from winkel.agents.base import PerAction
 from winkel.agents.distributional import SingleModel
 from winkel.agents.learning import Learner
 from winkel.distributions import kurtosis, mean, skewness, variance
 from winkel.projections import find_projection
 from winkel.types import Atoms, Batch, Clock, Estimates, Update
 
-MOMENTS: Mapping[str, Callable[[Atoms], Float[Array, ""]]] = {
-    "mean": mean,
-    "variance": variance,
-    "skewness": skewness,
-    "kurtosis": kurtosis,
+MOMENTS: dict[str, Callable[[Atoms], Float[Array, ""]]] = {
+    moment.__name__: moment for moment in (mean, variance, skewness, kurtosis)
 }
 """The first four moments, the last two standardised."""
 LOWEST = float(np.finfo(np.float32).min)
@@ -78,9 +76,7 @@ class Statistic(SingleModel):
     def model(self) -> str:
         return self.config.projection
 
-    def scores(
-        self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper
-    ) -> Float[Array, " A"]:
+    def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """The statistic S[Z], Z ~ η(s, ·); lowest for a point mass that has none."""
         statistic = self.estimates(learner, obs, hyper).bonus
         return jnp.where(jnp.isnan(statistic), LOWEST, statistic)

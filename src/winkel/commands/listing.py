@@ -76,10 +76,10 @@ def _list_agents() -> None:
 def _list_settings(agent: str) -> None:
     kind, changed = find_agent(agent)
     say(f"{agent}: {_summary(kind)}")
-    for setting in describe_settings(kind, changed):
-        say(f"  {write_option(setting.name)} {setting.default}  ({setting.accepts})")
+    for name, default, accepts, meaning in describe_settings(kind, changed):
+        say(f"  {write_option(name)} {default}  ({accepts})")
         indent = " " * 6
-        say(textwrap.fill(setting.meaning, 80, initial_indent=indent, subsequent_indent=indent))
+        say(textwrap.fill(meaning, 80, initial_indent=indent, subsequent_indent=indent))
 
 
 def _summary(entry: Any) -> str:

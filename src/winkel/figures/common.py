@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from winkel.analysis.statistics import Interval
+from winkel.analysis.statistics import Interval, median_iqr
 from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.runs.results import Results, RunRecord, unequal_seeds, unequal_settings
@@ -58,6 +58,15 @@ class Selection:
         """Names, sorted."""
         return sorted(set(map(agent_of, self.records)))
 
+    def arrays(self, table: np.ndarray, **labels: Any) -> dict[str, np.ndarray]:
+        """Labels, medians and quartiles over the seeds of a table [..., seeds], and notes."""
+        return {
+            **{name: np.asarray(label) for name, label in labels.items()},
+            **over_seeds(table, median_iqr)._asdict(),
+            "num_seeds": (~np.isnan(table)).sum(axis=-1),
+            "notes": self.all_notes(),
+        }
+
     def all_notes(self) -> np.ndarray:
         """All notes, with what is unequal among the remaining runs."""
         unequal = unequal_seeds(self.records) + unequal_settings(self.records, BY_ENVIRONMENT)
@@ -77,12 +86,9 @@ def select(
     def wanted(experiment: str, name: str) -> bool:
         return (experiments is None or experiment in experiments) and agent(name)
 
-    selection = Selection(
-        what,
-        [r for r in results.records if wanted(r.experiment, agent_of(r))],
-        _problems(results, wanted),
-    )
-    if not selection.records:
+    found = [record for record in results.records if wanted(record.experiment, agent_of(record))]
+    selection = Selection(what, found, _problems(results, wanted))
+    if not found:
         raise InputError(f"no {what} runs")
     columns = " and ".join(having)
     selection.keep(
@@ -106,8 +112,8 @@ def num_episodes(record: RunRecord) -> int:
 
 def hard_exploration(names: Iterable[str]) -> np.ndarray:
     """1 for experiments that bsuite tags as exploration, else 0."""
-    hard = {name for name, experiment in EXPERIMENTS.items() if "exploration" in experiment.tags}
-    return np.array([name in hard for name in names], int)
+    tags = [EXPERIMENTS[name].tags if name in EXPERIMENTS else () for name in names]
+    return np.array(["exploration" in tagged for tagged in tags], int)
 
 
 # Seeds
@@ -125,9 +131,9 @@ def seed_table(
         rows[key(record)].append(value(record))
     inner = next(np.shape(values[0]) for values in rows.values() if values)
     table = np.full((len(rows), max(map(len, rows.values())), *inner), np.nan)
-    for place, values in enumerate(rows.values()):
-        for seed, found in enumerate(values):
-            table[place, seed] = found
+    for row, values in zip(table, rows.values(), strict=True):
+        if values:
+            row[: len(values)] = values
     return table
 
 
@@ -135,8 +141,7 @@ def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval]) -
     """Apply a statistic to the values in each cell of a table [..., seeds]; NaN in empty cells."""
     found = Interval(*(np.full(table.shape[:-1], np.nan) for _ in Interval._fields))
     for place in np.ndindex(table.shape[:-1]):
-        values = table[place][~np.isnan(table[place])]
-        if values.size:
+        if (values := table[place][~np.isnan(table[place])]).size:
             for array, number in zip(found, statistic(values), strict=True):
                 array[place] = number
     return found
@@ -156,9 +161,9 @@ def deep_sea_runs(
     selection = select(results, what, experiments=("deep_sea",), agent=agent, having=having)
 
     def other_settings(record: RunRecord) -> str:
-        setting = record.config["setting"].items()
-        rest = {key: value for key, value in setting if key not in ("size", "mapping_seed")}
-        return json.dumps(rest, sort_keys=True)
+        free = dict.fromkeys(("size", "mapping_seed"))
+        setting = record.config["setting"]
+        return json.dumps({key: setting[key] for key in setting.keys() - free}, sort_keys=True)
 
     selection.keep_most(other_settings, lambda settings: f"with settings {settings}")
     return selection
@@ -245,10 +250,10 @@ def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
 
 def _problems(results: Results, wanted: Callable[[str, str], bool]) -> list[str]:
     """Problems of runs whose experiment and agent are wanted, and of all runs together."""
-    found = []
-    for line in results.problems:
+
+    def mine(line: str) -> bool:
         run = _RUN_PROBLEM.match(line)
-        mine = run is None or wanted(run["experiment"], run["agent"])
-        if mine and not any(words in line for words in _IN_ALL_NOTES):
-            found.append(line)
-    return found
+        return run is None or wanted(run["experiment"], run["agent"])
+
+    lines = filter(mine, results.problems)
+    return [line for line in lines if not any(words in line for words in _IN_ALL_NOTES)]

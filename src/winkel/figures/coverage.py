@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from winkel.analysis.statistics import median_iqr
 from winkel.figures import common, style
 from winkel.figures.common import agent_of, visited_shares
 from winkel.files import Arrays
@@ -27,15 +26,9 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     shares = common.seed_table(
         selection.records, agents, agent_of, lambda r: visited_shares(r)[episodes - 1]
     )  # [agents, seeds, episodes]
-    return {
-        "agents": np.array(agents),
-        "episodes": episodes,
-        **common.over_seeds(shares.swapaxes(1, 2), median_iqr)._asdict(),
-        "num_seeds": (~np.isnan(shares[..., 0])).sum(axis=-1),
-        "size": np.asarray(size),
-        "budget": np.asarray(budget),
-        "notes": selection.all_notes(),
-    }
+    return selection.arrays(
+        shares.swapaxes(1, 2), agents=agents, episodes=episodes, size=size, budget=budget
+    )
 
 
 def draw(results: Arrays) -> Figure:
@@ -54,10 +47,6 @@ def draw(results: Arrays) -> Figure:
         axes.set_xlim(0, float(results["budget"]))
     panels[0][0].set_ylabel("state-actions visited [%]")
     style.legend_above(figure, agents)
-    style.write_below(
-        figure,
-        f"Deep sea of size {int(results['size'])}: medians and interquartile ranges of "
-        f"{style.seeds_text(results['num_seeds'])}.",
-        results["notes"],
-    )
+    caption = f"Deep sea of size {results['size']}: {style.medians_text(results)}."
+    style.write_below(figure, caption, results["notes"])
     return figure

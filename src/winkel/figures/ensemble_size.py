@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from winkel.analysis.statistics import median_iqr
 from winkel.errors import InputError
 from winkel.figures import common, style
 from winkel.files import Arrays
@@ -28,14 +27,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     regret = common.seed_table(selection.records, columns, _members, common.regret_of)
     names = [f"bdqn with {n} members" if n else "pe_dqn" for n in columns]
     selection.notes += common.note_unsolved(names, regret)
-    return {
-        "members": np.array(columns),
-        "seed_regrets": regret,
-        **common.over_seeds(regret, median_iqr)._asdict(),
-        "size": np.asarray(size),
-        "budget": np.asarray(budget),
-        "notes": selection.all_notes(),
-    }
+    return selection.arrays(regret, members=columns, seed_regrets=regret, size=size, budget=budget)
 
 
 def _members(record: RunRecord) -> int:
@@ -56,7 +48,7 @@ def draw(results: Arrays) -> Figure:
     budget, members, seeds = float(results["budget"]), results["members"], results["seed_regrets"]
     spread = style.spread_at(results)
     at_most = [np.minimum(values, budget) for values in spread]
-    axes.axhline(budget, color=style.FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
+    style.draw_limit(axes, budget)
     bdqn, pe_dqn = members > 0, members == 0
     x = np.where(bdqn, np.cumsum(bdqn) - 1.0, bdqn.sum() + 0.2)
     style.draw_band(axes, x[bdqn], [values[bdqn] for values in at_most], "bdqn")
@@ -72,15 +64,11 @@ def draw(results: Arrays) -> Figure:
     order = np.argsort(x)
     axes.set_xticks(x[order], [str(n) if n else "PE-DQN" for n in members[order].tolist()])
     axes.set_xlim(-0.5, x.max() + 0.5)
-    axes.set_ylim(0, 1.06 * budget)
-    axes.set_xlabel("members of BDQN+P")
-    axes.set_ylabel("episodes without treasure")
+    axes.set(xlabel="members of BDQN+P", ylabel="episodes without treasure")
     style.legend_above(figure, ["bdqn", "pe_dqn"] if pe_dqn.any() else ["bdqn"], markers=True)
-    style.write_below(
-        figure,
-        f"Deep sea of size {int(results['size'])}: medians and interquartile ranges of "
-        f"{style.seeds_text((~np.isnan(seeds)).sum(axis=-1))} within a budget of {int(budget):,} "
-        "episodes; small markers are seeds, open ones never found the treasure.",
-        results["notes"],
+    caption = f"Deep sea of size {results['size']}: {style.medians_text(results)} within a budget "
+    caption += (
+        f"of {budget:,.0f} episodes; small markers are seeds, open ones never found the treasure."
     )
+    style.write_below(figure, caption, results["notes"])
     return figure

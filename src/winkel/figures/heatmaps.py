@@ -29,10 +29,10 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     records = [r for r in results.records if r.experiment in ("deep_sea", "deep_sea_stochastic")]
     if not records:
         raise InputError("no deep_sea runs")
-    records.sort(key=lambda r: r.config["agent"] != "pe_dqn")
-    record = next((r for r in records if r.snapshots), None)
-    if record is None:
+    with_snapshots = [r for r in records if r.snapshots]
+    if not with_snapshots:
         raise InputError("no deep_sea runs with snapshots")
+    record = min(with_snapshots, key=lambda r: r.config["agent"] != "pe_dqn")
     note = "shown: {agent} in {env}, seed {seed}".format(**record.config)
     return snapshot_arrays(record.config["env"], record.snapshots) | {"notes": np.array([note])}
 
@@ -59,12 +59,12 @@ def draw(results: Arrays) -> Figure:
     times, size = len(results["episode"]), len(results["right"])
     shown = np.unique(np.linspace(0, times - 1, min(times, MOST_COLUMNS)).round().astype(int))
     quantities = {
-        r"$1\,/\,(1 + \mathrm{visits})$": 1.0 / (1.0 + results["visits"][shown]),
-        "disagreement": results["disagreement"][shown],
-        "bonus": results["bonus"][shown],
+        r"$1\,/\,(1 + \mathrm{visits})$": 1.0 / (1.0 + results["visits"]),
+        "disagreement": results["disagreement"],
+        "bonus": results["bonus"],
     }
     rows = {
-        label: [_picture(cells, results["right"]) for cells in quantity]
+        label: [_picture(cells, results["right"]) for cells in quantity[shown]]
         for label, quantity in quantities.items()
     }
     rows = {label: pictures for label, pictures in rows.items() if not np.isnan(pictures).all()}
@@ -105,13 +105,12 @@ def _draw_row(line: Iterable[Axes], pictures: list[np.ndarray], size: int) -> Ax
     low, high = min(0.0, float(np.nanmin(pictures))), float(np.nanmax(pictures))
     scale = PowerNorm(0.5, low, high if high > low else low + 1.0)
     edges = np.arange(size + 1) - 0.5
+    extent = (-0.5, size - 0.5, size - 0.5, -0.5)
     for axes, picture in zip(line, pictures, strict=True):
-        extent = (-0.5, size - 0.5, size - 0.5, -0.5)
         image = axes.imshow(picture, norm=scale, interpolation="nearest", extent=extent)
         if size <= _LARGEST_GRID:
             axes.vlines(edges, edges, size - 0.5, color="white", linewidth=0.5)
             axes.hlines(edges[1:-1], -0.5, edges[2:], color="white", linewidth=0.5)
         axes.spines[:].set_visible(False)
-        axes.set_xticks([0, size - 1])
-        axes.set_yticks([0, size - 1])
+        axes.set(xticks=[0, size - 1], yticks=[0, size - 1])
     return image

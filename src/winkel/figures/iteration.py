@@ -36,11 +36,9 @@ def convergence() -> dict[str, np.ndarray]:
         to_truth.append(operators.distances(eta, truth).max())
     residual = bounds.fixed_point_error_without_modulus(mdp, policy, ensemble, eta, truth)
     other = oscillator()
+    pair = bounds.categorical_quantile_ensemble(other, 2)
     oscillation = operators.value_iteration(
-        other,
-        uniform_policy(other),
-        bounds.categorical_quantile_ensemble(other, 2),
-        max_iterations=ITERATIONS,
+        other, uniform_policy(other), pair, max_iterations=ITERATIONS
     )
     return {
         "steps": np.asarray(steps),
@@ -59,10 +57,8 @@ def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndar
     """
     mdp = deep_sea(size)
     policy = uniform_policy(mdp)
-    ensemble = (
-        Quantile(num_atoms=num_atoms),
-        Categorical(num_atoms=num_atoms, z_min=-1.0, z_max=1.0),
-    )
+    kinds: tuple[type[Projection], ...] = Quantile, Categorical
+    ensemble = [kind.spanning(num_atoms, -1.0, 1.0) for kind in kinds]
     fixed_point = operators.value_iteration(mdp, policy, ensemble).mixture
     known = [column <= row / 2 for row in range(size) for column in range(row + 1)]
     visited = np.repeat(np.asarray([*known, True])[:, None], 2, axis=1)  # [S, A]; the end is known
@@ -78,7 +74,7 @@ def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndar
 
 
 def _partial_estimate(
-    mdp: FiniteMDP, policy: Policy, ensemble: tuple[Projection, ...], visited: np.ndarray
+    mdp: FiniteMDP, policy: Policy, ensemble: list[Projection], visited: np.ndarray
 ) -> Atoms:
     """Iterate where visited, starting from a random guess that stays elsewhere."""
     values = np.random.default_rng(0).normal(0.3, 0.2, visited.shape)
@@ -118,9 +114,7 @@ def draw(results: Arrays) -> Figure:
         row, column = np.nonzero(np.diff(results["visited"], axis=1) == -1)
         axes.vlines(column + 0.5, row - 0.5, row + 0.5, color="white", linewidth=0.9)
         style.label_panel(axes, letter, title)
-        axes.set_xlabel(caption)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xlabel=caption, xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     bar = figure.colorbar(image, ax=list(panels[1:]), shrink=0.75, pad=0.02, aspect=16)
     bar.outline.set_linewidth(0.6)
@@ -139,8 +133,7 @@ def _draw_convergence(axes: Axes, results: Arrays) -> None:
         axes.semilogy(k[: len(values)], values, dash, color=colour, linewidth=1.1, label=label)
     axes.set_ylim(bottom=1e-9)
     style.label_panel(axes, "a", "value iteration")
-    axes.set_xlabel("iteration $k$")
-    axes.set_ylabel(r"$\bar w_1$ from $\eta_{E,k}$ to")
+    axes.set(xlabel="iteration $k$", ylabel=r"$\bar w_1$ from $\eta_{E,k}$ to")
     axes.legend(
         loc="lower left", handlelength=1.4, borderaxespad=0.1, labelspacing=0.25, fontsize=6.5
     )

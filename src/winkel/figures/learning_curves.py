@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from winkel.analysis.scores import OFFICIAL_IDS
-from winkel.analysis.statistics import student_interval
+from winkel.analysis.statistics import Interval, student_interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.figures import common, style
 from winkel.figures.common import Selection, agent_of, num_episodes
@@ -49,10 +49,8 @@ def panel_names(records: Iterable[RunRecord]) -> list[str]:
     def by_name(name: str) -> list[str | int]:  # size=8 before size=10
         return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
-    return [
-        *(name for name in EXPERIMENTS if name in found),
-        *sorted(found - EXPERIMENTS.keys(), key=by_name),
-    ]
+    others = sorted(found - EXPERIMENTS.keys(), key=by_name)
+    return [*(name for name in EXPERIMENTS if name in found), *others]
 
 
 def scale_of(record: RunRecord) -> float:
@@ -79,11 +77,12 @@ def collect(
     agents = selection.agents()
     shape = (len(names), len(agents), POINTS)
     x = np.full((len(names), POINTS), np.nan)
-    bands = {key: np.full(shape, np.nan) for key in ("estimate", "low", "high")}
+    bands = Interval(*(np.full(shape, np.nan) for _ in Interval._fields))
     greedy, num_seeds = np.zeros(len(names), int), np.zeros(shape[:2], int)
-    clocks, kept = [], []
+    clocks: list[str] = []
+    records, selection.records = selection.records, []
     for panel, name in enumerate(names):
-        part = Selection(name, [record for record in selection.records if panel_of(record) == name])
+        part = Selection(name, [record for record in records if panel_of(record) == name])
         _, unit = part.keep_most(_planned, lambda budget: "of {:,} {}".format(*budget))
         clocks.append(over or unit)
         curves, greedy[panel] = _returns(part, clocks[-1], returns)
@@ -97,11 +96,10 @@ def collect(
         for agent, seeds in _average_settings(part.records, values).items():
             place = panel, agents.index(agent)
             num_seeds[place] = len(seeds)
-            for band, found in zip(bands.values(), student_interval(seeds, LEVEL), strict=True):
+            for band, found in zip(bands, student_interval(seeds, LEVEL), strict=True):
                 band[place][: len(at)] = np.clip(found, everything.min(), everything.max())
         selection.notes += [f"{name}: {note}" for note in part.notes]
-        kept += part.records
-    selection.records = kept
+        selection.records += part.records
     return {
         "environments": np.array(names),
         "hard": common.hard_exploration(names),
@@ -109,7 +107,7 @@ def collect(
         "clocks": np.array(clocks),
         "greedy": greedy,
         "x": x,
-        **bands,
+        **bands._asdict(),
         "num_seeds": num_seeds,
         "notes": selection.all_notes(),
     }
@@ -142,9 +140,8 @@ def _returns(part: Selection, clock: str, wanted: str | None) -> tuple[list[Curv
 
 
 def _curve(record: RunRecord, clock: str, greedy: bool) -> Curve:
-    table, returned = record.episodes, np.asarray(record.episodes["return"], float)
-    if greedy:
-        table, returned = record.evaluations, np.mean(record.evaluations["returns"], axis=-1)
+    table = record.evaluations if greedy else record.episodes
+    returned = np.mean(table["returns"], axis=-1) if greedy else np.asarray(table["return"], float)
     if clock == "steps":
         at = table["env_steps"] if "env_steps" in table else np.cumsum(table["length"])
     else:
@@ -156,13 +153,13 @@ def _average_settings(
     records: Sequence[RunRecord], values: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
     """The mean over settings of each seed, by agent [seeds, points]."""
-    by_seed: dict[tuple[str, int], list[np.ndarray]] = defaultdict(list)
+    seeds: dict[str, dict[int, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     for record, curve in zip(records, values, strict=True):
-        by_seed[agent_of(record), record.config["seed"]].append(curve)
-    seeds: dict[str, list[np.ndarray]] = defaultdict(list)
-    for (agent, _), settings in by_seed.items():
-        seeds[agent].append(np.mean(settings, axis=0))
-    return {agent: np.stack(curves) for agent, curves in seeds.items()}
+        seeds[agent_of(record)][record.config["seed"]].append(curve)
+    return {
+        agent: np.stack([np.mean(settings, axis=0) for settings in by_seed.values()])
+        for agent, by_seed in seeds.items()
+    }
 
 
 def _smooth(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -202,10 +199,9 @@ def draw(results: Arrays) -> Figure:
     rows = math.ceil(len(names) / columns)
     width = style.TEXT_WIDTH if columns > 2 else 1.3 + 1.9 * columns
     titles = [_title(name, (width - 0.6) / columns) for name in names.tolist()]
-    lines = [
-        max(t.count("\n") for t in titles[i : i + columns]) for i in range(0, len(titles), columns)
-    ]
-    height = 0.45 + (1.7 if rows == 1 else 1.13) * rows + _LINE * sum(lines)
+    breaks = [title.count("\n") for title in titles]
+    lines = sum(max(breaks[i : i + columns]) for i in range(0, len(names), columns))
+    height = 0.45 + (1.7 if rows == 1 else 1.13) * rows + _LINE * lines
     figure = style.new_figure(height=height, width=width)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     greedy, clocks = results["greedy"], results["clocks"].tolist()
@@ -232,11 +228,8 @@ def draw(results: Arrays) -> Figure:
         shown = results["estimate"][index]
         low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
         room = max(high - low, 0.02 * max(abs(low), abs(high))) or 1.0
-        bottom, top = axes.get_ylim()
-        if high > low:
-            axes.set_ylim(max(bottom, low - room), min(top, high + room))
-        else:
-            axes.set_ylim(low - room, high + room)
+        bottom, top = axes.get_ylim() if high > low else (-np.inf, np.inf)
+        axes.set_ylim(max(bottom, low - room), min(top, high + room))
         axes.tick_params(labelsize=6, pad=1.5, length=2)
         if index + columns >= len(names) or len(set(clocks)) > 1:
             axes.set_xlabel(CLOCKS[clocks[index]], fontsize=7, labelpad=2)

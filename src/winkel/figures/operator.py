@@ -13,8 +13,6 @@ from winkel.types import Atoms
 
 NUM_ATOMS, REWARD, GAMMA = 11, 0.6, 0.7
 
-_STAGES = ("eta", "target", "quantile", "categorical", "mixture")
-
 
 def compute() -> dict[str, np.ndarray]:
     """A two-humped η, T^π η, both projections of that, and their mixture.
@@ -53,29 +51,22 @@ def draw(results: Arrays) -> Figure:
     panels = figure.subplots(1, 5, sharex=True)
     _draw_density(panels[0], results, "eta", style.INK, fill=True)
     _draw_density(panels[1], results, "target", style.INK, fill=True)
+    colours = {"quantile": [style.QUANTILE], "categorical": [style.CATEGORICAL]}
+    colours["mixture"] = [style.QUANTILE, style.CATEGORICAL]
     # One height scale for all stems: an atom's height is its mass.
-    tallest = 1.12 * max(results[f"{stage}_probs"].max() for stage in _STAGES[2:])
-    for axes, stage, colours in (
-        (panels[2], "quantile", (style.QUANTILE,)),
-        (panels[3], "categorical", (style.CATEGORICAL,)),
-        (panels[4], "mixture", (style.QUANTILE, style.CATEGORICAL)),
-    ):
+    tallest = 1.12 * max(results[f"{stage}_probs"].max() for stage in colours)
+    for axes, stage in zip(panels[2:], colours, strict=True):
         shade = axes.twinx()
         shade.set_axis_off()
         axes.set_zorder(shade.get_zorder() + 1)
         axes.patch.set_visible(False)
         _draw_density(shade, results, "target", style.FAINT, fill=False)
-        _draw_stems(axes, results, stage, colours)
+        _draw_stems(axes, results, stage, colours[stage])
         axes.set_ylim(0.0, tallest)
-    titles = (
-        r"$\eta$",
-        r"$\mathcal{T}^\pi\eta$",
-        r"$\Pi_Q\,\mathcal{T}^\pi\eta$",
-        r"$\Pi_C\,\mathcal{T}^\pi\eta$",
-        r"$\Omega_M\mathcal{T}^\pi\eta$",
-    )
-    for axes, letter, title in zip(panels, "abcde", titles, strict=True):
-        style.label_panel(axes, letter, title)
+    operators = ("", r"\mathcal{T}^\pi", r"\Pi_Q\,\mathcal{T}^\pi", r"\Pi_C\,\mathcal{T}^\pi",
+                 r"\Omega_M\mathcal{T}^\pi")  # fmt: skip
+    for axes, letter, operator in zip(panels, "abcde", operators, strict=True):
+        style.label_panel(axes, letter, rf"${operator}\eta$")
         axes.set_xlim(-2.4, 2.7)
         axes.set_xticks([-2, 0, 2])
         axes.set_xlabel("$z$")
@@ -93,7 +84,7 @@ def _draw_density(axes: Axes, results: Arrays, stage: str, colour: str, *, fill:
     axes.set_ylim(0.0, 1.15)
 
 
-def _draw_stems(axes: Axes, results: Arrays, stage: str, colours: tuple[str, ...]) -> None:
+def _draw_stems(axes: Axes, results: Arrays, stage: str, colours: list[str]) -> None:
     z, probs = results[f"{stage}_locations"], results[f"{stage}_probs"]
     for place, colour in enumerate(colours):
         at, mass = (np.split(values, len(colours))[place] for values in (z, probs))

@@ -52,9 +52,8 @@ def draw(results: Arrays) -> Figure:
         )  # fmt: skip
     style.legend_above(figure, agents, markers=True)
     seeds = (~np.isnan(results["seed_scores"])).any(axis=1).sum(axis=-1)
-    style.write_below(
-        figure,
-        f"bsuite's scores by capability, wide is better: means over {style.seeds_text(seeds)}.",
-        results["notes"],
+    caption = (
+        f"bsuite's scores by capability, wide is better: means over {style.seeds_text(seeds)}."
     )
+    style.write_below(figure, caption, results["notes"])
     return figure

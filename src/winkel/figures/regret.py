@@ -6,7 +6,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from winkel.analysis.statistics import median_iqr
 from winkel.figures import common, style
 from winkel.figures.common import agent_of, size_of
 from winkel.files import Arrays
@@ -31,14 +30,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
         common.regret_of,
     ).reshape(len(agents), len(sizes), -1)
     selection.notes += common.note_unsolved(agents, regret)
-    return {
-        "agents": np.array(agents),
-        "sizes": np.array(sizes),
-        "seed_regrets": regret,
-        **common.over_seeds(regret, median_iqr)._asdict(),
-        "budget": np.asarray(budget),
-        "notes": selection.all_notes(),
-    }
+    return selection.arrays(regret, agents=agents, sizes=sizes, seed_regrets=regret, budget=budget)
 
 
 def draw(results: Arrays) -> Figure:
@@ -59,21 +51,17 @@ def draw(results: Arrays) -> Figure:
         axes.set_xlabel("size of deep sea")
     panels[0][0].set_ylabel("episodes without treasure")
     style.legend_above(figure, agents, markers=True)
-    seeds = (~np.isnan(results["seed_regrets"])).sum(axis=-1)
-    open_markers = np.isinf(results["estimate"]).any()
-    style.write_below(
-        figure,
-        f"Medians and interquartile ranges of {style.seeds_text(seeds)} within a budget of "
-        f"{int(results['budget']):,} episodes (dashed)"
-        + ("; open markers: the median run never found the treasure." if open_markers else "."),
-        results["notes"],
-    )
+    caption = f"{style.medians_text(results).capitalize()} within a budget of "
+    caption += f"{int(results['budget']):,} episodes (dashed)"
+    if np.isinf(results["estimate"]).any():
+        caption += "; open markers: the median run never found the treasure"
+    style.write_below(figure, f"{caption}.", results["notes"])
     return figure
 
 
 def _draw_panel(axes: Axes, results: Arrays, shown: dict[str, int]) -> None:
     sizes, budget = results["sizes"], float(results["budget"])
-    axes.axhline(budget, color=style.FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
+    style.draw_limit(axes, budget)
     gap = float(np.diff(sizes).min()) if len(sizes) > 1 else 1.0
     for place, (name, agent) in enumerate(shown.items()):
         spread = style.spread_at(results, agent)
@@ -82,6 +70,5 @@ def _draw_panel(axes: Axes, results: Arrays, shown: dict[str, int]) -> None:
         at_most = [np.minimum(values[have], budget) for values in spread]
         style.draw_band(axes, x, at_most, name, len(shown))
         style.draw_markers(axes, x, spread[0][have], budget, name, size=3.5)
-    axes.set_ylim(0, 1.06 * budget)
     axes.set_xlim(sizes[0] - 0.3 * gap, sizes[-1] + 0.3 * gap)
     axes.set_xticks(sizes[:: -(-len(sizes) // 11)])

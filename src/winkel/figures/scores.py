@@ -77,14 +77,12 @@ def draw(results: Arrays) -> Figure:
     Hard exploration is in bold. A score that is missing has no bar, but a small cross.
     """
     names, agents = results["experiments"], style.in_order(results["agents"])
-    rows = math.ceil(len(names) * len(agents) / _BARS_OF_A_ROW)
-    per_row = math.ceil(len(names) / rows)
+    per_row = math.ceil(len(names) / math.ceil(len(names) * len(agents) / _BARS_OF_A_ROW))
     rows = math.ceil(len(names) / per_row)
     figure = style.new_figure(height=0.15 + 1.45 * rows)
     panels = figure.subplots(rows, 1, sharey=True, squeeze=False)[:, 0]
     for row, axes in enumerate(panels):
-        shown = np.arange(row * per_row, min((row + 1) * per_row, len(names)))
-        _draw_row(axes, results, agents, shown)
+        _draw_row(axes, results, agents, np.arange(len(names))[row * per_row :][:per_row])
         axes.set_xlim(-0.55, per_row - 0.45)
         axes.set_ylabel("score")
     panels[0].set_ylim(0, 1.03)
@@ -92,12 +90,8 @@ def draw(results: Arrays) -> Figure:
     style.legend_above(figure, agents, bars=True)
     seeds = (~np.isnan(results["seed_scores"])).sum(axis=-1)
     dots = ", a dot for each seed" if 1 < seeds.max() < _FEW_SEEDS else ""
-    style.write_below(
-        figure,
-        f"bsuite's scores, means over {style.seeds_text(seeds)} with 95 % Student t intervals"
-        f"{dots}; exploration in bold.",
-        results["notes"],
-    )
+    caption = f"bsuite's scores, means over {style.seeds_text(seeds)} with 95 % Student t intervals"
+    style.write_below(figure, f"{caption}{dots}; exploration in bold.", results["notes"])
     return figure
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from winkel.analysis.statistics import median_iqr
 from winkel.figures import common, style
 from winkel.files import Arrays
 from winkel.runs.results import Results
@@ -28,20 +27,13 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     absent = [name for name in agents if name not in selection.agents()]
     if absent:
         selection.notes.append(f"no runs of {', '.join(absent)}")
-    return {
-        "projections": np.array(PROJECTIONS),
-        "moments": np.array(MOMENTS),
-        "seed_shares": shares,
-        **common.over_seeds(shares, median_iqr)._asdict(),
-        "size": np.asarray(size),
-        "budget": np.asarray(budget),
-        "notes": selection.all_notes(),
-    }
+    labels = {"projections": PROJECTIONS, "moments": MOMENTS}
+    return selection.arrays(shares, seed_shares=shares, size=size, budget=budget, **labels)
 
 
 def draw(results: Arrays) -> Figure:
     """Draw bars at the medians, whiskers at the quartiles, a dot for each seed; by moment."""
-    projections = [str(name) for name in results["projections"]]
+    projections = results["projections"].tolist()
     figure = style.new_figure(height=2.1, width=3.3)
     axes = figure.subplots()
     width = 0.78 / len(projections)
@@ -52,17 +44,12 @@ def draw(results: Arrays) -> Figure:
         seeds = 100 * results["seed_shares"][place]  # [moments, seeds]
         colour = _COLOURS.get(name, style.MIXTURE)
         style.draw_bars(axes, x, width, spread, seeds, colour, f"{name} model")
-    axes.set_xticks(groups, [str(name) for name in results["moments"]])
+    axes.set_xticks(groups, results["moments"].tolist())
     axes.tick_params(axis="x", length=0)
-    axes.set_ylim(0, 100)
-    axes.set_ylabel("state-actions visited [%]")
+    axes.set(ylim=(0, 100), ylabel="state-actions visited [%]")
     axes.set_xlabel("the statistic that is maximised")
     figure.legend(loc="outside upper center", ncols=len(projections), handlelength=1.0)
-    seeds = (~np.isnan(results["seed_shares"])).sum(axis=-1)
-    style.write_below(
-        figure,
-        f"Deep sea of size {int(results['size'])} after {int(results['budget']):,} episodes: "
-        f"medians and interquartile ranges of {style.seeds_text(seeds)}, a dot for each.",
-        results["notes"],
-    )
+    caption = f"Deep sea of size {results['size']} after {int(results['budget']):,} episodes: "
+    caption += f"{style.medians_text(results)}, a dot for each."
+    style.write_below(figure, caption, results["notes"])
     return figure

@@ -133,6 +133,11 @@ def seeds_text(counts: np.ndarray) -> str:
     return f"{low} seed{'s' if low != 1 else ''}" if low == high else f"{low} to {high} seeds"
 
 
+def medians_text(results: Arrays) -> str:
+    """Write what most figures of deep sea show."""
+    return f"medians and interquartile ranges of {seeds_text(results['num_seeds'])}"
+
+
 def draw_band(
     axes: Axes, x: np.ndarray, spread: Sequence[np.ndarray], agent: str, among: int = 1
 ) -> None:
@@ -147,6 +152,12 @@ def draw_band(
         x, estimate, color=line.colour, linestyle=line.dashes, linewidth=1.1, label=agent,
         marker=line.marker if alone else "", markersize=3,
     )  # fmt: skip
+
+
+def draw_limit(axes: Axes, budget: float) -> None:
+    """Draw a dashed line at the budget, the end of an axis of episodes."""
+    axes.axhline(budget, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
+    axes.set_ylim(0, 1.06 * budget)
 
 
 def draw_markers(

@@ -28,13 +28,9 @@ def compute() -> dict[str, np.ndarray]:
     """Train both models; quantile curves at levels 0.1 … 0.9 over x in [−1.5, 1.5]."""
     x, y = _sample_data()
     grid = np.linspace(-1.5, 1.5, 241)
-    members: dict[str, Projection] = {
-        "categorical": Categorical(num_atoms=_NUM_ATOMS, z_min=-2.0, z_max=2.0),
-        "quantile": Quantile(num_atoms=_NUM_ATOMS),
-    }
     results = {"x": x, "y": y, "grid": grid, "levels": LEVELS}
-    for name, projection in members.items():
-        predict = _fit(projection, x, y)
+    for name, kind in (("categorical", Categorical), ("quantile", Quantile)):
+        predict = _fit(kind.spanning(_NUM_ATOMS, -2.0, 2.0), x, y)
         results[name] = np.asarray(predict(jnp.asarray(grid, jnp.float32)[:, None]))
     return results
 
@@ -56,10 +52,8 @@ def _fit(
     network = eqx.nn.MLP(1, _NUM_ATOMS, _WIDTH, _DEPTH, key=jax.random.key(_SEED))
     params, static = eqx.partition(network, eqx.is_array)
     optimizer = optax.adam(_LEARNING_RATE)
-    inputs = jnp.asarray(x, jnp.float32)[:, None]
-    targets = Atoms(
-        locations=jnp.asarray(y, jnp.float32)[:, None], probs=jnp.ones((len(y), 1), jnp.float32)
-    )
+    inputs, locations = (jnp.asarray(values, jnp.float32)[:, None] for values in (x, y))
+    targets = Atoms(locations=locations, probs=jnp.ones_like(locations))
 
     def batch_loss(params: eqx.nn.MLP) -> Float[Array, ""]:
         theta = jax.vmap(eqx.combine(params, static))(inputs)
@@ -85,20 +79,15 @@ def draw(results: Arrays) -> Figure:
     middle = len(levels) // 2
     for axes, letter, (name, colour) in zip(panels, "ab", models, strict=True):
         curves = results[name]  # [G, L]
-        for low in range(middle):
-            axes.fill_between(
-                grid, curves[:, low], curves[:, -1 - low], color=colour, alpha=0.09, linewidth=0
-            )
+        for low, high in zip(curves.T[:middle], curves.T[::-1], strict=False):
+            axes.fill_between(grid, low, high, color=colour, alpha=0.09, linewidth=0)
         for index, curve in enumerate(curves.T):
             weight = 1.3 if index == middle else 0.6
             axes.plot(grid, curve, color=colour, linewidth=weight, solid_joinstyle="round")
-        axes.plot(
-            results["x"], results["y"], "o", color=style.INK, markersize=1.6, alpha=0.55, mew=0
-        )
+        data = {"color": style.INK, "markersize": 1.6, "alpha": 0.55, "mew": 0}
+        axes.plot(results["x"], results["y"], "o", **data)
         style.label_panel(axes, letter, f"{name} projection")
-        axes.set_xlabel("$x$")
-        axes.set_xlim(grid[0], grid[-1])
-        axes.set_xticks([-1, 0, 1])
+        axes.set(xlabel="$x$", xlim=(grid[0], grid[-1]), xticks=[-1, 0, 1])
     panels[0].set_ylabel("$y$")
     reach = 1.4 * np.abs(results["y"]).max()
     panels[0].set_ylim(-reach, reach)

@@ -57,11 +57,7 @@ def _values_kernel(layout: Layout, with_disagreement: bool, *refs: Any) -> None:
 
 
 def q_values_and_disagreement(
-    outputs: Outputs,
-    layout: Layout,
-    scales: Float[Array, "3"],
-    *,
-    with_disagreement: bool = True,
+    outputs: Outputs, layout: Layout, scales: Float[Array, "3"], *, with_disagreement: bool = True
 ) -> tuple[Float[Array, "B A"], Float[Array, "B A"]]:
     """Means of the mixture and, if asked for, w_1 of both models.
 

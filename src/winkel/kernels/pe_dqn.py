@@ -100,11 +100,7 @@ def update(
     # Line 24.
     due = jnp.asarray((clock.updates + 1) % agent.config.target_period == 0)
     learner = _adam_step(agent.config, hyper, learner, obs, learned, due)
-    metrics = {
-        "loss": jnp.mean(batch.weights * total),
-        "beta": beta,
-        "clipped": jnp.mean(clipped),
-    }
+    metrics = {"loss": jnp.mean(batch.weights * total), "beta": beta, "clipped": jnp.mean(clipped)}
     return learner, Update(priorities=total, metrics=metrics)
 
 
@@ -152,7 +148,7 @@ def _prior(agent: Any, prior: Ensemble | None, obs: Array) -> Float[Array, "P B 
         return None
     if agent.spec.one_hot:
         table = jax.vmap(lambda layer: jax.vmap(layer.of_row)(jnp.atleast_1d(obs)))
-        return table(prior.members.layers[0])
+        return table(prior.layers[0])
     weights = weights_of(prior)
     if obs.ndim == 1:
         made = mlp.row_products(weights, obs)[:, None]

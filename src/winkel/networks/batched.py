@@ -57,8 +57,7 @@ def forward(ensemble: Ensemble, obs: Array) -> tuple[Float[Array, "M B O"], Resi
 
     The networks run at all rows of their tables if those are fewer than the observations.
     """
-    members = ensemble.members
-    first, *rest = members.layers
+    first, *rest = ensemble.layers
     rows = row_of(obs, first.side) if isinstance(first, Lookup) else None
     if isinstance(first, Lookup) and first.side is not None:
         rows = jax.lax.optimization_barrier(rows)  # else XLA divides for every number looked up
@@ -67,8 +66,8 @@ def forward(ensemble: Ensemble, obs: Array) -> tuple[Float[Array, "M B O"], Resi
     for layer in rest:
         hidden.append(jax.nn.relu(x))
         x = hidden[-1] @ layer.weight + layer.bias[:, None]
-    if members.columns is not None:
-        x = x[..., : members.rows * members.columns]
+    if ensemble.columns is not None:
+        x = x[..., : ensemble.rows * ensemble.columns]
     if rows is not None and _runs_at_all_rows(first, rows):
         x = _look_up(x, rows)
     return x, (rows, hidden)
@@ -81,8 +80,8 @@ def backward(
 
     The table of a first layer that is larger than the batch gets a `RowGradient`.
     """
-    (first, *rest), (rows, hidden) = ensemble.members.layers, residuals
-    more = ensemble.members.layers[-1].bias.shape[-1] - gradient.shape[-1]
+    (first, *rest), (rows, hidden) = ensemble.layers, residuals
+    more = ensemble.layers[-1].bias.shape[-1] - gradient.shape[-1]
     gradient = jnp.pad(gradient, ((0, 0), (0, 0), (0, more))) if more else gradient
     if rows is not None and _runs_at_all_rows(first, rows):
         here = jax.nn.one_hot(rows, first.weight.shape[1] + 1)

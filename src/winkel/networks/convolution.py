@@ -6,7 +6,6 @@ pass; JAX's own gradient would be a sum of pictures that are nearly everywhere z
 numbers in a window, one gets the gradient.
 """
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -41,11 +40,7 @@ class Conv(eqx.Module):
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B H W O"]:
         """Convolve a batch of pictures, in their own precision."""
-        return add_bias(self.without_bias(x), self.bias)
-
-    def without_bias(self, x: Float[Array, "B H W I"]) -> Float[Array, "B H W O"]:
-        """Convolve a batch of pictures, without adding the bias."""
-        return convolve(x, self.weight.astype(x.dtype))
+        return add_bias(convolve(x, self.weight.astype(x.dtype)), self.bias)
 
 
 @jax.custom_vjp
@@ -144,11 +139,6 @@ def halve(x: Float[Array, "B H W C"]) -> Float[Array, "B h w C"]:
     return _halve(x.shape[1:3], x)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _halve(sides: tuple[int, int], x: Float[Array, "B H W C"]) -> Float[Array, "B h w C"]:
-    return _halve_forward(sides, x)[0]
-
-
 def _halve_forward(
     _: tuple[int, int], x: Float[Array, "B H W C"]
 ) -> tuple[Float[Array, "B h w C"], Int8[Array, "B h w C"]]:
@@ -197,7 +187,12 @@ def _interleave(here: Array, before: Array, after: Array, axis: int) -> Array:
     return both.reshape(*here.shape[:axis], -1, *here.shape[axis + 1 :])
 
 
+_halve = jax.custom_vjp(lambda sides, x: _halve_forward(sides, x)[0], (0,))
 _halve.defvjp(_halve_forward, _halve_backward)
+
+
+Windows = tuple[tuple[int, int], ...]
+"""First row of each window, and the row after its last."""
 
 
 def resize(x: Float[Array, "B H W C"], side: int) -> Float[Array, "B side side C"]:
@@ -211,23 +206,14 @@ def resize(x: Float[Array, "B H W C"], side: int) -> Float[Array, "B side side C
     return _pool_rows(_windows(height, side), jnp.swapaxes(by_row, 1, 2))
 
 
-def _windows(height: int, side: int) -> tuple[tuple[int, int], ...]:
-    """First row of each window, and the row after its last."""
+def _windows(height: int, side: int) -> Windows:
     return tuple((i * height // side, -(-(i + 1) * height // side)) for i in range(side))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _pool_rows(
-    windows: tuple[tuple[int, int], ...], x: Float[Array, "B H W C"]
-) -> Float[Array, "B h W C"]:
-    """Maxima of windows of rows."""
-    return _pool_rows_forward(windows, x)[0]
-
-
 def _pool_rows_forward(
-    windows: tuple[tuple[int, int], ...], x: Array
-) -> tuple[Array, Int8[Array, "B h W C"]]:
-    """Maxima, and the row of each in its window."""
+    windows: Windows, x: Float[Array, "B H W C"]
+) -> tuple[Float[Array, "B h W C"], Int8[Array, "B h W C"]]:
+    """Maxima of windows of rows, and the row of each in its window."""
     largest, which = [], []
     for low, high in windows:
         value, row = x[:, low], jnp.zeros_like(x[:, low], jnp.int8)
@@ -239,9 +225,7 @@ def _pool_rows_forward(
     return jnp.stack(largest, 1), jnp.stack(which, 1)
 
 
-def _pool_rows_backward(
-    windows: tuple[tuple[int, int], ...], which: Array, gradient: Array
-) -> tuple[Array]:
+def _pool_rows_backward(windows: Windows, which: Array, gradient: Array) -> tuple[Array]:
     def at(row: int) -> Array:
         parts = [
             jnp.where(which[:, i] == row - low, gradient[:, i], 0)
@@ -253,4 +237,5 @@ def _pool_rows_backward(
     return (jnp.stack([at(row) for row in range(windows[-1][1])], 1),)
 
 
+_pool_rows = jax.custom_vjp(lambda windows, x: _pool_rows_forward(windows, x)[0], (0,))
 _pool_rows.defvjp(_pool_rows_forward, _pool_rows_backward)

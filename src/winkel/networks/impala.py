@@ -20,12 +20,12 @@ from typing import Any, NamedTuple, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped, UInt8
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped, UInt8
 
 from winkel.errors import InputError
-from winkel.networks.convolution import Conv, add_bias, halve, resize
+from winkel.networks.convolution import Conv, add_bias, convolve, halve, resize
 from winkel.networks.mlp import Linear, he_uniform
-from winkel.types import Image, Planes
+from winkel.types import Image, Observation, Planes
 
 CHANNELS = (16, 32, 32)
 """Channels of the blocks, before the multiplier."""
@@ -63,7 +63,8 @@ class Block(eqx.Module):
 
     def __call__(self, x: Float[Array, "B H W I"]) -> Float[Array, "B h w C"]:
         """A batch."""
-        x = add_bias(halve(self.conv.without_bias(x)), self.conv.bias)
+        x = halve(convolve(x, self.conv.weight.astype(x.dtype)))
+        x = add_bias(x, self.conv.bias)
         units = self.units
         convs = [Conv(units.weight[i], units.bias[i]) for i in range(2 * UNITS)]
         for first, second in zip(convs[::2], convs[1::2], strict=True):
@@ -107,9 +108,14 @@ class Impala(eqx.Module):
         return [block.units.weight for block in self.blocks]
 
 
-def num_features(multiplier: int) -> int:
-    """F, the same for every size of frames."""
-    return SIDE**2 * CHANNELS[-1] * multiplier
+def num_features(observation: Observation, multiplier: int) -> int | None:
+    """F, the same for every size of frames; None for observations without a body."""
+    if isinstance(observation, Image):
+        return SIDE**2 * CHANNELS[-1] * multiplier
+    if not isinstance(observation, Planes):
+        return None
+    height, width, _ = observation.shape
+    return FILTERS * (height - WINDOW + 1) * (width - WINDOW + 1)
 
 
 class Windows(eqx.Module):
@@ -146,12 +152,6 @@ class Windows(eqx.Module):
         return jax.nn.relu(x).reshape(len(planes), -1).astype(jnp.float32)
 
 
-def num_window_features(observation: Planes) -> int:
-    """F, for observations of this form."""
-    height, width, _ = observation.shape
-    return FILTERS * (height - WINDOW + 1) * (width - WINDOW + 1)
-
-
 class Spectrum(NamedTuple):
     """Estimates of a weight's leading singular vectors, u and v."""
 
@@ -161,15 +161,12 @@ class Spectrum(NamedTuple):
     @classmethod
     def init(cls, key: PRNGKeyArray, weight: Float[Array, "O ..."]) -> "Spectrum":
         """Start from random vectors, with `FIRST_STEPS` steps."""
-        left, right = (
-            _unit(jax.random.normal(jax.random.fold_in(key, use), (length,)))
+        drawn = [
+            jax.random.normal(jax.random.fold_in(key, use), (length,))
             for use, length in enumerate(_matrix(weight).shape)
-        )
-
-        def step(_: Int[Array, ""], spectrum: Spectrum) -> Spectrum:
-            return spectrum.power_iteration(weight)
-
-        return jax.lax.fori_loop(0, FIRST_STEPS, step, cls(left=left, right=right))
+        ]
+        first = cls(*map(_unit, drawn))
+        return jax.lax.fori_loop(0, FIRST_STEPS, lambda _, u_v: u_v.power_iteration(weight), first)
 
     def power_iteration(self, weight: Float[Array, "O ..."]) -> "Spectrum":
         """One step: v ← Wᵀu, u ← Wv, both of length one."""
@@ -195,14 +192,11 @@ def _unit(vector: Float[Array, " N"]) -> Float[Array, " N"]:
     return vector / jnp.maximum(jnp.linalg.norm(vector), LEAST_NORM)
 
 
-Torso = Impala | Windows
-
-
 class Body(eqx.Module):
     """A torso whose features many heads share, with the state of its spectral normalisation."""
 
-    torso: Torso
-    spectra: tuple[Spectrum, ...]
+    torso: Impala | Windows
+    spectra: tuple[Spectrum, ...] | None
     """For each block, of the stacked convolutions in its units; () without normalisation."""
     dtype: str = eqx.field(static=True)
     """Precision of the convolutions; weights and features are float32 in any case."""
@@ -211,14 +205,19 @@ class Body(eqx.Module):
     def init(
         cls,
         key: PRNGKeyArray,
-        observation: Image,
+        observation: Image | Planes,
         *,
         multiplier: int,
         normalise: bool,
         dtype: str,
         slope: float = 0.0,
     ) -> "Body":
-        """Draw weights; `slope` is that of `he_uniform`."""
+        """Draw weights; `slope` is that of `he_uniform`.
+
+        `multiplier` and `normalise` are for images alone.
+        """
+        if isinstance(observation, Planes):
+            return cls(Windows.init(key, observation, slope), spectra=(), dtype=dtype)
         key_torso, key_spectra = (jax.random.fold_in(key, use) for use in range(2))
         torso = Impala.init(key_torso, observation, multiplier, slope)
         weights = torso.residual_weights if normalise else []
@@ -237,6 +236,11 @@ class Body(eqx.Module):
             weights = list(map(normalise, self.spectra, torso.residual_weights))
             torso = eqx.tree_at(lambda torso: torso.residual_weights, torso, weights)
         return torso(observations, self.dtype)
+
+    @property
+    def learned(self) -> "Body":
+        """The part that has gradients, without the spectra."""
+        return replace(self, spectra=None)
 
     def power_iteration(self) -> "Body":
         """One step for each spectrum, to be made once in an update."""

@@ -81,7 +81,7 @@ class MLP(eqx.Module):
     """Layers with rectifiers between them, from an observation to `A` rows of outputs.
 
     The last layer may be wider than its outputs, by columns that stay zero: matrix products are
-    faster where sides are multiples of eight.
+    faster where sides are multiples of eight. Weights with a first axis of members are an ensemble.
     """
 
     layers: tuple[Linear | Lookup, ...]
@@ -129,9 +129,15 @@ class MLP(eqx.Module):
             layers[-1] = Linear(weight, jnp.pad(last.bias, (0, more)))
         return cls(layers=tuple(layers), rows=outputs[0], columns=outputs[1])
 
-    def __call__(self, obs: Array) -> Float[Array, "A K"]:
-        """Outputs for one observation, of any shape if dense."""
+    def __call__(self, obs: Array) -> Float[Array, "*M A K"]:
+        """Outputs for one observation, of any shape if dense; those of all members if stacked."""
+        if self._stacked:
+            return jax.vmap(lambda member: member(obs))(self)
         return self._rest(self.layers[0](obs))
+
+    @property
+    def _stacked(self) -> bool:
+        return self.layers[0].bias.ndim > 1
 
     def tabulate(self) -> "MLP":
         """The same function of indices as a single table, for a network that stays fixed: a prior.
@@ -141,6 +147,8 @@ class MLP(eqx.Module):
         first = self.layers[0]
         if not isinstance(first, Lookup):
             return self
+        if self._stacked:
+            return jax.vmap(MLP.tabulate)(self)
         rows = jnp.arange(first.weight.shape[0] + 1)
         outputs = jax.vmap(lambda row: self._rest(first.of_row(row)))(rows).reshape(len(rows), -1)
         nothing = outputs[-1]  # of the row that stands for the all-zero observation
@@ -156,18 +164,8 @@ class MLP(eqx.Module):
         return x.reshape(self.rows, -1)
 
 
-class Ensemble(eqx.Module):
-    """M networks of one shape, their weights stacked, so that all run as one batched product."""
-
-    members: MLP
-
-    def __call__(self, obs: Array) -> Float[Array, "M A K"]:
-        """Outputs of every member for one observation."""
-        return jax.vmap(lambda member: member(obs))(self.members)
-
-    def tabulate(self) -> "Ensemble":
-        """As `MLP.tabulate`, for all members."""
-        return Ensemble(members=jax.vmap(MLP.tabulate)(self.members))
+Ensemble = MLP
+"""M networks of one shape, their weights stacked, so that all run as one batched product."""
 
 
 def add_prior(

@@ -185,7 +185,7 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
         about["prior_members"] = []
         arrays = {}
         if isinstance(seen, Planes):
-            filters, about["symbols"] = run.learner.shared.body.torso.filters, seen.values
+            filters, about["symbols"] = run.learner.shared.params.torso.filters, seen.values
             arrays = {
                 "torso_weight": np.asarray(filters.weight),
                 "torso_bias": np.asarray(filters.bias),
@@ -200,10 +200,9 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
 
 
 def _layers(
-    name: str, ensemble: Ensemble, about: dict[str, Any], scale: float = 1.0
+    name: str, network: Ensemble, about: dict[str, Any], scale: float = 1.0
 ) -> dict[str, np.ndarray]:
     """Return weights and biases of all members, without padding; the last ones are scaled."""
-    network = ensemble.members
     arrays: dict[str, np.ndarray] = {}
     for depth, layer in enumerate(network.layers):
         weight, bias = np.asarray(layer.weight), np.asarray(layer.bias)
