@@ -1,6 +1,7 @@
 """What a newcomer meets: help, names that are nearly right, lists, progress in a log file."""
 
 import re
+from functools import partial
 
 import pytest
 
@@ -102,7 +103,9 @@ def test_names_that_are_nearly_right_are_suggested(arguments, shown, capsys, tmp
     ],
 )
 def test_a_list_is_written_with_spaces_or_with_commas(arguments, field, value):
-    assert getattr(cli._parse(arguments), field) == value
+    command = cli._parse(arguments)
+    options = command.keywords if isinstance(command, partial) else vars(command.__self__)
+    assert options[field] == value
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ Help names a value by its type (`--episodes N`, `--out FOLDER`). A list is writt
 with commas: `--sizes 6 8` or `--sizes 6,8`.
 """
 
-import dataclasses
+import inspect
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, get_args
 
 import tyro
@@ -21,6 +22,24 @@ from winkel.runs.spec import field_names
 
 EnvName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+Runs = Annotated[
+    tyro.conf.Positional[Path],
+    tyro.conf.arg(help="Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."),
+]
+Fields = tyro.conf.Suppress[Mapping[str, Any]]
+"""Fields of the agent, from the options that tyro does not know."""
+NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+AllowFailures = Annotated[bool, tyro.conf.arg(help="Exit with status 0 also if runs failed.")]
+RunEnv = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="The environment, if its name chooses which code runs: module:function, "
+        "jax:module:Name, or a library's with settings. It must be the run's own; what a run's "
+        "folder names is not run otherwise."
+    ),
+]
+CODE = "Agents and projections of the run, module:Name, that are imported because you name them."
+RunCode = Annotated[tuple[str, ...], tyro.conf.arg(help=CODE)]
 
 NAMES: dict[Any, str] = {int: "N", float: "NUMBER", str: "NAME", Path: "FOLDER"}
 """How help calls a value, by its type."""
@@ -75,32 +94,13 @@ def split_words(words: Iterable[str]) -> Iterator[str]:
             yield word
 
 
-def option_names(command: Any) -> list[str]:
-    """Return the names of a command's options."""
-    return [field.name for field in dataclasses.fields(command)]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OfRun:
-    """Options of commands about trained agents."""
-
-    path: tyro.conf.Positional[Path]
-    """Folder of a run, or of several of one agent and environment."""
-    env: str | None = None
-    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
-    or a library's with settings. It must be the run's own; what a run's folder names is not run
-    otherwise."""
-    code: tuple[str, ...] = ()
-    """Agents and projections of the run, module:Name, that are imported because you name them."""
-
-
-def check_fields(command: Any, *agents: str) -> None:
+def check_fields(command: Callable[..., Any], fields: Iterable[str], *agents: str) -> None:
     """Raise unless each option that a command does not have is a field of one of the agents."""
     known = dict.fromkeys(name for agent in agents for name in field_names(agent))
-    for field in command.fields:
+    for field in fields:
         if field not in known:
             hint = f"see `winkel list agents {agents[0]}`"
-            raise unknown_option(field, [*option_names(command), *known], hint)
+            raise unknown_option(field, [*inspect.signature(command).parameters, *known], hint)
 
 
 def unknown_option(name: str, known: Iterable[str], otherwise: str) -> InputError:

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, get_type_hints
 
-from winkel.commands.options import console, make_table, option_names, say, write_option
+from winkel.commands.options import console, make_table, say, write_option
 from winkel.commands.train import check_runs
 from winkel.errors import InputError, MissingDataError
 from winkel.runs.compact import compact_fingerprints, write_compact
@@ -39,7 +39,7 @@ CHUNK_STEPS = 200
 def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> None:
     """Make the runs of a plan that are missing, in its order, until the budget is spent."""
     plain = type(command)()
-    others = [name for name in option_names(plain) if name not in (*BESIDE_PLAN, "fields")]
+    others = [name for name in vars(plain) if name not in (*BESIDE_PLAN, "fields")]
     misplaced = [name for name in others if getattr(command, name) != getattr(plain, name)]
     for name in [*misplaced, *command.fields]:
         raise InputError(f"need {write_option(name)} in the pieces of {path}, not beside --plan")

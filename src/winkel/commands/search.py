@@ -1,12 +1,19 @@
 """`winkel search`: search for hyperparameters, write the page of a study, apply its winner."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from winkel.commands.options import check_fields, console, exit_if_failed, progress_bar, say
+from winkel.commands.options import (
+    NO_FIELDS,
+    Fields,
+    check_fields,
+    console,
+    exit_if_failed,
+    progress_bar,
+    say,
+)
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import Options
@@ -14,158 +21,145 @@ from winkel.runs.spec import Options
 if TYPE_CHECKING:
     from winkel.search.study import Summary
 
+StudyFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="Folder of the study.")]
+Storage = Annotated[
+    str | None,
+    tyro.conf.arg(metavar="URL", help="Storage of the study, if it is not in the folder."),
+]
+StudyName = Annotated[
+    str | None, tyro.conf.arg(help="Name of the study, if its storage has several.")
+]
 
-@dataclass(frozen=True, kw_only=True)
-class SearchCommand:
+
+def search(
+    agent: str = "pe_dqn",
+    trials: int = 64,
+    space: str = "bsuite",
+    envs: tuple[str, ...] = (),
+    seeds: int = 1,
+    out: Path | None = None,
+    storage: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None,
+    name: str | None = None,
+    resume: bool = False,
+    lanes: int | None = None,
+    chunk_steps: int = 100,
+    sampler_seed: int = 0,
+    allow_failures: bool = False,
+    fields: Fields = NO_FIELDS,
+) -> None:
     """Search for hyperparameters as in appendix B.1: `winkel search --agent A --trials N`.
 
     `winkel search report STUDY` then writes a page, `winkel search apply STUDY` saves the winner as
     a preset for `winkel train --preset`. `winkel search space NAME` prints a space to edit. Any
     field of the agent is an option, which fixes the field.
+
+    Args:
+        agent: A name from `winkel list agents`.
+        trials: Number of trials in the study, those of earlier calls and other processes included.
+        space: Search space: bsuite, vizdoom, or a TOML file.
+        envs: Environments instead of the space's, as ID@EPISODES or ID@STEPSsteps, or with @SCORE.
+        seeds: Runs of each trial in each environment, with seeds that no other command uses.
+        out: Folder of the study; search/AGENT by default.
+        storage: Optuna's storage, as a URL; an SQLite file in the folder by default.
+        name: Name of the study in its storage; AGENT by default.
+        resume: Continue a study, or join one that other processes work on.
+        lanes: Runs side by side in a program; 8 on a CPU, 64 elsewhere by default.
+        chunk_steps: Steps between two checks of the lanes.
+        sampler_seed: Seed of the suggested configurations.
+        allow_failures: Exit with status 0 also if all trials failed.
     """
+    from winkel.search.population import Population, choose_lanes
+    from winkel.search.problem import load_problem
+    from winkel.search.study import REASON, Summary, open_study
 
-    agent: str = "pe_dqn"
-    """A name from `winkel list agents`."""
-    trials: int = 64
-    """Number of trials in the study, those of earlier calls and other processes included."""
-    space: str = "bsuite"
-    """Search space: bsuite, vizdoom, or a TOML file."""
-    envs: tuple[str, ...] = ()
-    """Environments instead of the space's, as ID@EPISODES or ID@STEPSsteps, or with @SCORE."""
-    seeds: int = 1
-    """Runs of each trial in each environment, with seeds that no other command uses."""
-    out: Path | None = None
-    """Folder of the study; search/AGENT by default."""
-    storage: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Optuna's storage, as a URL; an SQLite file in the folder by default."""
-    name: str | None = None
-    """Name of the study in its storage; AGENT by default."""
-    resume: bool = False
-    """Continue a study, or join one that other processes work on."""
-    lanes: int | None = None
-    """Runs side by side in a program; 8 on a CPU, 64 elsewhere by default."""
-    chunk_steps: int = 100
-    """Steps between two checks of the lanes."""
-    sampler_seed: int = 0
-    """Seed of the suggested configurations."""
-    allow_failures: bool = False
-    """Exit with status 0 also if all trials failed."""
-    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, from the options that tyro does not know."""
-
-    def run(self) -> None:
-        """Search, print a summary and write the page."""
-        from winkel.search.population import Population, choose_lanes
-        from winkel.search.problem import load_problem
-        from winkel.search.study import REASON, Summary, open_study
-
-        check_fields(self, self.agent)
-        problem = load_problem(
-            self.space,
-            self.agent,
-            self.envs,
-            seeds=self.seeds,
-            fields=self.fields,
+    check_fields(search, fields, agent)
+    problem = load_problem(space, agent, envs, seeds=seeds, fields=fields)
+    problem.check(trials)
+    lanes, options = choose_lanes(lanes), Options(chunk_steps=chunk_steps)
+    folder = out or Path("search") / agent
+    study = open_study(folder, storage, name or agent, problem, resume)
+    with progress_bar() as bar:
+        task = bar.add_task(f"search for {agent}", total=trials)
+        population = Population(
+            study=study,
+            wanted=trials,
+            lanes=lanes,
+            options=options,
+            seed=sampler_seed,
+            progress=lambda text, share: bar.update(
+                task, description=text, completed=share * trials
+            ),
+            notice=lambda text: bar.console.print(text, highlight=False, markup=False),
         )
-        problem.check(self.trials)
-        lanes, options = choose_lanes(self.lanes), Options(chunk_steps=self.chunk_steps)
-        folder = self.out or Path("search") / self.agent
-        study = open_study(folder, self.storage, self.name or self.agent, problem, self.resume)
-        with progress_bar() as bar:
-            task = bar.add_task(f"search for {self.agent}", total=self.trials)
-
-            population = Population(
-                study=study,
-                wanted=self.trials,
-                lanes=lanes,
-                options=options,
-                seed=self.sampler_seed,
-                progress=lambda text, share: bar.update(
-                    task, description=text, completed=share * self.trials
-                ),
-                notice=lambda text: bar.console.print(text, highlight=False, markup=False),
-            )
-            population.run()
-        summary = Summary(study)
-        print_summary(summary)
-        say(f"updates: {population.updates:,} here, {summary.updates:,} in all")
-        if summary.unfinished:
-            say(f"{summary.unfinished} trials are not finished; continue with --resume")
-        _write_page(summary, folder, folder)
-        if len(summary.failed) == summary.num_trials:
-            reasons = [trial.user_attrs[REASON] for trial in summary.failed]
-            exit_if_failed("trials", reasons, summary.num_trials, self.allow_failures)
+        population.run()
+    summary = Summary(study)
+    print_summary(summary)
+    say(f"updates: {population.updates:,} here, {summary.updates:,} in all")
+    if summary.unfinished:
+        say(f"{summary.unfinished} trials are not finished; continue with --resume")
+    _write_page(summary, folder, folder)
+    if len(summary.failed) == summary.num_trials:
+        reasons = [trial.user_attrs[REASON] for trial in summary.failed]
+        exit_if_failed("trials", reasons, summary.num_trials, allow_failures)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchReport:
-    """Write the page of a study, finished or not: `winkel search report STUDY`."""
+def search_report(
+    study: StudyFolder,
+    storage: Storage = None,
+    study_name: StudyName = None,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+) -> None:
+    """Write the page of a study, finished or not: `winkel search report STUDY`.
 
-    study: tyro.conf.Positional[Path]
-    """Folder of the study."""
-    storage: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Storage of the study, if it is not in the folder."""
-    study_name: str | None = None
-    """Name of the study, if its storage has several."""
-    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """Folder for the page, index.html; the study's own by default."""
-
-    def run(self) -> None:
-        """Print the best trials and write the page."""
-        summary = _read_summary(self)
-        print_summary(summary)
-        _write_page(summary, self.out or self.study, self.study)
+    Args:
+        out: Folder for the page, index.html; the study's own by default.
+    """
+    summary = _read_summary(study, storage, study_name)
+    print_summary(summary)
+    _write_page(summary, out or study, study)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchApply:
-    """Save the winner of a study as a preset for `winkel train`: `winkel search apply STUDY`."""
+def search_apply(
+    study: StudyFolder,
+    name: str | None = None,
+    storage: Storage = None,
+    study_name: StudyName = None,
+) -> None:
+    """Save the winner of a study as a preset for `winkel train`: `winkel search apply STUDY`.
 
-    study: tyro.conf.Positional[Path]
-    """Folder of the study."""
-    name: str | None = None
-    """Name of the preset; AGENT-search by default."""
-    storage: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Storage of the study, if it is not in the folder."""
-    study_name: str | None = None
-    """Name of the study, if its storage has several."""
+    Args:
+        name: Name of the preset; AGENT-search by default.
+    """
+    from winkel.search.problem import to_fields
 
-    def run(self) -> None:
-        """Write the preset and print how to use it."""
-        from winkel.search.problem import to_fields
-
-        summary = _read_summary(self)
-        if not summary.complete:
-            raise InputError(f"{self.study} has no complete trial yet; continue with --resume")
-        best, problem = summary.complete[0], summary.study.problem
-        agent = problem.agent
-        name = f"{agent}-search".replace("_", "-") if self.name is None else self.name
-        preset = {} if problem.preset is None else named_preset(problem.preset, agent)
-        fields = {**preset, **problem.fields, **to_fields(best.params)}
-        origin = [
-            f"The best of {summary.num_trials} trials of the study in {self.study}: trial "
-            f"{best.number}, final score {summary.totals[0]:.3f} of {len(problem.environments)}.",
-            f"Searched over {summary.budget()}.",
-            f"winkel {problem.version}; `winkel train ENV --agent {agent} --preset {name}` "
-            "reads it.",
-        ]
-        path = write_preset(name, agent, fields, origin)
-        say(f"wrote {path}: winkel train ENV --agent {agent} --preset {name}")
+    summary = _read_summary(study, storage, study_name)
+    if not summary.complete:
+        raise InputError(f"{study} has no complete trial yet; continue with --resume")
+    best, problem = summary.complete[0], summary.study.problem
+    agent = problem.agent
+    name = f"{agent}-search".replace("_", "-") if name is None else name
+    preset = {} if problem.preset is None else named_preset(problem.preset, agent)
+    fields = {**preset, **problem.fields, **to_fields(best.params)}
+    origin = [
+        f"The best of {summary.num_trials} trials of the study in {study}: trial "
+        f"{best.number}, final score {summary.totals[0]:.3f} of {len(problem.environments)}.",
+        f"Searched over {summary.budget()}.",
+        f"winkel {problem.version}; `winkel train ENV --agent {agent} --preset {name}` reads it.",
+    ]
+    path = write_preset(name, agent, fields, origin)
+    say(f"wrote {path}: winkel train ENV --agent {agent} --preset {name}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchSpace:
-    """Print one of the paper's spaces, to edit: `winkel search space bsuite > mine.toml`."""
+def search_space(space: tyro.conf.Positional[str]) -> None:
+    """Print one of the paper's spaces, to edit: `winkel search space bsuite > mine.toml`.
 
-    space: tyro.conf.Positional[str]
-    """bsuite or vizdoom."""
+    Args:
+        space: bsuite or vizdoom.
+    """
+    from winkel.search.problem import read_space
 
-    def run(self) -> None:
-        """Print the file."""
-        from winkel.search.problem import read_space
-
-        text = read_space(self.space)
-        console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
+    text = read_space(space)
+    console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
 
 
 def print_summary(summary: "Summary") -> None:
@@ -181,10 +175,10 @@ def print_summary(summary: "Summary") -> None:
     )
 
 
-def _read_summary(command: SearchReport | SearchApply) -> "Summary":
+def _read_summary(folder: Path, storage: str | None, name: str | None) -> "Summary":
     from winkel.search.study import Summary, load_study
 
-    return Summary(load_study(command.study, command.storage, command.study_name))
+    return Summary(load_study(folder, storage, name))
 
 
 def _write_page(summary: "Summary", folder: Path, study: Path) -> None:

@@ -15,7 +15,15 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.ray import connect, run_on_ray
-from winkel.commands.options import File, check_fields, console, make_table, say
+from winkel.commands.options import (
+    AllowFailures,
+    Fields,
+    File,
+    check_fields,
+    console,
+    make_table,
+    say,
+)
 from winkel.commands.plan import run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
@@ -110,8 +118,7 @@ class SweepCommand:
     """Episodes between greedy evaluations; none by default, 200 with --paper."""
     checkpoint_seconds: float = 300.0
     """Least time between checkpoints."""
-    allow_failures: bool = False
-    """Exit with status 0 also if runs failed."""
+    allow_failures: AllowFailures = False
     plan: File = None
     """Run the sweeps of this file, one after the other, instead of KIND; finished runs are added to
     the compact records in its folder, and what is there is not repeated."""
@@ -131,8 +138,7 @@ class SweepCommand:
     """CPUs that a shard takes."""
     gpus_per_shard: float | None = None
     """GPUs that a shard takes, or a part of one; by default 1 if there are any, else 0."""
-    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, from the options that tyro does not know."""
+    fields: Fields = field(default_factory=dict)
 
     def run(self) -> None:
         """Run here or on a cluster, or plan it."""
@@ -313,7 +319,7 @@ class SweepCommand:
         preset = PAPER[str(self.kind)] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
-        check_fields(self, *agents)
+        check_fields(SweepCommand, self.fields, *agents)
         seeds = preset.get("seeds", 1) if self.seeds is None else self.seeds
         require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)
         if self.kind == "bsuite":

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +14,21 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from winkel.commands.options import EnvName, check_fields, console, exit_if_failed, make_table, say
+from winkel.commands.options import (
+    NO_FIELDS,
+    AllowFailures,
+    EnvName,
+    Fields,
+    check_fields,
+    console,
+    exit_if_failed,
+    make_table,
+    say,
+)
 from winkel.errors import require_integer
+from winkel.runs import recorder
 from winkel.runs.record import RunRecord, Training
-from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
+from winkel.runs.recorder import RECENT, Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
@@ -31,109 +41,108 @@ LINE_SECONDS, LINE_SHARE, MOST_LINE_SECONDS = 10.0, 0.1, 60.0
 """Without a terminal, lines are so many seconds apart, and after so much progress or time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Train:
-    """Train an agent. Any field of the agent is an option: --num-atoms 51 --learning-rate 1e-3."""
+def train_agent(
+    env: EnvName,
+    agent: str = "pe_dqn",
+    seeds: int = 1,
+    first_seed: int = 0,
+    episodes: int | None = None,
+    steps: Annotated[int | None, tyro.conf.arg(aliases=["--frames"])] = None,
+    num_envs: int | None = None,
+    workers: int | None = None,
+    timeout: float | None = None,
+    preset: str | None = None,
+    until: int | None = None,
+    out: Path = Path("runs"),
+    label: str | None = None,
+    resume: bool = False,
+    lanes: int | None = None,
+    evaluate_every: int | None = None,
+    evaluation_episodes: int = 1,
+    checkpoint_seconds: float = 60.0,
+    chunk_steps: int = 100,
+    deterministic: bool = False,
+    tensorboard: bool = False,
+    wandb: str | None = None,
+    allow_failures: AllowFailures = False,
+    fields: Fields = NO_FIELDS,
+) -> None:
+    """Train an agent. Any field of the agent is an option: --num-atoms 51 --learning-rate 1e-3.
 
-    env: EnvName
-    """An id: deep_sea/0, deep_sea:size=30, catch_noise/3; an environment in JAX:
-    gymnax:Breakout-MinAtar, navix:Navix-DoorKey-8x8-v0, jax:my_module:MyEnv; or a simulator:
-    gym:CartPole-v1, dm:bsuite/catch/0, my_module:make, doom:my-way-home/sparse."""
-    agent: str = "pe_dqn"
-    """A name from `winkel list agents`."""
-    seeds: int = 1
-    """Number of runs, with seeds FIRST_SEED, FIRST_SEED + 1, …"""
-    first_seed: int = 0
-    """The lowest seed."""
-    episodes: int | None = None
-    """Horizon in episodes; bsuite's own if neither this nor --steps is given."""
-    steps: Annotated[int | None, tyro.conf.arg(aliases=["--frames"])] = None
-    """Horizon in steps."""
-    num_envs: int | None = None
-    """Environments of each run, for simulators; 1 by default, 32 in VizDoom."""
-    workers: int | None = None
-    """Processes that simulators run in; by the number of CPUs by default, 0 for none."""
-    timeout: float | None = None
-    """Seconds that such a process may take to make, reset or step its simulators; 120 by
-    default."""
-    preset: str | None = None
-    """Settings by name: vizdoom, vizdoom-official (the default in VizDoom), or one that `winkel
-    search apply` wrote."""
-    until: int | None = None
-    """Stop after so many episodes; schedules still use the full horizon."""
-    out: Path = Path("runs")
-    """Folder for the runs."""
-    label: str | None = None
-    """The agent's name in that folder, if not its own."""
-    resume: bool = False
-    """Continue the runs that are there."""
-    lanes: int | None = None
-    """Runs side by side; the others wait."""
-    evaluate_every: int | None = None
-    """Episodes between greedy evaluations (steps, if the horizon counts steps)."""
-    evaluation_episodes: int = 1
-    """Greedy episodes of an evaluation."""
-    checkpoint_seconds: float = 60.0
-    """Least time between checkpoints."""
-    chunk_steps: int = 100
-    """Steps between two reports to the host."""
-    deterministic: bool = False
-    """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
-    tensorboard: bool = False
-    """Also write TensorBoard's files, into each run's folder."""
-    wandb: str | None = None
-    """Also log to this project of Weights & Biases."""
-    allow_failures: bool = False
-    """Exit with status 0 also if runs failed."""
-    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, from the options that tyro does not know."""
+    Args:
+        env: An id: deep_sea/0, deep_sea:size=30, catch_noise/3; an environment in JAX:
+            gymnax:Breakout-MinAtar, navix:Navix-DoorKey-8x8-v0, jax:my_module:MyEnv; or a
+            simulator: gym:CartPole-v1, dm:bsuite/catch/0, my_module:make,
+            doom:my-way-home/sparse.
+        agent: A name from `winkel list agents`.
+        seeds: Number of runs, with seeds FIRST_SEED, FIRST_SEED + 1, …
+        first_seed: The lowest seed.
+        episodes: Horizon in episodes; bsuite's own if neither this nor --steps is given.
+        steps: Horizon in steps.
+        num_envs: Environments of each run, for simulators; 1 by default, 32 in VizDoom.
+        workers: Processes that simulators run in; by the number of CPUs by default, 0 for none.
+        timeout: Seconds that such a process may take to make, reset or step its simulators; 120 by
+            default.
+        preset: Settings by name: vizdoom, vizdoom-official (the default in VizDoom), or one that
+            `winkel search apply` wrote.
+        until: Stop after so many episodes; schedules still use the full horizon.
+        out: Folder for the runs.
+        label: The agent's name in that folder, if not its own.
+        resume: Continue the runs that are there.
+        lanes: Runs side by side; the others wait.
+        evaluate_every: Episodes between greedy evaluations (steps, if the horizon counts steps).
+        evaluation_episodes: Greedy episodes of an evaluation.
+        checkpoint_seconds: Least time between checkpoints.
+        chunk_steps: Steps between two reports to the host.
+        deterministic: Compute the same bits each time on a GPU, more slowly; a CPU always does.
+        tensorboard: Also write TensorBoard's files, into each run's folder.
+        wandb: Also log to this project of Weights & Biases.
+    """
+    require_integer("--seeds", seeds, at_least=1, at_most=MAX_RUNS)
+    check_fields(train_agent, fields, agent)
+    if deterministic:
+        make_deterministic()
 
-    def run(self) -> None:
-        """Train, show progress, print a summary."""
-        require_integer("--seeds", self.seeds, at_least=1, at_most=MAX_RUNS)
-        check_fields(self, self.agent)
-        if self.deterministic:
-            make_deterministic()
-        with Display(f"{self.agent} in {self.env}") as display:
-            training = train(
-                self.env,
-                self.agent,
-                seeds=range(self.first_seed, self.first_seed + self.seeds),
-                episodes=self.episodes,
-                steps=self.steps,
-                num_envs=self.num_envs,
-                workers=self.workers,
-                timeout=self.timeout,
-                preset=self.preset,
-                until=self.until,
-                out=self.out,
-                resume=self.resume,
-                lanes=self.lanes,
-                label=self.label,
-                options=Options(
-                    evaluate_every=self.evaluate_every,
-                    evaluation_episodes=self.evaluation_episodes,
-                    checkpoint_seconds=self.checkpoint_seconds,
-                    chunk_steps=self.chunk_steps,
-                ),
-                mirrors=self._make_mirrors,
-                progress=display.update,
-                notice=say,
-                **self.fields,
-            )
-        print_summary(training)
-        for run in training.runs:
-            say(f"run: {run.folder}")
-        check_runs(training.runs, self.allow_failures)
-
-    def _make_mirrors(self, config: dict[str, Any], folder: Path) -> tuple[Mirror, ...]:
-        made: list[Mirror] = []
-        if self.tensorboard:
-            made.append(tensorboard(folder / "tensorboard"))
-        if self.wandb is not None:
+    def make_mirrors(config: dict[str, Any], folder: Path) -> tuple[recorder.Mirror, ...]:
+        made: list[recorder.Mirror] = []
+        if tensorboard:
+            made.append(recorder.tensorboard(folder / "tensorboard"))
+        if wandb is not None:
             name = f"{config['env']}-{config['agent']}-{config['seed']}"
-            made.append(wandb(self.wandb, name, config))
+            made.append(recorder.wandb(wandb, name, config))
         return tuple(made)
+
+    with Display(f"{agent} in {env}") as display:
+        training = train(
+            env,
+            agent,
+            seeds=range(first_seed, first_seed + seeds),
+            episodes=episodes,
+            steps=steps,
+            num_envs=num_envs,
+            workers=workers,
+            timeout=timeout,
+            preset=preset,
+            until=until,
+            out=out,
+            resume=resume,
+            lanes=lanes,
+            label=label,
+            options=Options(
+                evaluate_every=evaluate_every,
+                evaluation_episodes=evaluation_episodes,
+                checkpoint_seconds=checkpoint_seconds,
+                chunk_steps=chunk_steps,
+            ),
+            mirrors=make_mirrors,
+            progress=display.update,
+            notice=say,
+            **fields,
+        )
+    print_summary(training)
+    for run in training.runs:
+        say(f"run: {run.folder}")
+    check_runs(training.runs, allow_failures)
 
 
 class Display:
