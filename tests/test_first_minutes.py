@@ -177,7 +177,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(clock, capsys):
                 Status("catch/0", "dqn", seed, share, updates, episodes, updates, recent)
                 for seed, recent in enumerate((0.25, 0.75))
             ]
-            display.update(runs)
+            display.show(runs)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "dqn in catch/0: 2%, 4 episodes, return (last 50) 0.500"
     assert lines[1] == (
@@ -193,5 +193,5 @@ def test_the_speed_counts_the_updates_of_runs_that_have_ended(clock, capsys):
             clock[0] = float(second)
             done = min(second, 50), max(second - 50, 0)
             runs = [Status("catch/0", "dqn", i, x / 50, updates=x) for i, x in enumerate(done)]
-            display.show("catch", second / 100, [runs[0] if second <= 50 else runs[1]])
+            display.show([runs[0] if second <= 50 else runs[1]], second / 100, "catch")
     assert all("1 updates/s" in line for line in capsys.readouterr().out.splitlines()[2:])

@@ -42,7 +42,7 @@ def shard(
     start_jax()
     say(f"shard {number}: {len(chosen.runs)} runs, {chosen.group}, {chosen.lanes} lanes")
     with stop_at_signals(), Display(f"shard {number}") as display:
-        outcome = run_shard(sweep, number, out, display.update, say)
+        outcome = run_shard(sweep, number, out, display.show, say)
     say_counts(outcome["runs"], outcome["seconds"])
     check_items(chosen.runs, out, allow_failures)
 

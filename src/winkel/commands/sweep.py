@@ -191,15 +191,14 @@ class SweepCommand:
 
     def groups(self) -> list[sweeps.Group]:
         """All runs, by the program that they share."""
-        sweep, options = self._choose(jax.default_backend() != "cpu", jax.local_device_count())
-        return sweeps.group_runs(sweep, options)
+        return sweeps.group_runs(*self._choose())
 
     def run_here(self, done: Collection[str] = (), seconds: float = math.inf) -> None:
         """Run all but those with the fingerprints `done`; raises `BudgetSpent` after `seconds`."""
         if self.deterministic:
             make_deterministic()
         start_jax()
-        sweep, options = self._choose(jax.default_backend() != "cpu", jax.local_device_count())
+        sweep, options = self._choose()
         all_groups = plans.leave_out(sweeps.group_runs(sweep, options), done)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
@@ -230,8 +229,9 @@ class SweepCommand:
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         return groups, ended
 
-    def _choose(self, accelerated: bool, devices: int) -> tuple[sweeps.Sweep, Options]:
-        """What to run and how, by whether there is an accelerator."""
+    def _choose(self, gpus: float | None = None) -> tuple[sweeps.Sweep, Options]:
+        """What to run and how, with so many GPUs or with what is here."""
+        accelerated = jax.default_backend() != "cpu" if gpus is None else gpus > 0
         fast, bsuite = accelerated and not self.deterministic, self.kind == "bsuite"
         packed = accelerated and bsuite if self.pack is None else self.pack
         compacts = fast if self.compact_lanes is None else self.compact_lanes
@@ -249,21 +249,22 @@ class SweepCommand:
             compact_lanes=LANE_UNIT if compacts else None,
             freeze_bonus=freezes,
             compile_in_background=accelerated,
-            devices=devices,
+            devices=jax.local_device_count() if gpus is None else max(int(gpus), 1),
         )
         return self._sweep(packed), options
 
     def _write_manifest(self, gpus: float) -> shards.Manifest:
         """Split the sweep into shards with so many GPUs each, and write it into its folder."""
-        devices = max(int(gpus), 1)
-        sweep, options = self._choose(gpus > 0, devices)
+        sweep, options = self._choose(gpus)
         manifest = shards.plan_manifest(
             sweep,
             options,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
             deterministic=self.deterministic,
-            max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
+            max_lanes=MAX_LANES * options.devices
+            if gpus and jax.default_backend() == "cpu"
+            else None,
         )
         path, text = self.out / shards.MANIFEST, manifest.to_json()
         is_new = not path.exists() or path.read_text() != text
@@ -306,9 +307,8 @@ class SweepCommand:
                     for number in by_shard.keys() - ended:
                         done += sum(status.progress for status in by_shard[number])
                     statuses = [status for found in by_shard.values() for status in found]
-                    statuses.sort(key=lambda status: status.state != "running")
                     title = f"{len(ended)}/{len(manifest.shards)} shards"
-                    display.show(title, min(done / manifest.num_runs, 1.0), statuses)
+                    display.show(statuses, min(done / manifest.num_runs, 1.0), title)
 
                 runs = run_on_ray(ray, manifest, self.out, cpus, gpus, show=show, notice=say)
         say_counts(runs, time.perf_counter() - begin)
@@ -349,9 +349,8 @@ def _show(
     """Show the share of all runs that is done, and the runs of one group."""
     sizes = [len(group.runs) for group in groups]
     share = (sum(sizes[:number]) + sum(status.progress for status in statuses)) / sum(sizes)
-    running_first = sorted(statuses, key=lambda status: status.state != "running")
     ended = sum(status.state != "running" for status in statuses)
-    display.show(f"{groups[number].name}: {ended}/{len(statuses)}", share, running_first)
+    display.show(statuses, share, f"{groups[number].name}: {ended}/{len(statuses)}")
 
 
 def _print_costs(outcome: dict[str, Any]) -> None:

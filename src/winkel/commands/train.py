@@ -135,7 +135,7 @@ def train_agent(
                 chunk_steps=chunk_steps,
             ),
             mirrors=make_mirrors,
-            progress=display.update,
+            progress=display.show,
             notice=say,
             **fields,
         )
@@ -157,12 +157,13 @@ class Display:
             TimeRemainingColumn(),
             TextColumn("{task.fields[speed]}"),
             console=console,
+            get_time=time.monotonic,
         )
-        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
+        task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
+        speed = self._bar.add_task("updates", total=None, visible=False, speed="")
+        self._share, self._speed = self._bar.tasks[task], self._bar.tasks[speed]
         self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
         self._updates: dict[tuple[str, str, int], int] = {}
-        self._new_updates = 0
-        self._start: tuple[float, float] | None = None
         self._shown = (-math.inf, 0.0)
 
     def __enter__(self) -> "Display":
@@ -175,49 +176,45 @@ class Display:
     def __exit__(self, *exception: Any) -> None:
         self._live.stop()
 
-    def update(self, statuses: list[Status]) -> None:
-        """Show the status of all runs."""
-        share = float(np.mean([status.progress for status in statuses]))
-        self.show(self.title, share, statuses)
-
-    def show(self, title: str, share: float, statuses: list[Status]) -> None:
-        """Show a title, the share that is done, and some runs."""
-        now = time.monotonic()
-        speed, left = self._measure(now, share, statuses)
-        returns = [status.recent_return for status in statuses if status.num_episodes]
-        facts = [
-            f"{sum(status.num_episodes for status in statuses):,} episodes",
-            f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
-            speed,
-        ]
+    def show(
+        self, statuses: list[Status], share: float | None = None, title: str | None = None
+    ) -> None:
+        """Show some runs, those that still run first, and the share of all work that is done."""
+        share = float(np.mean([one.progress for one in statuses])) if share is None else share
+        title, now = title or self.title, time.monotonic()
+        new = 0
+        for one in statuses:
+            run = one.env, one.agent, one.seed
+            new += one.updates - self._updates.get(run, one.updates)
+            self._updates[run] = one.updates
+        self._bar.advance(self._speed.id, new)
+        speed = f"{self._speed.speed:,.0f} updates/s" if self._speed.speed else ""
+        self._bar.update(self._share.id, completed=share, description=title, speed=speed)
         since, gained = now - self._shown[0], share - self._shown[1]
         if console.is_terminal and (since >= REFRESH or share == 1.0):
-            self._bar.update(self._task, completed=share, description=title, speed=speed)
             self._live.update(Group(self._bar, _status_table(statuses)))
             self._shown = now, share
         due = since >= LINE_SECONDS and (gained >= LINE_SHARE or since >= MOST_LINE_SECONDS)
         if due and not console.is_terminal:
-            say(", ".join(filter(None, [f"{title}: {share:.0%}", *facts, left])))
+            returns = [one.recent_return for one in statuses if one.num_episodes]
+            left = self._share.time_remaining
+            facts = [
+                f"{title}: {share:.0%}",
+                f"{sum(one.num_episodes for one in statuses):,} episodes",
+                f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
+                speed,
+                "" if left is None else f"{timedelta(seconds=left)} left",
+            ]
+            say(", ".join(filter(None, facts)))
             self._shown = now, share
-
-    def _measure(self, now: float, share: float, statuses: list[Status]) -> tuple[str, str]:
-        """Updates a second and the time left, by what was done since the first call."""
-        for status in statuses:
-            run = status.env, status.agent, status.seed
-            self._new_updates += status.updates - self._updates.get(run, status.updates)
-            self._updates[run] = status.updates
-        begin, before = self._start = self._start or (now, share)
-        if now - begin <= 1 or share <= before:
-            return "", ""
-        left = timedelta(seconds=round((now - begin) * (1 - share) / (share - before)))
-        return f"{self._new_updates / (now - begin):,.0f} updates/s", f"{left} left"
 
 
 def _status_table(statuses: list[Status]) -> Table:
     columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
     columns += ["visited", "first goal"] * (statuses[0].visited is not None)
     rows = []
-    for status in statuses[:MAX_ROWS]:
+    running_first = sorted(statuses, key=lambda status: status.state != "running")
+    for status in running_first[:MAX_ROWS]:
         counts = str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}"
         row = [*counts, f"{status.recent_return:.3f}"]
         if "visited" in columns:

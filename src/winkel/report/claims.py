@@ -21,12 +21,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
-from winkel.analysis.scores import OFFICIAL_IDS
+from winkel.analysis.scores import OFFICIAL_IDS, score_tags
 from winkel.analysis.statistics import Interval, bootstrap, wilson_interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.figures import common, ensemble_size, radar
+from winkel.figures import common
 from winkel.figures.common import agent_of, num_episodes, size_of
+from winkel.figures.scores import score_seeds
 from winkel.runs.results import Results, RunRecord
 
 Claim = dict[str, Any]
@@ -38,15 +39,6 @@ VERDICTS: tuple[Verdict, ...] = ("holds", "holds in part", "does not hold", "unt
 FEWEST_SEEDS = 5
 """On each side, for a verdict: intervals of fewer are far too narrow."""
 
-RULES = {
-    "interval_below": "95 % interval below {}",
-    "interval_above": "95 % interval above {}",
-    "interval_excludes": "95 % interval without {}",
-    "interval_within": "95 % interval within {}",
-    "estimate_at_most": "estimate ≤ {}",
-    "estimate_at_least": "estimate ≥ {}",
-}
-"""Kinds of rules, in words."""
 REPETITIONS = 10_000
 """Resamples of a bootstrap; its generator is seeded with 0."""
 
@@ -167,22 +159,23 @@ def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str)
     if lacking[agent] or not complete:
         return Measured(missing=missing)
     chosen = _only(official, {agent, *complete})
-    arrays = radar.collect(chosen)
-    column = arrays["tags"].tolist().index(tag)
-    rows = map(_known, arrays["seed_scores"][:, column])
-    scores = dict(zip(arrays["agents"].tolist(), rows, strict=True))
+    scored, notes = score_seeds(chosen)
+    samples: dict[str, list[float]] = defaultdict(list)
+    for (name, _), scores in scored.items():
+        samples[name].append(score_tags(scores)[tag])
+    arrays = {name: np.array(found) for name, found in samples.items()}
     comparisons = tuple(
-        compare(name, [scores[agent]], [scores[name]], mean_gap) for name in complete
+        compare(name, [arrays[agent]], [arrays[name]], mean_gap) for name in complete
     )
     # Settings run for bsuite's number of episodes, by the agent and seed with fewest.
     in_full: Counter[tuple[str, int]] = Counter()
     for r in chosen.records:
         whole = num_episodes(r) >= EXPERIMENTS[r.experiment].num_episodes
         in_full[agent_of(r), r.config["seed"]] += whole
-    scale = {"seeds": min(map(len, scores.values())), "settings in full": min(in_full.values())}
+    scale = {"seeds": min(map(len, arrays.values())), "settings in full": min(in_full.values())}
     # Missing experiments of other capabilities do not matter here.
-    notes = tuple(note for note in arrays["notes"].tolist() if "experiments" not in note)
-    return Measured(comparisons, missing, scale, notes)
+    kept = tuple(note for note in notes.tolist() if "experiments" not in note)
+    return Measured(comparisons, missing, scale, kept)
 
 
 def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Measured:
@@ -192,15 +185,18 @@ def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Meas
     Both are judged where all of these agents' runs have evaluations.
     """
     pairs = {other: (agent, other) for other in others}
-    training = _compare_pairs(
-        results, pairs, "bad", lambda record: record.episodes["bad"].sum(), median_ratio
-    )
+    training = _compare_pairs(results, pairs, "bad", training_regret, median_ratio)
     chosen = [r for r in _only(results.records, {agent, *others}).records if "bad" in r.episodes]
     if not chosen or not all(r.evaluations for r in chosen):
         return training
     pairs = {f"{other}, greedy": pair for other, pair in pairs.items()}
     greedy = _compare_pairs(results, pairs, "bad", common.greedy_regret, median_ratio)
     return training._replace(comparisons=training.comparisons + greedy.comparisons)
+
+
+def training_regret(record: RunRecord) -> float:
+    """The number of episodes without treasure; the whole budget if there was none."""
+    return float(record.episodes["bad"].sum())
 
 
 def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: str) -> Measured:
@@ -221,25 +217,12 @@ def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
 
     `members` are numbers that must be among them.
     """
-    if missing := _missing(results, ["pe_dqn"]):
-        return Measured(missing=missing)
-    bdqn = {agent_of(r) for r in results.of(algorithm="bdqn")}
-    arrays = ensemble_size.collect(_only(results.records, {"pe_dqn", *bdqn}))
-    budget, size = int(arrays["budget"]), int(arrays["size"])
-    theirs = {
-        n: _known(np.minimum(values, budget))
-        for n, values in zip(arrays["members"].tolist(), arrays["seed_regrets"], strict=True)
-    }
-    ours = theirs.pop(0, None)
-    missing = tuple(f"deep_sea by bdqn with {n} members" for n in members if n not in theirs)
-    if ours is None:
-        return Measured(missing=(f"deep_sea of size {size} by pe_dqn", *missing))
-    comparisons = tuple(
-        compare(f"{n} members", [ours], [values], median_ratio) for n, values in theirs.items()
-    )
-    scale = {"episodes": budget, "seeds": min(map(len, [ours, *theirs.values()]))}
-    notes = (f"deep sea of size {size}", *arrays["notes"].tolist())
-    return Measured(comparisons, missing, scale, notes)
+    bdqn = [r for r in results.of(algorithm="bdqn") if r.experiment == "deep_sea"]
+    agents = {r.config.get("config", {}).get("num_members", 0): agent_of(r) for r in bdqn}
+    pairs = {f"{n} members": ("pe_dqn", name) for n, name in sorted(agents.items())}
+    found = _compare_pairs(results, pairs, "bad", training_regret, median_ratio, one_size=True)
+    absent = tuple(f"deep_sea by bdqn with {n} members" for n in members if n not in agents)
+    return found._replace(missing=found.missing + absent)
 
 
 def counts_correlation(results: Results, *, agent: str, column: str) -> Measured:
@@ -257,8 +240,7 @@ def counts_correlation(results: Results, *, agent: str, column: str) -> Measured
     for size in sizes:
         found = np.array([_correlation(r, column) for r in runs if size_of(r) == size])
         ends = bootstrap([found], partial(np.mean, axis=-1), repetitions=REPETITIONS)
-        interval = Interval(*map(float, ends))
-        comparisons.append(Comparison(f"size {size}", interval, str(len(found))))
+        comparisons.append(Comparison(f"size {size}", Interval(*map(float, ends)), str(len(found))))
         counts.append(len(found))
     return Measured(tuple(comparisons), (), {"seeds": min(counts), "size": max(sizes)})
 
@@ -266,32 +248,32 @@ def counts_correlation(results: Results, *, agent: str, column: str) -> Measured
 def _correlation(record: RunRecord, column: str) -> float:
     visits, values = record.snapshots["visits"][1:], record.snapshots[column][1:]
     pairs = [(n[n > 0], x[n > 0]) for n, x in zip(visits, values, strict=True)]
-    found = [stats.spearmanr(*pair).statistic for pair in pairs]
-    return float(np.mean(found))
+    return float(np.mean([stats.spearmanr(*pair).statistic for pair in pairs]))
 
 
 def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[str]) -> Measured:
     """The share of VizDoom runs with any reward, in the setting where an agent finds least."""
     comparisons: list[Comparison] = []
     missing: list[str] = []
-    seeds: list[int] = []
-    steps: list[int] = []
+    used: list[list[RunRecord]] = []
     for agent in agents:
-        shares: list[Comparison] = []
-        doom = [r for r in results.of(agent=agent) if r.experiment == "doom"]
+        shares = []
         for setting in settings:
+            doom = [r for r in results.of(agent=agent) if r.experiment == "doom"]
             runs = [r for r in doom if r.config["env"].endswith(f"/{setting}")]
-            if not runs:
+            if runs:
+                found = sum(bool((r.episodes["return"] > 0).any()) for r in runs)
+                interval = wilson_interval(found, len(runs))
+                shares.append(Comparison(f"{agent}, {setting}", interval, str(len(runs))))
+                used.append(runs)
+            else:
                 missing.append(f"vizdoom {setting} by {agent}")
-                continue
-            found = sum(bool((r.episodes["return"] > 0).any()) for r in runs)
-            interval = wilson_interval(found, len(runs))
-            shares.append(Comparison(f"{agent}, {setting}", interval, str(len(runs))))
-            seeds.append(len(runs))
-            steps += [int(r.episodes["length"].sum()) for r in runs]
         if len(shares) == len(settings):
             comparisons.append(min(shares, key=lambda share: share.interval.estimate))
-    scale = {"seeds": min(seeds), "steps": min(steps)} if seeds else {}
+    scale = {}
+    if used:
+        steps = (int(r.episodes["length"].sum()) for runs in used for r in runs)
+        scale = {"seeds": min(map(len, used)), "steps": min(steps)}
     return Measured(tuple(comparisons), tuple(missing), scale)
 
 
@@ -390,11 +372,6 @@ def _compare_pairs(
 def _only(records: Iterable[RunRecord], agents: Collection[str]) -> Results:
     """Runs of these agents; problems are elsewhere on the page."""
     return Results(tuple(r for r in records if agent_of(r) in agents), ())
-
-
-def _known(values: np.ndarray) -> np.ndarray:
-    """Leave out the NaN that fill a table of seeds."""
-    return values[~np.isnan(values)]
 
 
 def _missing(results: Results, agents: Iterable[str]) -> tuple[str, ...]:
