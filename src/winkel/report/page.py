@@ -81,15 +81,11 @@ def _draw_figures(results: Results) -> tuple[dict[str, dict[str, Any]], dict[str
             arrays = figure.collect(results)
         except InputError as error:
             absent[figure.TITLE] = str(error)
-            continue
-        notes = arrays["notes"].tolist()
-        arrays["notes"] = arrays["notes"][:0]  # the page lists them
-        svg = svg_of(partial(figure.draw, arrays), name, figure.TITLE)
-        shown[name] = {"title": figure.TITLE, "svg": svg, "notes": notes}
+        else:
+            notes, arrays["notes"] = arrays["notes"].tolist(), arrays["notes"][:0]
+            svg = svg_of(partial(figure.draw, arrays), name, figure.TITLE)
+            shown[name] = {"title": figure.TITLE, "svg": svg, "notes": notes}
     return shown, absent
-
-
-# Figures as inline SVG
 
 
 def themed(colour: str) -> str:
@@ -114,9 +110,6 @@ def svg_of(draw: Callable[[], Figure], name: str, title: str) -> Markup:
     content = re.sub(r"(?<=: )#[0-9a-f]{6}", lambda found: themed(found[0]), content)
     width = 96 * figure.get_figwidth()
     return Markup(f'<svg role="img" style="--natural:{width:.0f}px" {content}')
-
-
-# Templates
 
 
 def render(template: str, **values: Any) -> str:

@@ -16,17 +16,9 @@ from winkel.errors import InputError, require_integer
 from winkel.interrupts import defer_interrupt
 from winkel.runs.spec import Options
 from winkel.runs.worlds import make_lanes
+from winkel.search import study as studies
 from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
-from winkel.search.study import (
-    REASON,
-    Study,
-    calibrated_scores,
-    final_scores,
-    is_counted,
-    raw_scores,
-    step_of,
-    storage_errors,
-)
+from winkel.search.study import REASON, Study, is_counted, step_of
 from winkel.training.lanes import Lanes, Report
 
 _STATES = {
@@ -68,11 +60,10 @@ class TrialInProgress:
 
     def has_reached(self, entry: SearchEnvironment, point: int) -> bool:
         """Whether all runs have made so many steps or episodes, or have ended."""
-        reached = [
+        return len(self.last_reports) == len(self.reports) and all(
             report.finished or point <= (report.env_steps if entry.steps else report.num_episodes)
             for report in self.last_reports
-        ]
-        return all(reached) and len(reached) == len(self.reports)
+        )
 
     def score(self, entry: SearchEnvironment, point: int) -> float:
         """Return the mean score over seeds after so many steps or episodes."""
@@ -80,10 +71,9 @@ class TrialInProgress:
         for reports in self.reports.values():
             parts = [report.episodes for report in reports]
             table = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            ends = table["env_steps"]
-            count = int(np.searchsorted(ends, point, side="right")) if entry.steps else point
-            table = {name: column[:count] for name, column in table.items()}
-            scores.append(score_episodes(entry.score, table))
+            count = np.count_nonzero(table["env_steps"] <= point) if entry.steps else point
+            so_far = {name: column[:count] for name, column in table.items()}
+            scores.append(score_episodes(entry.score, so_far))
         return float(np.mean(scores))
 
     def release(self) -> None:
@@ -128,7 +118,7 @@ class Population:
         hint = "; continue with --resume when it is back"
         with (
             defer_interrupt() as check_interrupt,
-            storage_errors(self.study.where, hint),
+            studies.storage_errors(self.study.where, hint),
             self.study.heartbeats(self.in_progress),
         ):
             try:
@@ -163,9 +153,9 @@ class Population:
         counts["elsewhere"] -= counts["running"]
         order = (*_STATES.values(), "running", "elsewhere")
         shown = [f"{counts[state]} {state}" for state in order if counts[state]]
-        if totals := final_scores(trials, num_environments):
+        if totals := studies.final_scores(trials, num_environments):
             best = max(totals, key=totals.__getitem__)
-            scores = raw_scores([trials[best]], num_environments)[0]
+            scores = studies.raw_scores([trials[best]], num_environments)[0]
             shown.append(f"best trial {best}: {' and '.join(f'{s:,.6g}' for s in scores)}")
         self.progress(", ".join(shown), min(done / self.wanted, 1.0))
 
@@ -188,27 +178,21 @@ class Population:
         if key in self.programs:
             numbers = [self.programs[key].add(plan) for plan in plans]
         else:
-            count = self._count_lanes(agent)
+            trials = self.in_progress.values()
+            agents = [self.problem.runs(t.environment, t.trial.params)[0].agent for t in trials]
+            expected = agents.count(agent) * self.problem.seeds
+            # A power of two, so that few programs differ in the number of lanes alone.
+            count = min(self.lanes, 1 << (expected - 1).bit_length())
             self.programs[key] = make_lanes(runs[0], plans, count, self.options, notice=self.notice)
             numbers = list(range(len(plans)))
         trial.lanes, trial.reports = self.programs[key], {number: [] for number in numbers}
 
-    def _count_lanes(self, agent: Agent) -> int:
-        """Return the number of lanes for all trials in progress that will share a program.
-
-        It is a power of two, so that few programs differ in it alone.
-        """
-        trials = self.in_progress.values()
-        agents = [self.problem.runs(t.environment, t.trial.params)[0].agent for t in trials]
-        expected = agents.count(agent) * self.problem.seeds
-        return min(self.lanes, 1 << (expected - 1).bit_length())
-
     def _advance(self, lanes: Lanes) -> None:
         """Advance lanes by a chunk; first score all trials, then prune, end or move them on."""
         trials = [trial for trial in self.in_progress.values() if trial.lanes is lanes]
-        owners = {number: trial for trial in trials for number in trial.reports}
+        reports = {number: found for trial in trials for number, found in trial.reports.items()}
         for report in lanes.advance():
-            owners[report.run].reports[report.run].append(report)
+            reports[report.run].append(report)
             if _is_ended(report):
                 lanes.release(report.run)
         scored = []
@@ -238,7 +222,8 @@ class Population:
             self._enter_environment(trial)
         elif trial.milestone == MILESTONES:
             complete = [t for t in self.study.trials() if t.state == TrialState.COMPLETE]
-            value = calibrated_scores([*complete, trials[number]], num_environments)[-1].sum()
+            scores = studies.calibrated_scores([*complete, trials[number]], num_environments)
+            value = scores[-1].sum()
             self._end(trial, TrialState.COMPLETE, float(value))
 
     def _report_scores(self, trial: TrialInProgress) -> list[int]:

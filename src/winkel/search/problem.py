@@ -8,7 +8,7 @@ import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +82,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.parameters = {n: p for n, p in self.parameters.items() if n not in self.fields}
-        ids = [environment.id for environment in self.environments]
+        ids = [entry.id for entry in self.environments]
         if not self.parameters or not ids or len(set(ids)) != len(ids):
             raise InputError(
                 "need a parameter to search over that is not fixed, and different environments, "
@@ -101,12 +101,10 @@ class Problem:
             raise InputError(
                 f"need trials <= {self.size()}, the configurations of the space, got {trials}"
             )
-        for task, environment in zip(self.tasks, self.environments, strict=True):
-            find_score(environment.score)
-            if environment.score == "visited" and not isinstance(task.env.observation, OneHot):
-                raise InputError(
-                    f"need a score for {environment.id}, whose observations are not counted"
-                )
+        for task, entry in zip(self.tasks, self.environments, strict=True):
+            find_score(entry.score)
+            if entry.score == "visited" and not isinstance(task.env.observation, OneHot):
+                raise InputError(f"need a score for {entry.id}, whose observations are not counted")
         for name, part in self.parameters.items():
             for value in (
                 part.choices if isinstance(part, CategoricalDistribution) else (part.low, part.high)
@@ -118,12 +116,10 @@ class Problem:
         task, entry = self.tasks[environment], self.environments[environment]
         preset = preset_fields(entry.id, self.agent, self.preset)
         fields = {**preset, **self.fields, **to_fields(params)}
-        return [
-            make_spec(
-                task, self.agent, fields, seed=seed, episodes=entry.episodes, steps=entry.steps
-            )
-            for seed in range(FIRST_SEED, FIRST_SEED + self.seeds)
-        ]
+        make = partial(
+            make_spec, task, self.agent, fields, episodes=entry.episodes, steps=entry.steps
+        )
+        return [make(seed=seed) for seed in range(FIRST_SEED, FIRST_SEED + self.seeds)]
 
     def size(self) -> int | float:
         """Count the configurations; ∞ with a continuous parameter."""
@@ -233,18 +229,21 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
         known_agents = ", ".join(spaces) or "no agent"
         raise InputError(f"{source} has spaces for {known_agents}, not for {agent}")
     environments = [parse_environment(text) for text in envs]
-    if not envs:
-        environments = [_parse_entry(entry, source) for entry in table.get("environments", [])]
+    for entry in () if envs else table.get("environments", ()):
+        found = _parse_environment(entry, source)
+        if (is_outside(found.id) and chooses_code(found.id)) or ":" in found.score:
+            raise InputError(
+                f"{source} names code, which runs only if you name it: "
+                f"--envs {found.id}@EPISODES@{found.score}"
+            )
+        environments.append(found)
+    parameters = {
+        field: parse_parameter(agent, field, entry, f"{source}: {field}")
+        for field, entry in spaces[name].items()
+    }
+    fixed = {key: table[key] for key in ("prune", "preset") if key in table}
     return Problem(
-        agent=agent,
-        parameters={
-            field: parse_parameter(agent, field, entry, f"{source}: {field}")
-            for field, entry in spaces[name].items()
-        },
-        environments=environments,
-        prune=table.get("prune", True),
-        preset=table.get("preset"),
-        **options,
+        agent=agent, parameters=parameters, environments=environments, **fixed, **options
     )
 
 
@@ -286,17 +285,6 @@ def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
     if made.high != numbers["high"]:
         raise InputError(f"need high - low to be a multiple of step for {what}, got {entry}")
     return made
-
-
-def _parse_entry(entry: Any, source: str) -> SearchEnvironment:
-    """Parse an environment of a file, which may not decide which code is imported or called."""
-    found = _parse_environment(entry, source)
-    if (is_outside(found.id) and chooses_code(found.id)) or ":" in found.score:
-        raise InputError(
-            f"{source} names code, which runs only if you name it: "
-            f"--envs {found.id}@EPISODES@{found.score}"
-        )
-    return found
 
 
 def _parse_environment(entry: Any, where: str) -> SearchEnvironment:

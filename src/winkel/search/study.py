@@ -248,17 +248,17 @@ class Summary:
         with storage_errors(study.where):
             trials = study.trials()
         counted = list(filter(is_counted, trials))
-        complete = [trial for trial in counted if trial.state == TrialState.COMPLETE]
+        complete, self.pruned, self.failed = (
+            [trial for trial in counted if trial.state == state]
+            for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+        )
         count = len(study.problem.environments)
         calibrated = calibrated_scores(complete, count)
         order = np.argsort(-calibrated.sum(axis=1), kind="stable")
         self.study, self.num_trials = study, len(counted)
         self.complete = [complete[i] for i in order]
-        self.raw = raw_scores(self.complete, count)
-        self.calibrated = calibrated[order]
+        self.raw, self.calibrated = raw_scores(self.complete, count), calibrated[order]
         self.totals = self.calibrated.sum(axis=1)
-        self.pruned = [trial for trial in counted if trial.state == TrialState.PRUNED]
-        self.failed = [trial for trial in counted if trial.state == TrialState.FAIL]
         self.unfinished = sum(not trial.state.is_finished() for trial in counted)
         self.requeued = sum(not is_counted(t) and DISCARDED not in t.user_attrs for t in trials)
         self.updates = sum(trial.user_attrs.get("updates", 0) for trial in trials)
