@@ -38,7 +38,6 @@ def export(
     layout: tyro.conf.Positional[Literal["bsuite", "compact"]],
     runs: tyro.conf.Positional[Path],
     out: tyro.conf.Positional[Path],
-    overwrite: bool = False,
 ) -> None:
     """Write runs in the layout of other tools, or in few bytes.
 
@@ -48,15 +47,12 @@ def export(
             it.
         runs: Folder of runs.
         out: Folder to write to.
-        overwrite: Replace files that exist.
     """
     if layout == "compact":
-        if overwrite:
-            raise InputError("need --overwrite for bsuite, got it for compact, which adds runs")
         added = write_compact(runs, out)
         say(f"added {sum(added.values())} runs to {len(added)} files in {out}")
         return
-    written, skipped = export_bsuite(runs, out, overwrite=overwrite)
+    written, skipped = export_bsuite(runs, out)
     if not written:
         raise InputError(
             "need runs of bsuite's 468 settings, such as catch/0, in which an episode ended, "
