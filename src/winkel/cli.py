@@ -146,21 +146,17 @@ def _read(command: Any, name: str, arguments: list[str]) -> tuple[dict[str, Any]
             raise
     # In tyro's frame: a title, then a paragraph that says what is wrong, then what may help.
     lines = [line.strip(" │╭╰╮╯─") for line in errors.getvalue().splitlines()]
-    paragraphs = [[*group] for text, group in itertools.groupby(lines, _is_text) if text]
+    groups = itertools.groupby(lines, lambda line: bool(line.strip("-")))
+    paragraphs = [[*group] for is_text, group in groups if is_text]
     said = " ".join(paragraphs[0][1:] or paragraphs[1])
     raise InputError(f"{said.rstrip('.')}; see `winkel {name} --help`")
-
-
-def _is_text(line: str) -> bool:
-    return bool(line.strip("-"))
 
 
 def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:
     """Read `--field value`, `--field=value` and lists, `--field a b` or `--field a,b`.
 
-    `--num-atoms` is the field `num_atoms`. tyro cannot read these: which fields there are depends
-    on the option `--agent`, and values must give the same errors as the arguments of
-    `winkel.train`.
+    tyro cannot read these: which fields there are depends on the option `--agent`, and values must
+    give the same errors as the arguments of `winkel.train`.
     """
     found: dict[str, Any] = {}
     rest = list(arguments)

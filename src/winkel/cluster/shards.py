@@ -167,7 +167,7 @@ def run_shard(
             ended = all(status.state != "running" for status in statuses)
             if ended or time.monotonic() - written >= PROGRESS_SECONDS:
                 written = time.monotonic()
-                write_text(progress_path(out, shard), json.dumps(statuses) + "\n")
+                write_text(out / SHARDS / f"{shard.id}.json", json.dumps(statuses) + "\n")
             progress(statuses)
 
         envs, agents, seeds = (tuple(dict.fromkeys(x)) for x in zip(*shard.runs, strict=True))
@@ -204,15 +204,10 @@ def write_script(script: Path, manifest: Manifest, path: Path, cpus: float, gpus
 def read_progress(out: Path, shard: Shard) -> list[Status]:
     """Read the last written status of a shard's runs; empty before the first."""
     try:
-        rows = json.loads(progress_path(out, shard).read_bytes())
+        rows = json.loads((out / SHARDS / f"{shard.id}.json").read_bytes())
     except FileNotFoundError:
         return []
     return [Status(*row) for row in rows]
-
-
-def progress_path(out: Path, shard: Shard) -> Path:
-    """Path of the status of a shard's runs."""
-    return out / SHARDS / f"{shard.id}.json"
 
 
 def _shard_id(runs: Sequence[RunSpec], lanes: int) -> str:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import tyro
 
 from winkel.analysis.statistics import student_interval
@@ -41,7 +40,11 @@ def evaluate(
     one = seed is not None or policy is not None
     for run in (found.of(seed),) if one else found.runs:
         returns = run.evaluate(episodes, world_seed, say)
-        say(f"seed {run.config['seed']}: {_describe(returns)}")
+        mean, low, high = student_interval(returns, 0.95)
+        interval = f" (95 % interval {low:.4g} to {high:.4g})" if len(returns) > 1 else ""
+        ends = f"from {returns.min():.4g} to {returns.max():.4g}"
+        text = f"mean return {mean:.4g}{interval}, {ends}, {len(returns)} episodes"
+        say(f"seed {run.config['seed']}: {text}")
         if policy is not None:
             run.export_policy(policy, returns)
             say(f"wrote {policy}")
@@ -73,9 +76,8 @@ def run_policy(
     if out is not None:
         ensure_folder(out)
         folders = [run_folder(out, name, agent, seed) for name in batch.ids]
-    for folder in folders:
-        if folder.exists():
-            raise InputError(f"{folder} exists; choose another --out or --seed")
+    if taken := [folder for folder in folders if folder.exists()]:
+        raise InputError(f"{taken[0]} exists; choose another --out or --seed")
     with progress_bar() as bar:
         shown = bar.add_task(f"{env}, {policy}", total=episodes)
         tables = rollout(batch, act, episodes, seed, lambda n: bar.update(shown, completed=n))
@@ -97,11 +99,3 @@ def run_policy(
         save_run(folder, RunRecord(config, tables[number]))
     if folders:
         say(f"kept {len(folders)} runs in {out}")
-
-
-def _describe(returns: np.ndarray) -> str:
-    """Describe returns in a line; a single one has no interval."""
-    mean, low, high = student_interval(returns, 0.95)
-    interval = f" (95 % interval {low:.4g} to {high:.4g})" if len(returns) > 1 else ""
-    ends = f"from {returns.min():.4g} to {returns.max():.4g}"
-    return f"mean return {mean:.4g}{interval}, {ends}, {len(returns)} episodes"

@@ -6,7 +6,7 @@ with commas: `--sizes 6 8` or `--sizes 6,8`.
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, get_args
@@ -70,7 +70,10 @@ def _read_list(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     assert isinstance(one, PrimitiveConstructorSpec)
 
     def read(words: list[str]) -> tuple[Any, ...]:
-        parts = list(split_words(words))
+        parts: list[str] = []
+        for word in words:  # with = in it, the settings of an environment, key=value,…
+            is_list = "," in word and "=" not in word
+            parts += filter(None, map(str.strip, word.split(","))) if is_list else [word]
         for part in parts:
             if one.choices is not None and part not in one.choices:
                 raise ValueError(f"need {', '.join(one.choices)}, got {part!r}")
@@ -83,15 +86,6 @@ def _read_list(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         is_instance=lambda value: isinstance(value, tuple),
         str_from_instance=lambda values: [str(value) for value in values],
     )
-
-
-def split_words(words: Iterable[str]) -> Iterator[str]:
-    """Split words at commas; those of an environment's settings, key=value,…, stay."""
-    for word in words:
-        if "," in word and "=" not in word:
-            yield from filter(None, map(str.strip, word.split(",")))
-        else:
-            yield word
 
 
 def check_fields(command: Callable[..., Any], fields: Iterable[str], *agents: str) -> None:

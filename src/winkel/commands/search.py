@@ -93,11 +93,10 @@ def search(
         )
         population.run()
     summary = Summary(study)
-    print_summary(summary)
     say(f"updates: {population.updates:,} here, {summary.updates:,} in all")
     if summary.unfinished:
         say(f"{summary.unfinished} trials are not finished; continue with --resume")
-    _write_page(summary, folder, folder)
+    _show(summary, folder, folder)
     if len(summary.failed) == summary.num_trials:
         reasons = [trial.user_attrs[REASON] for trial in summary.failed]
         exit_if_failed("trials", reasons, summary.num_trials, allow_failures)
@@ -114,9 +113,7 @@ def search_report(
     Args:
         out: Folder for the page, index.html; the study's own by default.
     """
-    summary = _read_summary(study, storage, study_name)
-    print_summary(summary)
-    _write_page(summary, out or study, study)
+    _show(_read_summary(study, storage, study_name), out or study, study)
 
 
 def search_apply(
@@ -162,8 +159,10 @@ def search_space(space: tyro.conf.Positional[str]) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
 
 
-def print_summary(summary: "Summary") -> None:
-    """Print the best trial, and how many there are."""
+def _show(summary: "Summary", folder: Path, study: Path) -> None:
+    """Print the best trial and how many there are; write the page into a folder."""
+    from winkel.report.study import write_study_page
+
     if summary.complete:
         best = summary.complete[0]
         params = ", ".join(f"{name} {value}" for name, value in best.params.items())
@@ -173,15 +172,10 @@ def print_summary(summary: "Summary") -> None:
         f"pruned, {len(summary.failed)} failed, {summary.unfinished} unfinished; "
         f"each: {summary.budget()}"
     )
+    say(f"wrote {write_study_page(summary, folder, study)}")
 
 
 def _read_summary(folder: Path, storage: str | None, name: str | None) -> "Summary":
     from winkel.search.study import Summary, load_study
 
     return Summary(load_study(folder, storage, name))
-
-
-def _write_page(summary: "Summary", folder: Path, study: Path) -> None:
-    from winkel.report.study import write_study_page
-
-    say(f"wrote {write_study_page(summary, folder, study)}")

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,11 +38,10 @@ from winkel.training.programs import make_deterministic, start_jax
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
-ABLATIONS = ("pe_dqn_qr_qr", "pe_dqn_c51_c51", "pe_dqn_ind")
 PAPER: dict[str, dict[str, Any]] = {
     "bsuite": {"agents": BASELINES, "seeds": 1, "episodes": None},
     "deep-sea": {
-        "agents": BASELINES + ABLATIONS,
+        "agents": (*BASELINES, "pe_dqn_qr_qr", "pe_dqn_c51_c51", "pe_dqn_ind"),
         "seeds": 10,
         "sizes": tuple(range(10, 101, 10)),
         "episodes": 10_000,
@@ -51,15 +49,6 @@ PAPER: dict[str, dict[str, Any]] = {
     "statistics": {"agents": STATISTICS, "seeds": 30, "sizes": (50,), "episodes": 10_000},
 }
 """Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
-LANE_UNIT = 8
-"""On an accelerator, lanes are compacted to a multiple of this number."""
-CHUNK_ON_ACCELERATOR = 200
-"""Steps between two reports to the host, during which the accelerator waits."""
-CHUNKS_LOGGED = 5
-"""On an accelerator, chunks of a run between two lines of its metrics."""
-
-Choice = bool | None
-"""A pair of flags, --x and --no-x; None if neither is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +87,13 @@ class SweepCommand:
     """Run nothing; print the numbers of runs, programs and updates, and an estimate of the time."""
     lanes: int | None = None
     """Runs side by side; by default 8 on a CPU, elsewhere 256 or as many as fit into memory."""
-    pack: Choice = None
+    pack: bool | None = None
     """For bsuite: pad settings of different experiments to one shape, so that they share a
     program; by default on an accelerator."""
-    compact_lanes: Choice = None
+    compact_lanes: bool | None = None
     """Continue in fewer lanes if enough are idle; by default on an accelerator, except with
     --deterministic."""
-    freeze_bonus: Choice = None
+    freeze_bonus: bool | None = None
     """Stop learning PE-DQN's bonus once β is 0, which changes only what `winkel inspect` shows of
     it; with PE-DQN's kernels. By default for bsuite on an accelerator, except with
     --deterministic."""
@@ -209,10 +198,18 @@ class SweepCommand:
         with hold_runs(self.out, sweep.folders(self.out), "winkel sweep"):
             groups, ended = self._remaining(all_groups, write=True)
             if groups:
-                with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
-                    show = plans.stop_in_time(seconds, partial(_show, display, groups))
+                sizes = [len(group.runs) for group in groups]
+                with Display(f"{sum(sizes)} runs") as display:
+
+                    def show(number: int, statuses: list[Status]) -> None:
+                        done = sum(sizes[:number]) + sum(status.progress for status in statuses)
+                        ended = sum(status.state != "running" for status in statuses)
+                        title = f"{groups[number].name}: {ended}/{len(statuses)}"
+                        display.show(statuses, done / sum(sizes), title)
+
+                    limited = plans.stop_in_time(seconds, show)
                     outcome = sweeps.run_sweep(
-                        sweep, groups, self.out, self.lanes, ended.total(), show, say
+                        sweep, groups, self.out, self.lanes, ended.total(), limited, say
                     )
                 _print_costs(outcome)
         say(f"runs: {self.out}")
@@ -244,9 +241,10 @@ class SweepCommand:
             checkpoint_seconds=self.checkpoint_seconds,
             snapshots=self.snapshots,
             solved_streak=self.solved_streak,
-            chunk_steps=self.chunk_steps or (CHUNK_ON_ACCELERATOR if accelerated else 100),
-            log_every=CHUNKS_LOGGED if accelerated else 1,
-            compact_lanes=LANE_UNIT if compacts else None,
+            # An accelerator waits for the host after each chunk, and for each line of metrics.
+            chunk_steps=self.chunk_steps or (200 if accelerated else 100),
+            log_every=5 if accelerated else 1,
+            compact_lanes=8 if compacts else None,
             freeze_bonus=freezes,
             compile_in_background=accelerated,
             devices=jax.local_device_count() if gpus is None else max(int(gpus), 1),
@@ -341,16 +339,6 @@ class SweepCommand:
             fields=self.fields,
             label=self.label,
         )
-
-
-def _show(
-    display: Display, groups: list[sweeps.Group], number: int, statuses: list[Status]
-) -> None:
-    """Show the share of all runs that is done, and the runs of one group."""
-    sizes = [len(group.runs) for group in groups]
-    share = (sum(sizes[:number]) + sum(status.progress for status in statuses)) / sum(sizes)
-    ended = sum(status.state != "running" for status in statuses)
-    display.show(statuses, share, f"{groups[number].name}: {ended}/{len(statuses)}")
 
 
 def _print_costs(outcome: dict[str, Any]) -> None:

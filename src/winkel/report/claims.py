@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy import stats
@@ -33,9 +33,9 @@ from winkel.runs.results import Results, RunRecord
 Claim = dict[str, Any]
 """One entry of `claims.toml`, which describes the fields."""
 Verdict = Literal["holds", "holds in part", "does not hold", "untested"]
-Outcome = Literal["holds", "contradicted", "open"]
+Outcome = Literal["holds", "contradicted", "inconclusive"]
 
-VERDICTS: tuple[Verdict, ...] = ("holds", "holds in part", "does not hold", "untested")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 FEWEST_SEEDS = 5
 """On each side, for a verdict: intervals of fewer are far too narrow."""
 
@@ -45,9 +45,8 @@ REPETITIONS = 10_000
 _DIGITS = 9  # equal means of equal scores must not differ by the order of their sums
 
 Samples = Sequence[np.ndarray]
-"""For each task one value for each seed, seeds on the last axis."""
+"""For each task one value for each seed, seeds on the last axis; statistics keep other axes."""
 Statistic = Callable[[Samples, Samples], Any]
-"""Compares two agents, over leading axes of their samples."""
 
 
 class Comparison(NamedTuple):
@@ -76,8 +75,7 @@ class Measured(NamedTuple):
 
 def load_claims() -> list[Claim]:
     """Load all claims, in the order of the file."""
-    text = Path(__file__).with_name("claims.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)["claim"]
+    return tomllib.loads(Path(__file__).with_name("claims.toml").read_text("utf-8"))["claim"]
 
 
 def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
@@ -89,7 +87,7 @@ def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
         measured = MEASURES[claim["measure"]](results, **claim["with"])
     except InputError as error:
         measured = Measured(missing=(str(error).removeprefix("no "),))
-    places: dict[Outcome, list[str]] = {"holds": [], "contradicted": [], "open": []}
+    places: dict[str, list[str]] = {"holds": [], "contradicted": [], "inconclusive": []}
     decisive = []
     for one in measured.comparisons:
         outcome = apply_rule(claim["rule"], one.interval)
@@ -106,8 +104,7 @@ def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
     if set(decisive) == {"holds"} and not places["contradicted"]:
         return measured, "holds", ""
     if places["holds"]:
-        words = {"holds": "holds", "contradicted": "contradicted", "open": "inconclusive"}
-        parts = [f"{words[kind]}: {', '.join(names)}" for kind, names in places.items() if names]
+        parts = [f"{outcome}: {', '.join(names)}" for outcome, names in places.items() if names]
         return measured, "holds in part", "; ".join(parts)
     return measured, "does not hold", "contradicted" if places["contradicted"] else "inconclusive"
 
@@ -122,10 +119,10 @@ def deviations(claim: Claim, measured: Measured) -> list[str]:
 
 
 def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
-    """Decide whether a rule holds in one comparison, is contradicted, or remains open."""
+    """Decide whether a rule holds in one comparison."""
     estimate, low, high = interval
     if math.isnan(low) or math.isnan(high):
-        return "open"
+        return "inconclusive"
     outcomes = []
     for name, value in rule.items():
         least, most = value if name == "interval_within" else (value, value)
@@ -138,10 +135,8 @@ def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
             # For shares of runs, whose interval reaches 1 only if all runs succeeded.
             "estimate_at_least": (estimate >= least, estimate < least),
         }[name]
-        outcomes.append("holds" if holds else "contradicted" if contradicted else "open")
-    if "contradicted" in outcomes:
-        return "contradicted"
-    return "open" if "open" in outcomes else "holds"
+        outcomes.append("holds" if holds else "contradicted" if contradicted else "inconclusive")
+    return min(outcomes, key=("contradicted", "inconclusive", "holds").index)
 
 
 def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str) -> Measured:
@@ -232,17 +227,18 @@ def counts_correlation(results: Results, *, agent: str, column: str) -> Measured
     means no relation, −1 that the estimate falls wherever visits rise.
     """
     deep_sea = [r for r in results.of(agent=agent) if r.experiment == "deep_sea"]
-    runs = [r for r in deep_sea if len(r.snapshots.get("visits", ())) > 1]
-    sizes = sorted({size_of(r) for r in runs})
-    if not runs:
+    by_size: dict[int, list[float]] = defaultdict(list)
+    for record in deep_sea:
+        if len(record.snapshots.get("visits", ())) > 1:
+            by_size[size_of(record)].append(_correlation(record, column))
+    if not by_size:
         return Measured(missing=(f"deep_sea by {agent} with snapshots",))
-    comparisons, counts = [], []
-    for size in sizes:
-        found = np.array([_correlation(r, column) for r in runs if size_of(r) == size])
-        ends = bootstrap([found], partial(np.mean, axis=-1), repetitions=REPETITIONS)
+    comparisons = []
+    for size, found in sorted(by_size.items()):
+        ends = bootstrap([np.array(found)], partial(np.mean, axis=-1), repetitions=REPETITIONS)
         comparisons.append(Comparison(f"size {size}", Interval(*map(float, ends)), str(len(found))))
-        counts.append(len(found))
-    return Measured(tuple(comparisons), (), {"seeds": min(counts), "size": max(sizes)})
+    scale = {"seeds": min(map(len, by_size.values())), "size": max(by_size)}
+    return Measured(tuple(comparisons), (), scale)
 
 
 def _correlation(record: RunRecord, column: str) -> float:

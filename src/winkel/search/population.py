@@ -79,7 +79,7 @@ class TrialInProgress:
     def release(self) -> None:
         """Free the lanes of all runs that have not ended."""
         for number, reports in self.reports.items():
-            if not reports or not _is_ended(reports[-1]):
+            if not reports or not (reports[-1].finished or reports[-1].failure):
                 self.lanes.release(number)
 
 
@@ -193,7 +193,7 @@ class Population:
         reports = {number: found for trial in trials for number, found in trial.reports.items()}
         for report in lanes.advance():
             reports[report.run].append(report)
-            if _is_ended(report):
+            if report.finished or report.failure:
                 lanes.release(report.run)
         scored = []
         for trial in trials:
@@ -270,10 +270,6 @@ class Population:
         self.updates += trial.updates
         trial.release()
         del self.in_progress[trial.trial.number]
-
-
-def _is_ended(report: Report) -> bool:
-    return report.finished or report.failure is not None
 
 
 def choose_lanes(wanted: int | None) -> int:
