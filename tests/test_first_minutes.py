@@ -188,10 +188,10 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(clock, capsys):
 
 
 def test_the_speed_counts_the_updates_of_runs_that_have_ended(clock, capsys):
-    with train.Display("2 runs") as display:
+    with train.Display("2 runs", total=2) as display:
         for second in range(101):
             clock[0] = float(second)
             done = min(second, 50), max(second - 50, 0)
             runs = [Status("catch/0", "dqn", i, x / 50, updates=x) for i, x in enumerate(done)]
-            display.show([runs[0] if second <= 50 else runs[1]], second / 100, "catch")
+            display.show([runs[second > 50]], int(second > 50), "catch")
     assert all("1 updates/s" in line for line in capsys.readouterr().out.splitlines()[2:])

@@ -148,8 +148,8 @@ def make_table(
 ) -> Table:
     """Make a table of numbers. In a narrow terminal words are wrapped, but not cut."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
-        words = " ".join([column, *cells]).split()
+    for number, column in enumerate(columns):
+        words = " ".join([column, *(row[number] for row in rows)]).split()
         table.add_column(column, justify="right", min_width=max(map(len, words), default=0))
     for row in rows:
         table.add_row(*row)

@@ -1,5 +1,6 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
+import itertools
 import math
 import time
 from collections import Counter
@@ -199,13 +200,12 @@ class SweepCommand:
             groups, ended = self._remaining(all_groups, write=True)
             if groups:
                 sizes = [len(group.runs) for group in groups]
-                with Display(f"{sum(sizes)} runs") as display:
+                with Display(f"{sum(sizes)} runs", sum(sizes)) as display:
 
                     def show(number: int, statuses: list[Status]) -> None:
-                        done = sum(sizes[:number]) + sum(status.progress for status in statuses)
-                        ended = sum(status.state != "running" for status in statuses)
-                        title = f"{groups[number].name}: {ended}/{len(statuses)}"
-                        display.show(statuses, done / sum(sizes), title)
+                        over = sum(status.state != "running" for status in statuses)
+                        title = f"{groups[number].name}: {over}/{len(statuses)}"
+                        display.show(statuses, sum(sizes[:number]), title)
 
                     limited = plans.stop_in_time(seconds, show)
                     outcome = sweeps.run_sweep(
@@ -295,18 +295,16 @@ class SweepCommand:
             begin = time.perf_counter()
             with (
                 hold_runs(self.out, [self.out / shards.MANIFEST], "winkel sweep --cluster ray"),
-                Display(f"{manifest.num_runs} runs") as display,
+                Display(f"{manifest.num_runs} runs", manifest.num_runs) as display,
                 defer_interrupt() as check_interrupt,
             ):
 
                 def show(ended: set[int], by_shard: dict[int, list[Status]]) -> None:
                     check_interrupt()
-                    done = float(sum(len(manifest.shards[number].runs) for number in ended))
-                    for number in by_shard.keys() - ended:
-                        done += sum(status.progress for status in by_shard[number])
-                    statuses = [status for found in by_shard.values() for status in found]
+                    over = sum(len(manifest.shards[number].runs) for number in ended)
+                    running = [by_shard[number] for number in by_shard.keys() - ended]
                     title = f"{len(ended)}/{len(manifest.shards)} shards"
-                    display.show(statuses, min(done / manifest.num_runs, 1.0), title)
+                    display.show(list(itertools.chain(*running)), over, title)
 
                 runs = run_on_ray(ray, manifest, self.out, cpus, gpus, show=show, notice=say)
         say_counts(runs, time.perf_counter() - begin)

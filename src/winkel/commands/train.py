@@ -148,8 +148,8 @@ def train_agent(
 class Display:
     """A live table of runs under one progress bar for all of them; without a terminal, lines."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self, title: str, total: int | None = None) -> None:
+        self.title, self._total = title, total
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -176,13 +176,10 @@ class Display:
     def __exit__(self, *exception: Any) -> None:
         self._live.stop()
 
-    def show(
-        self, statuses: list[Status], share: float | None = None, title: str | None = None
-    ) -> None:
-        """Show some runs, those that still run first, and the share of all work that is done."""
-        share = float(np.mean([one.progress for one in statuses])) if share is None else share
-        title, now = title or self.title, time.monotonic()
-        new = 0
+    def show(self, statuses: list[Status], done: int = 0, title: str | None = None) -> None:
+        """Show some runs, and the share of all that is done; `done` others have ended."""
+        share = (done + sum(one.progress for one in statuses)) / (self._total or len(statuses))
+        title, now, new = title or self.title, time.monotonic(), 0
         for one in statuses:
             run = one.env, one.agent, one.seed
             new += one.updates - self._updates.get(run, one.updates)
@@ -211,7 +208,7 @@ class Display:
 
 def _status_table(statuses: list[Status]) -> Table:
     columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
-    columns += ["visited", "first goal"] * (statuses[0].visited is not None)
+    columns += ["visited", "first goal"] * any(one.visited is not None for one in statuses)
     rows = []
     running_first = sorted(statuses, key=lambda status: status.state != "running")
     for status in running_first[:MAX_ROWS]:

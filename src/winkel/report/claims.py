@@ -123,7 +123,7 @@ def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
     estimate, low, high = interval
     if math.isnan(low) or math.isnan(high):
         return "inconclusive"
-    outcomes = []
+    outcomes: list[Outcome] = []
     for name, value in rule.items():
         least, most = value if name == "interval_within" else (value, value)
         holds, contradicted = {
