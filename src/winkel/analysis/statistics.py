@@ -17,7 +17,6 @@ from scipy import stats
 
 from winkel.errors import InputError
 
-
 _QUARTILES = (0.5, 0.25, 0.75)
 _BATCH = 500  # resamples at a time; another number changes the random stream
 
@@ -74,9 +73,9 @@ def bootstrap(
     that the order of runs does not matter. Quantiles are not interpolated, so that replicates may
     be infinite. A sample of one run has no interval: low = high = nan.
     """
-    estimate = np.asarray(statistic(*samples), np.float64)
+    estimate = float(statistic(*samples))
     if min(map(len, samples)) < 2:
-        return Interval(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
+        return Interval(estimate, np.nan, np.nan)
     with np.errstate(invalid="ignore"):  # SciPy interpolates between infinite replicates
         found = stats.bootstrap(
             [np.sort(sample) for sample in samples],
@@ -88,10 +87,9 @@ def bootstrap(
             rng=np.random.default_rng(seed),
         )
     tail = (1 - confidence) / 2
-    ends = np.quantile(
-        found.bootstrap_distribution, [tail, 1 - tail], axis=-1, method="inverted_cdf"
-    )
-    return Interval(estimate, *ends)
+    tails = [tail, 1 - tail]
+    ends = np.quantile(found.bootstrap_distribution, tails, method="inverted_cdf")
+    return Interval(estimate, *ends.tolist())
 
 
 def stratified_bootstrap(
@@ -106,8 +104,7 @@ def stratified_bootstrap(
     at 10 runs of 23 tasks, 90 % at 10 of one and 85 % at 5 of one.
     """
     matrix = _check("scores", scores, axes=2)
-    found = bootstrap([*matrix.T], lambda *tasks: statistic(np.stack(tasks, axis=-1)), **options)
-    return Interval(*map(float, found))
+    return bootstrap([*matrix.T], lambda *tasks: statistic(np.stack(tasks, axis=-1)), **options)
 
 
 def probability_of_improvement(
@@ -129,8 +126,7 @@ def probability_of_improvement(
         wins = (mine > theirs).astype(float) + (mine >= theirs)
         return wins.mean(axis=(0, -2, -1)) / 2
 
-    found = bootstrap([*samples[0], *samples[1]], share_of_wins, **options)
-    return Interval(*map(float, found))
+    return bootstrap([*samples[0], *samples[1]], share_of_wins, **options)
 
 
 def student_interval(values: Float[np.ndarray, "runs *rest"], confidence: float = 0.9) -> Interval:

@@ -21,14 +21,7 @@ from winkel.runs.spec import Options
 if TYPE_CHECKING:
     from winkel.search.study import Summary
 
-StudyFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="Folder of the study.")]
-Storage = Annotated[
-    str | None,
-    tyro.conf.arg(metavar="URL", help="Storage of the study, if it is not in the folder."),
-]
-StudyName = Annotated[
-    str | None, tyro.conf.arg(help="Name of the study, if its storage has several.")
-]
+Url = Annotated[str | None, tyro.conf.arg(metavar="URL")]
 
 
 def search(
@@ -38,7 +31,7 @@ def search(
     envs: tuple[str, ...] = (),
     seeds: int = 1,
     out: Path | None = None,
-    storage: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None,
+    storage: Url = None,
     name: str | None = None,
     resume: bool = False,
     lanes: int | None = None,
@@ -103,29 +96,35 @@ def search(
 
 
 def search_report(
-    study: StudyFolder,
-    storage: Storage = None,
-    study_name: StudyName = None,
+    study: tyro.conf.Positional[Path],
+    storage: Url = None,
+    study_name: str | None = None,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
 ) -> None:
     """Write the page of a study, finished or not: `winkel search report STUDY`.
 
     Args:
+        study: Folder of the study.
+        storage: Storage of the study, if it is not in the folder.
+        study_name: Name of the study, if its storage has several.
         out: Folder for the page, index.html; the study's own by default.
     """
     _show(_read_summary(study, storage, study_name), out or study, study)
 
 
 def search_apply(
-    study: StudyFolder,
+    study: tyro.conf.Positional[Path],
     name: str | None = None,
-    storage: Storage = None,
-    study_name: StudyName = None,
+    storage: Url = None,
+    study_name: str | None = None,
 ) -> None:
     """Save the winner of a study as a preset for `winkel train`: `winkel search apply STUDY`.
 
     Args:
+        study: Folder of the study.
         name: Name of the preset; AGENT-search by default.
+        storage: Storage of the study, if it is not in the folder.
+        study_name: Name of the study, if its storage has several.
     """
     from winkel.search.problem import to_fields
 

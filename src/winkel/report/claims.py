@@ -235,8 +235,9 @@ def counts_correlation(results: Results, *, agent: str, column: str) -> Measured
         return Measured(missing=(f"deep_sea by {agent} with snapshots",))
     comparisons = []
     for size, found in sorted(by_size.items()):
-        ends = bootstrap([np.array(found)], partial(np.mean, axis=-1), repetitions=REPETITIONS)
-        comparisons.append(Comparison(f"size {size}", Interval(*map(float, ends)), str(len(found))))
+        mean = partial(np.mean, axis=-1)
+        interval = bootstrap([np.array(found)], mean, repetitions=REPETITIONS)
+        comparisons.append(Comparison(f"size {size}", interval, str(len(found))))
     scale = {"seeds": min(map(len, by_size.values())), "size": max(by_size)}
     return Measured(tuple(comparisons), (), scale)
 
@@ -295,7 +296,7 @@ def compare(
     def rounded(*samples: np.ndarray) -> Any:
         return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), _DIGITS)
 
-    interval = Interval(*map(float, bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)))
+    interval = bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)
     seeds = [sorted({min(map(len, side)), max(map(len, side))}) for side in (xs, ys)]
     sides = " and ".join("–".join(map(str, ends)) for ends in seeds)
     return Comparison(label, interval, sides, decisive)

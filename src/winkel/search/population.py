@@ -18,7 +18,7 @@ from winkel.runs.spec import Options
 from winkel.runs.worlds import make_lanes
 from winkel.search import study as studies
 from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
-from winkel.search.study import REASON, Study, is_counted, step_of
+from winkel.search.study import REASON, Study, is_counted
 from winkel.training.lanes import Lanes, Report
 
 _STATES = {
@@ -42,9 +42,8 @@ class TrialInProgress:
     lanes: Lanes = field(init=False)
     reports: dict[int, list[Report]] = field(init=False)
     """Of its runs in the current environment, by their numbers in the lanes."""
-    environment: int = 0
-    milestone: int = 0
-    """Milestones passed in the current environment."""
+    step: int = 0
+    """Milestones passed in all environments."""
     updates_before: int = 0
     """Updates in earlier environments."""
 
@@ -148,7 +147,7 @@ class Population:
         done = float(counts.total() - counts["elsewhere"])
         for trial in self.in_progress.values():
             share = sum(report.share_done for report in trial.last_reports) / len(trial.reports)
-            done += (trial.environment + share) / num_environments
+            done += (trial.step // MILESTONES + share) / num_environments
         counts["running"] = len(self.in_progress)
         counts["elsewhere"] -= counts["running"]
         order = (*_STATES.values(), "running", "elsewhere")
@@ -172,14 +171,17 @@ class Population:
 
     def _enter_environment(self, trial: TrialInProgress) -> None:
         """Queue a trial's runs in the lanes of its program."""
-        runs = self.problem.runs(trial.environment, trial.trial.params)
+        environment = trial.step // MILESTONES
+        runs = self.problem.runs(environment, trial.trial.params)
         agent, task, plans = runs[0].agent, runs[0].task, [run.plan() for run in runs]
-        key = trial.environment, agent, None if task.compiled else trial.trial.number
+        key = environment, agent, None if task.compiled else trial.trial.number
         if key in self.programs:
             numbers = [self.programs[key].add(plan) for plan in plans]
         else:
             trials = self.in_progress.values()
-            agents = [self.problem.runs(t.environment, t.trial.params)[0].agent for t in trials]
+            agents = [
+                self.problem.runs(t.step // MILESTONES, t.trial.params)[0].agent for t in trials
+            ]
             expected = agents.count(agent) * self.problem.seeds
             # A power of two, so that few programs differ in the number of lanes alone.
             count = min(self.lanes, 1 << (expected - 1).bit_length())
@@ -210,17 +212,15 @@ class Population:
     ) -> None:
         """Prune a trial, let it enter the next environment, or end it as complete."""
         number, num_environments = trial.trial.number, len(self.problem.tasks)
-        last = step_of(num_environments - 1, MILESTONES)  # pruning there would save nothing
-        if self.problem.prune and any(
-            step != last and is_below_median(number, step, trials) for step in steps
-        ):
+        last = MILESTONES * num_environments  # pruning there would save nothing
+        prunes = self.problem.prune
+        if prunes and any(s != last and is_below_median(number, s, trials) for s in steps):
             self._end(trial, TrialState.PRUNED)
-        elif trial.milestone == MILESTONES and trial.environment + 1 < num_environments:
+        elif trial.step < last and trial.step % MILESTONES == 0:
             trial.release()
-            trial.updates_before, trial.milestone = trial.updates, 0
-            trial.environment += 1
+            trial.updates_before = trial.updates
             self._enter_environment(trial)
-        elif trial.milestone == MILESTONES:
+        elif trial.step == last:
             complete = [t for t in self.study.trials() if t.state == TrialState.COMPLETE]
             scores = studies.calibrated_scores([*complete, trials[number]], num_environments)
             value = scores[-1].sum()
@@ -234,16 +234,16 @@ class Population:
         for report in trial.last_reports:
             if report.failure is not None:
                 raise InputError(report.failure)
-        entry, steps = self.problem.environments[trial.environment], []
-        for point in entry.milestones()[trial.milestone :]:
+        entry, steps = self.problem.environments[trial.step // MILESTONES], []
+        for point in entry.milestones()[trial.step % MILESTONES :]:
             if not trial.has_reached(entry, point):
                 break
             score = trial.score(entry, point)
-            trial.milestone += 1
-            if trial.milestone == MILESTONES and not np.isfinite(score):
+            trial.step += 1
+            if trial.step % MILESTONES == 0 and not np.isfinite(score):
                 raise InputError(f"no episode of {entry.id} ended within its horizon")
-            steps.append(step_of(trial.environment, trial.milestone))
-            trial.trial.report(score, steps[-1])
+            steps.append(trial.step)
+            trial.trial.report(score, trial.step)
         return steps
 
     def _end(self, trial: TrialInProgress, state: TrialState, value: float | None = None) -> None:

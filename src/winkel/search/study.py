@@ -289,14 +289,12 @@ class Summary:
 def open_study(folder: Path, url: str | None, name: str, problem: Problem, resume: bool) -> Study:
     """Begin a study, or with `resume` continue or join one if it is the same search."""
     wanted = problem.describe()
-    where, storage, study = _connect(folder, url, name, begin=not resume)
-    with storage_errors(where):
-        if DESCRIPTION not in study.user_attrs:
+    where, storage, study, found = _connect(folder, url, name, begin=not resume)
+    if found is None:
+        with storage_errors(where):
             study.set_user_attr(DESCRIPTION, wanted)
-        found = study.user_attrs[DESCRIPTION]
-    if found != wanted:
-        found = found if isinstance(found, dict) else {}
-        key, theirs, ours = first_difference(wanted, found)
+    elif found != wanted:
+        key, theirs, ours = first_difference(wanted, found if isinstance(found, dict) else {})
         raise InputError(
             f"study {name} in {where} is another search: {key} is {theirs!r:.60} there and "
             f"{ours!r:.60} here; choose another --out or --name"
@@ -306,9 +304,7 @@ def open_study(folder: Path, url: str | None, name: str, problem: Problem, resum
 
 def load_study(folder: Path, url: str | None = None, name: str | None = None) -> Study:
     """Load a study to read it; its storage must have only one if there is no name."""
-    where, storage, study = _connect(folder, url, name, begin=False)
-    with storage_errors(where):
-        described = study.user_attrs.get(DESCRIPTION)
+    where, storage, study, described = _connect(folder, url, name, begin=False)
     try:
         return Study(where, study, storage, Problem.from_description(described))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -319,8 +315,8 @@ def load_study(folder: Path, url: str | None = None, name: str | None = None) ->
 
 def _connect(
     folder: Path, url: str | None, name: str | None, begin: bool
-) -> tuple[str, RDBStorage, optuna.Study]:
-    """Begin a study, or load one that exists; also return where it is, without a password.
+) -> tuple[str, RDBStorage, optuna.Study, Any]:
+    """Begin a study, or load one; also return where it is, without a password, and what is sought.
 
     Without the URL of a storage, its database is in the folder.
     """
@@ -360,7 +356,7 @@ def _connect(
         except (KeyError, ValueError) as error:
             names = ", ".join(known.study_name for known in storage.get_all_studies()) or "none"
             raise InputError(f"need the name of a study in {where}: {names}, got {name}") from error
-    return where, storage, study
+        return where, storage, study, study.user_attrs.get(DESCRIPTION)
 
 
 @contextmanager
