@@ -42,9 +42,8 @@ def export(
     """Write runs in the layout of other tools, or in few bytes.
 
     Args:
-        layout: bsuite: DeepMind's CSV files, one folder for each agent and seed. compact: one file
-            for all seeds of an agent in a setting, without checkpoints; figures and reports read
-            it.
+        layout: bsuite: DeepMind's CSV files, a folder for each agent and seed. compact: a file for
+            all seeds of an agent in a setting, without checkpoints; figures and reports read it.
         runs: Folder of runs.
         out: Folder to write to.
     """

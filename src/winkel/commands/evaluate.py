@@ -32,8 +32,8 @@ def evaluate(
         episodes: Episodes of each run.
         world_seed: Seed of the environments.
         seed: Only this one of several runs.
-        policy: Also write the greedy policy, of the first run by default, as a file that needs
-            NumPy only: FILE.npz, for `winkel.numpy_policy.load`.
+        policy: Also write the greedy policy of the first run or SEED: FILE.npz, which needs only
+            `winkel.numpy_policy`.
     """
     start_jax()
     found = load(path, env)
@@ -60,8 +60,7 @@ def run_policy(
     """Run a fixed policy and print, and if asked keep, every episode.
 
     Args:
-        env: An id (deep_sea/20, deep_sea:size=100) or an experiment (catch: all its settings at
-            once).
+        env: An id (deep_sea/20, deep_sea:size=100) or an experiment (catch: all its settings).
         policy: 'random', or 'action:K' for always action K.
         episodes: Episodes of each setting.
         seed: Seed of the policy and of the environment.

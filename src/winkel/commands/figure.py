@@ -38,19 +38,15 @@ def figure(
     """Make a figure: compute its data or collect them from runs, save and draw.
 
     Args:
-        name: Computed: toy (fig. 1, two projections of the same data), operator (fig. 2, the five
-            steps of Ω_M T^π), iteration (value and bonus iteration on small MDPs). From RUNS: radar
-            and scores (bsuite by capability, by experiment), learning-curves (returns in any
-            environment), regret (deep sea by size), statistics (section 6.1), coverage (deep sea
-            over episodes), ensemble-size (BDQN+P), heatmaps.
+        name: Computed: toy (fig. 1), operator (fig. 2), iteration (value and bonus iteration on
+            small MDPs). From RUNS: radar and scores (bsuite by capability, by experiment),
+            learning-curves (returns in any environment), regret (deep sea by size), statistics
+            (section 6.1), coverage (deep sea over episodes), ensemble-size (BDQN+P), heatmaps.
         runs: Folder that `winkel train`, a sweep or `winkel rollout --out` has filled.
         out: Folder for the pictures and the arrays behind them (NAME.npz).
-        unfinished: Also show runs that have not ended, up to their newest checkpoint, in
-            learning-curves; the figure says so.
-        over: Show learning-curves over environment steps or over episodes; by default over what the
-            budget of the runs counts.
-        returns: Returns of greedy evaluations or of training in learning-curves; by default greedy
-            where all runs of an environment have evaluations.
+        unfinished: In learning-curves: also runs that have not ended, up to their last checkpoint.
+        over: Time in learning-curves; by default what the budget of the runs counts.
+        returns: Returns in learning-curves; by default greedy where all runs have evaluations.
     """
     if runs is not None and name in COMPUTED:
         raise InputError(f"{name} is computed and needs no runs, got {runs}")

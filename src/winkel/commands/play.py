@@ -34,8 +34,7 @@ def play_agent(
     """Film episodes: what the agent observes, with value and bonus of every action beside it.
 
     Args:
-        path: Folder of a run, or of several of one agent and environment; or one of `winkel list
-            zoo`.
+        path: Folder of a run, or of several of one agent and environment; or zoo:NAME.
         seed: Which of several runs; the first by default.
         episodes: Number of episodes.
         policy: The action of highest value, or as the agent acted when training ended.
@@ -60,10 +59,8 @@ def play_agent(
         run = load_one(path, seed, env)
     out, config = out or run.folder / "play.gif", run.config
     check_film(out, fps)
-    with (
-        progress_bar() as progress,
-        open_environment(run.task, world_seed, say, timeout) as world,
-    ):
+    opened = open_environment(run.task, world_seed, say, timeout)
+    with progress_bar() as progress, opened as world:
         bar = progress.add_task("play", total=None)
         played = play(
             run,

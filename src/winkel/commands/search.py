@@ -18,7 +18,7 @@ from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import Options
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # help needs no Optuna
     from winkel.search.study import Summary
 
 Url = Annotated[str | None, tyro.conf.arg(metavar="URL")]
@@ -109,7 +109,9 @@ def search_report(
         study_name: Name of the study, if its storage has several.
         out: Folder for the page, index.html; the study's own by default.
     """
-    _show(_read_summary(study, storage, study_name), out or study, study)
+    from winkel.search.study import Summary, load_study
+
+    _show(Summary(load_study(study, storage, study_name)), out or study, study)
 
 
 def search_apply(
@@ -127,8 +129,9 @@ def search_apply(
         study_name: Name of the study, if its storage has several.
     """
     from winkel.search.problem import to_fields
+    from winkel.search.study import Summary, load_study
 
-    summary = _read_summary(study, storage, study_name)
+    summary = Summary(load_study(study, storage, study_name))
     if not summary.complete:
         raise InputError(f"{study} has no complete trial yet; continue with --resume")
     best, problem = summary.complete[0], summary.study.problem
@@ -154,8 +157,7 @@ def search_space(space: tyro.conf.Positional[str]) -> None:
     """
     from winkel.search.problem import read_space
 
-    text = read_space(space)
-    console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
+    console.print(read_space(space), highlight=False, markup=False, soft_wrap=True, end="")
 
 
 def _show(summary: "Summary", folder: Path, study: Path) -> None:
@@ -172,9 +174,3 @@ def _show(summary: "Summary", folder: Path, study: Path) -> None:
         f"each: {summary.budget()}"
     )
     say(f"wrote {write_study_page(summary, folder, study)}")
-
-
-def _read_summary(folder: Path, storage: str | None, name: str | None) -> "Summary":
-    from winkel.search.study import Summary, load_study
-
-    return Summary(load_study(folder, storage, name))

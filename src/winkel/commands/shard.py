@@ -31,8 +31,7 @@ def shard(
     Args:
         manifest: Manifest that `winkel sweep … --manifest-only` has written.
         number: Number of the shard, from 0.
-        code: Agents and projections of the sweep, module:Name, that are imported because you name
-            them.
+        code: Agents and projections of the sweep, module:Name, to import because you name them.
     """
     set_exit_message("stopped; run the shard again to continue", STOPPED)
     sweep, out = read_manifest(manifest), manifest.parent

@@ -65,15 +65,13 @@ class SweepCommand:
     first_seed: int = 0
     """The lowest seed."""
     experiments: tuple[str, ...] = ()
-    """For bsuite: only these of its 23 experiments. MNIST is read from the folder in the variable
-    WINKEL_MNIST, else from the cache that `winkel data mnist` fills."""
+    """For bsuite: only these of its 23 experiments; mnist needs `winkel data mnist`."""
     sizes: tuple[int, ...] = ()
     """For deep-sea and statistics: sizes of deep sea; 10 by default."""
     episodes: int | None = None
     """Horizon of every run; bsuite's own by default."""
     solved_streak: int | None = None
-    """End a run of deep sea after so many episodes in a row with the treasure, once β and ε no
-    longer change; the rest counts as rewarded."""
+    """End a run of deep sea after so many treasures in a row, once β and ε no longer change."""
     label: str | None = None
     """Name of the only agent in folders and figures."""
     until: int | None = None
@@ -89,15 +87,13 @@ class SweepCommand:
     lanes: int | None = None
     """Runs side by side; by default 8 on a CPU, elsewhere 256 or as many as fit into memory."""
     pack: bool | None = None
-    """For bsuite: pad settings of different experiments to one shape, so that they share a
-    program; by default on an accelerator."""
+    """For bsuite: pad experiments to one shape, for one program; by default on an accelerator."""
     compact_lanes: bool | None = None
     """Continue in fewer lanes if enough are idle; by default on an accelerator, except with
     --deterministic."""
     freeze_bonus: bool | None = None
-    """Stop learning PE-DQN's bonus once β is 0, which changes only what `winkel inspect` shows of
-    it; with PE-DQN's kernels. By default for bsuite on an accelerator, except with
-    --deterministic."""
+    """Stop learning PE-DQN's bonus once β is 0; with PE-DQN's kernels. By default for bsuite on an
+    accelerator, except with --deterministic."""
     deterministic: bool = False
     """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
     snapshots: int = 6
@@ -110,8 +106,7 @@ class SweepCommand:
     """Least time between checkpoints."""
     allow_failures: AllowFailures = False
     plan: File = None
-    """Run the sweeps of this file, one after the other, instead of KIND; finished runs are added to
-    the compact records in its folder, and what is there is not repeated."""
+    """Instead of KIND: run those sweeps of this file that have no compact records beside it."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="25m")] = None
     """With --plan: save and stop in this time; the same command goes on."""
     manifest_only: bool = False

@@ -71,9 +71,8 @@ def train_agent(
 
     Args:
         env: An id: deep_sea/0, deep_sea:size=30, catch_noise/3; an environment in JAX:
-            gymnax:Breakout-MinAtar, navix:Navix-DoorKey-8x8-v0, jax:my_module:MyEnv; or a
-            simulator: gym:CartPole-v1, dm:bsuite/catch/0, my_module:make,
-            doom:my-way-home/sparse.
+            gymnax:Breakout-MinAtar, jax:my_module:MyEnv; or a simulator: gym:CartPole-v1,
+            dm:bsuite/catch/0, my_module:make, doom:my-way-home/sparse.
         agent: A name from `winkel list agents`.
         seeds: Number of runs, with seeds FIRST_SEED, FIRST_SEED + 1, …
         first_seed: The lowest seed.
@@ -81,10 +80,8 @@ def train_agent(
         steps: Horizon in steps.
         num_envs: Environments of each run, for simulators; 1 by default, 32 in VizDoom.
         workers: Processes that simulators run in; by the number of CPUs by default, 0 for none.
-        timeout: Seconds that such a process may take to make, reset or step its simulators; 120 by
-            default.
-        preset: Settings by name: vizdoom, vizdoom-official (the default in VizDoom), or one that
-            `winkel search apply` wrote.
+        timeout: Seconds that such a process may take to make, reset or step them; 120 by default.
+        preset: Settings by name: one of `winkel list presets`, or from `winkel search apply`.
         until: Stop after so many episodes; schedules still use the full horizon.
         out: Folder for the runs.
         label: The agent's name in that folder, if not its own.
