@@ -87,14 +87,8 @@ def run_policy(
             f"length {lengths.mean():8.1f}"
         )
     for number, folder in enumerate(folders):
-        config = {
-            "env": batch.ids[number],
-            "agent": agent,
-            "seed": seed,
-            "setting": dict(batch.settings[number]),
-            "episodes": episodes,
-            "versions": versions(),
-        }
+        config = {"env": batch.ids[number], "agent": agent, "seed": seed, "episodes": episodes}
+        config |= {"setting": dict(batch.settings[number]), "versions": versions()}
         save_run(folder, RunRecord(config, tables[number]))
     if folders:
         say(f"kept {len(folders)} runs in {out}")

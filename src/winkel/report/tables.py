@@ -48,20 +48,15 @@ def return_rows(results: Results) -> list[Table]:
         num_settings = len({r.config["env"] for r in runs})
         first = np.array([first_goal(r) for r in runs])
         evaluated = [r for r in runs if len(r.evaluations.get("returns", ()))]
-        rows.append(
-            {
-                "env": name,
-                "settings": num_settings,
-                "agent": agent,
-                "seeds": len({r.config["seed"] for r in runs}),
-                "episodes": [num_episodes(r) for r in runs],
-                "steps": [int(r.episodes["length"].sum()) for r in runs],
-                "final": _over_seeds(runs, _final_return),
-                "last": _over_seeds(evaluated, lambda r: r.evaluations["returns"][-1].mean()),
-                "best": _over_seeds(evaluated, lambda r: r.evaluations["returns"].mean(-1).max()),
-                "first": None if num_settings > 1 or np.isnan(first).any() else median_iqr(first),
-            }
-        )
+        returns = {
+            "final": _over_seeds(runs, _final_return),
+            "last": _over_seeds(evaluated, lambda r: r.evaluations["returns"][-1].mean()),
+            "best": _over_seeds(evaluated, lambda r: r.evaluations["returns"].mean(-1).max()),
+            "first": None if num_settings > 1 or np.isnan(first).any() else median_iqr(first),
+        }
+        num_seeds = len({r.config["seed"] for r in runs})
+        row = {"env": name, "settings": num_settings, "agent": agent, "seeds": num_seeds}
+        rows.append(row | _budgets(runs) | returns)
     return rows
 
 
@@ -152,19 +147,9 @@ def deep_sea_rows(results: Results) -> list[Table]:
         first = np.array([first_treasure(r) for r in groups[key]])
         regret = np.array([float(np.sum(r.episodes["bad"])) for r in groups[key]])
         found = int(np.isfinite(first).sum())
-        rows.append(
-            {
-                "size": size,
-                "agent": agent,
-                "found": found,
-                "seeds": len(first),
-                "share": statistics.wilson_interval(found, len(first)),
-                "first": median_iqr(first),
-                "regret": median_iqr(regret),
-                "budget": budget,
-                "sweep": kind,
-            }
-        )
+        row = {"size": size, "agent": agent, "seeds": len(first), "budget": budget, "sweep": kind}
+        row |= {"found": found, "share": statistics.wilson_interval(found, len(first))}
+        rows.append(row | {"first": median_iqr(first), "regret": median_iqr(regret)})
     return rows
 
 
@@ -174,18 +159,16 @@ def settings_rows(results: Results) -> list[Table]:
     for name in in_order(results.agents()):
         runs = results.of(agent=name)
         algorithm = str(runs[0].config.get("algorithm", name))
-        base = VARIANTS[algorithm][0] if algorithm in VARIANTS else algorithm
-        rows.append(
-            {
-                "agent": name,
-                "base": base,
-                "runs": len(runs),
-                "episodes": [num_episodes(r) for r in runs],
-                "steps": [int(r.episodes["length"].sum()) for r in runs],
-                "changes": changes(base, runs),
-            }
-        )
+        base = VARIANTS.get(algorithm, (algorithm,))[0]
+        row = {"agent": name, "base": base, "runs": len(runs), "changes": changes(base, runs)}
+        rows.append(row | _budgets(runs))
     return rows
+
+
+def _budgets(runs: list[RunRecord]) -> Table:
+    """Episodes and steps of each run."""
+    steps = [int(r.episodes["length"].sum()) for r in runs]
+    return {"episodes": [num_episodes(r) for r in runs], "steps": steps}
 
 
 def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
