@@ -57,30 +57,26 @@ def run_on_ray(
     cpus: float = 1.0,
     gpus: float = 0.0,
     retries: int = 10,
-    show: Callable[[set[int], dict[int, list[Status]]], None] = lambda *_: None,
+    show: Callable[[list[Status], int, str], None] = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> Counter[str]:
     """Run all shards of a manifest; count the runs that finished, failed, or had ended before.
 
-    The folder `out` must be shared by all nodes. `show` gets the numbers of ended shards, and the
-    status of runs by shard. A shard that cannot run does not stop the others; raise at the end. On
-    Ctrl-C cancel all tasks: Ray raises KeyboardInterrupt in them, and they write checkpoints.
+    The folder `out` must be shared by all nodes. `show` gets the status of the runs of other
+    shards, the number of runs in ended ones, and a title. A shard that cannot run does not stop the
+    others; raise at the end. On Ctrl-C cancel all tasks: Ray raises KeyboardInterrupt in them, and
+    they write checkpoints.
     """
     out = out.absolute()
     variables = {"env_vars": _environment(manifest, gpus)}
-    task = ray.remote(max_retries=retries, num_cpus=cpus, num_gpus=gpus, runtime_env=variables)(
-        _run
-    )
-    waiting = {
-        task.remote(str(out), manifest.id, number, permitted()): number
-        for number in range(len(manifest.shards))
-    }
+    options = {"max_retries": retries, "num_cpus": cpus, "num_gpus": gpus}
+    task = ray.remote(runtime_env=variables, **options)(_run)
+    shards, code = manifest.shards, permitted()
+    waiting = {task.remote(str(out), manifest.id, n, code): n for n in range(len(shards))}
     counts: dict[int, dict[str, int]] = {}
     problems: dict[int, str] = {}
-    statuses: dict[int, list[Status]] = {}
     try:
         while waiting:
-            unfinished = list(waiting.values())
             done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=POLL_SECONDS)
             for ref in done:
                 number = waiting.pop(ref)
@@ -92,8 +88,9 @@ def run_on_ray(
                         raise InputError(str(cause)) from None
                     problems[number] = _one_line(cause)
                     notice(f"shard {number}: {problems[number]}")
-            statuses |= {n: read_progress(out, manifest.shards[n]) for n in unfinished}
-            show(set(counts), statuses)
+            running = [one for n in waiting.values() for one in read_progress(out, shards[n])]
+            over = sum(len(shards[number].runs) for number in counts)
+            show(running, over, f"{len(counts)}/{len(shards)} shards")
     finally:
         for ref in waiting:
             ray.cancel(ref)
@@ -102,8 +99,7 @@ def run_on_ray(
     if problems:
         number, reason = next(iter(problems.items()))
         raise InputError(
-            f"{len(problems)} of {len(manifest.shards)} shards did not end; "
-            f"shard {number}: {reason}"
+            f"{len(problems)} of {len(shards)} shards did not end; shard {number}: {reason}"
         )
     return sum(map(Counter, counts.values()), Counter[str]())
 

@@ -1,6 +1,5 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
-import itertools
 import math
 import time
 from collections import Counter
@@ -294,12 +293,9 @@ class SweepCommand:
                 defer_interrupt() as check_interrupt,
             ):
 
-                def show(ended: set[int], by_shard: dict[int, list[Status]]) -> None:
+                def show(*progress: Any) -> None:
                     check_interrupt()
-                    over = sum(len(manifest.shards[number].runs) for number in ended)
-                    running = [by_shard[number] for number in by_shard.keys() - ended]
-                    title = f"{len(ended)}/{len(manifest.shards)} shards"
-                    display.show(list(itertools.chain(*running)), over, title)
+                    display.show(*progress)
 
                 runs = run_on_ray(ray, manifest, self.out, cpus, gpus, show=show, notice=say)
         say_counts(runs, time.perf_counter() - begin)

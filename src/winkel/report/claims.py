@@ -1,12 +1,9 @@
 """Claims of the paper, from `claims.toml`, and whether runs reproduce them.
 
-A claim has one rule for all of its comparisons. It is reproduced when the rule holds in each of
-them, not reproduced when one contradicts it or is inconclusive, and untested when runs are missing
-(unless what is there contradicts it already) or seeds are few.
-
-A measure, from `MEASURES`, compares agents on their runs alone. It raises `InputError`, or says so
-in `missing`, where there are none. Regret is the number of episodes without treasure, at most the
-budget.
+A claim holds when its rule holds in all of its comparisons, does not hold when one contradicts it
+or is inconclusive, and is untested when runs are missing (unless what is there contradicts it
+already) or seeds are few. A measure, from `MEASURES`, compares agents on their runs alone. It
+raises `InputError`, or says so in `missing`, where there are none.
 """
 
 import itertools
@@ -50,26 +47,26 @@ Statistic = Callable[[Samples, Samples], Any]
 
 
 class Comparison(NamedTuple):
-    """One comparison of a claim."""
+    """One comparison, against an agent or in a setting; `seeds` are such as '10 and 10'.
+
+    The interval has NaN ends for a single seed. Comparisons that are not decisive are details.
+    """
 
     label: str
-    """Against which agent, or in which setting."""
     interval: Interval
-    """The measured value and its 95 % interval; NaN ends for a single seed."""
     seeds: str
-    """How many on each side, such as '10 and 10'."""
     decisive: bool = True
-    """Whether the verdict depends on it; other comparisons are details."""
 
 
 class Measured(NamedTuple):
-    """The result of a measure."""
+    """The result of a measure; `missing` are runs without which something was not compared.
+
+    `scale` is how large our experiment is: the fewest seeds, episodes, steps, the largest size.
+    """
 
     comparisons: tuple[Comparison, ...] = ()
     missing: tuple[str, ...] = ()
-    """Runs without which something was not compared."""
     scale: Mapping[str, int] = {}
-    """How large our experiment is: the fewest seeds, episodes, steps, the largest size."""
     notes: tuple[str, ...] = ()
 
 
@@ -289,8 +286,7 @@ def compare(
 ) -> Comparison:
     """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds.
 
-    Seeds of each agent are resampled independently in each task. With a single seed the ends of the
-    interval are NaN.
+    Seeds of each agent are resampled independently in each task.
     """
 
     def rounded(*samples: np.ndarray) -> Any:

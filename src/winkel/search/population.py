@@ -21,11 +21,7 @@ from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
 from winkel.search.study import REASON, Study, is_counted
 from winkel.training.lanes import Lanes, Report
 
-_STATES = {
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-}
+_STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 LANES, LANES_ON_CPU = 64, 8
 """Default number of runs side by side."""
 STARTUP = 5
@@ -84,22 +80,21 @@ class TrialInProgress:
 
 @dataclass
 class Population:
-    """The part of one process in a search."""
+    """The part of one process in a search for `wanted` trials, those of other processes included.
+
+    `lanes` runs go side by side. `progress` is called now and then with a line on the trials and
+    the best one so far, and with the share of the work that is done; trials of other processes, and
+    queued ones, are 'elsewhere'. `seed` is that of the suggestions.
+    """
 
     study: Study
     wanted: int
-    """Number of trials, those of other processes included."""
     lanes: int
-    """Runs side by side."""
     options: Options
     seed: int = 0
-    """Seed of the suggestions."""
     progress: Callable[[str, float], None] = lambda *_: None
-    """Called now and then with a line on the trials and the best one so far, and the share of
-    the work that is done. Trials of other processes, and queued ones, are 'elsewhere'."""
     notice: Callable[[str], None] = lambda _: None
     in_progress: dict[int, TrialInProgress] = field(init=False, default_factory=dict)
-    """Trials in progress here, by number."""
     programs: dict[tuple[int, Agent, int | None], Lanes] = field(init=False, default_factory=dict)
     """Lanes by environment, agent with its static settings, and for simulators, whose runs begin
     together, trial number."""
