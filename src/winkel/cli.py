@@ -30,11 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "search apply": ("search", "search_apply", "Save the winner of a search as a preset."),
     "search space": ("search", "search_space", "Print a space to search in."),
     "report": ("figure", "report", "Write a page of results and of the paper's claims."),
-    "inspect": (
-        "inspect",
-        "inspect_agent",
-        "Draw what a trained agent predicts, and where it has been.",
-    ),
+    "inspect": ("play", "inspect_run", "Draw what a trained agent predicts, and where it was."),
     "play": ("play", "play_agent", "Film a trained agent."),
     "evaluate": ("evaluate", "evaluate", "Print the returns of greedy episodes."),
     "rollout": ("evaluate", "run_policy", "Run a fixed policy in an environment."),

@@ -30,14 +30,8 @@ Fields = tyro.conf.Suppress[Mapping[str, Any]]
 """Fields of the agent, from the options that tyro does not know."""
 NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 AllowFailures = Annotated[bool, tyro.conf.arg(help="Exit with status 0 also if runs failed.")]
-RunEnv = Annotated[
-    str | None,
-    tyro.conf.arg(
-        help="The environment, if its name chooses which code runs: module:function, "
-        "jax:module:Name, or a library's with settings. It must be the run's own; what a run's "
-        "folder names is not run otherwise."
-    ),
-]
+ENV = "The run's own environment, needed if its name chooses which code runs: module:function."
+RunEnv = Annotated[str | None, tyro.conf.arg(help=ENV)]
 CODE = "Agents and projections of the run, module:Name, that are imported because you name them."
 RunCode = Annotated[tuple[str, ...], tyro.conf.arg(help=CODE)]
 

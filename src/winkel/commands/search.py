@@ -36,7 +36,6 @@ def search(
     resume: bool = False,
     lanes: int | None = None,
     chunk_steps: int = 100,
-    sampler_seed: int = 0,
     allow_failures: bool = False,
     fields: Fields = NO_FIELDS,
 ) -> None:
@@ -58,7 +57,6 @@ def search(
         resume: Continue a study, or join one that other processes work on.
         lanes: Runs side by side in a program; 8 on a CPU, 64 elsewhere by default.
         chunk_steps: Steps between two checks of the lanes.
-        sampler_seed: Seed of the suggested configurations.
         allow_failures: Exit with status 0 also if all trials failed.
     """
     from winkel.search.population import Population, choose_lanes
@@ -78,7 +76,6 @@ def search(
             wanted=trials,
             lanes=lanes,
             options=options,
-            seed=sampler_seed,
             progress=lambda text, share: bar.update(
                 task, description=text, completed=share * trials
             ),
