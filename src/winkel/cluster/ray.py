@@ -18,12 +18,8 @@ from winkel.training.programs import DETERMINISTIC
 
 POLL_SECONDS, STOP_SECONDS = 0.5, 120.0
 """Time between two updates of the display, and that cancelled tasks have for their checkpoints."""
-VISIBLE_SECONDS = 10.0
-"""Time within which nodes see a file that the driver has written."""
 LOCK_SECONDS = 150.0
 """Time to wait for a shard's lock: a file server frees those of a lost node after about 90 s."""
-GPU_MEMORY = 0.9
-"""Share of a GPU's memory for all shards on it."""
 
 
 @contextlib.contextmanager
@@ -34,13 +30,9 @@ def connect(address: str | None) -> Iterator[Any]:
     if address not in (None, "auto"):
         _check_answers(str(address))
     ray = import_extra("ray", "cluster")
+    options = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
     try:
-        ray.init(
-            address="local" if address is None else address,
-            log_to_driver=False,
-            logging_level="ERROR",
-            **({"include_dashboard": False} if address is None else {}),
-        )
+        ray.init(**options | ({"include_dashboard": False} if address is None else {}))
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = "on this machine" if address is None else f"at {address}"
         raise InputError(f"cannot use a Ray cluster {where}: {_one_line(error)}") from error
@@ -108,7 +100,7 @@ def _run(out: str, manifest_id: str, number: int, code: tuple[str, ...]) -> dict
     """Run one shard in a worker, with code that the user has named; count its runs."""
     permit(*code)
     path = Path(out) / MANIFEST
-    deadline = time.monotonic() + VISIBLE_SECONDS
+    deadline = time.monotonic() + 10.0  # until then the driver's file is visible in a shared folder
     while not path.exists() or read_manifest(path).id != manifest_id:
         if time.monotonic() > deadline:
             raise FileNotFoundError(
@@ -126,8 +118,8 @@ def _environment(manifest: Manifest, gpus: float) -> dict[str, str]:
         variables["WINKEL_MNIST"] = str(mnist_directory())
     if not gpus:
         variables["JAX_PLATFORMS"] = "cpu"
-    elif gpus < 1:
-        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{GPU_MEMORY * gpus:.3f}"
+    elif gpus < 1:  # all shards on a GPU together get 0.9 of its memory
+        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 * gpus:.3f}"
     if manifest.deterministic:
         flags = os.environ.get("XLA_FLAGS", "").split()
         variables["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))

@@ -25,8 +25,6 @@ PIECE_OPTIONS = (
     "snapshots", "chunk_steps", "evaluate_every", "checkpoint_seconds",
 )  # fmt: skip
 """Options of `winkel sweep` that a piece may have, beside fields of its agents."""
-CHUNK_STEPS = 200
-"""Steps between two reports to the host, on any machine: the number is part of a run."""
 
 
 def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> None:
@@ -74,7 +72,8 @@ def _make_sweep(
     command: "SweepCommand", path: Path, piece: plans.Piece
 ) -> tuple["SweepCommand", list[RunSpec]]:
     """The command of a piece and its runs, none if they need data that are not here."""
-    own: dict[str, Any] = {"chunk_steps": CHUNK_STEPS, "resume": True, "allow_failures": True}
+    # On any machine the same chunks, which are part of a run.
+    own: dict[str, Any] = {"chunk_steps": 200, "resume": True, "allow_failures": True}
     fields, hints = dict(piece.options), get_type_hints(type(command))
     try:
         for name in fields.keys() & set(PIECE_OPTIONS):

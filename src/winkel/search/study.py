@@ -32,13 +32,8 @@ from winkel.search.problem import FIRST_SEED, MILESTONES, Problem, list_values
 
 Scores = Float[np.ndarray, "trials environments"]
 HEARTBEAT_SECONDS, GRACE_SECONDS = 15, 60
-DATABASE = "study.db"
 DESCRIPTION = "winkel"
 """Attribute of a study: what it searches for."""
-RETRY_SECONDS = 2.0
-"""Time before a storage is opened again: another process may just be creating its tables."""
-MIN_TRIALS = 4
-"""Complete trials that an importance needs."""
 REASON, DISCARDED = "reason", "discarded"
 """Attributes of a trial: why it failed; true if it repeats another or is one too many."""
 PATIENCE = 30
@@ -275,8 +270,8 @@ class Summary:
         return f"{environments}; {seeds} seed{'s' * (seeds > 1)} ({FIRST_SEED}{last})"
 
     def importance(self) -> dict[str, float]:
-        """Shares of the parameters by Optuna's PED-ANOVA; empty with too few trials."""
-        if len(self.complete) < MIN_TRIALS or len(set(self.totals)) == 1:
+        """Shares of the parameters by Optuna's PED-ANOVA; empty with fewer than four trials."""
+        if len(self.complete) < 4 or len(set(self.totals)) == 1:
             return {}
         copy = optuna.create_study(direction="maximize")
         for trial, total in zip(self.complete, self.totals, strict=True):
@@ -320,7 +315,7 @@ def _connect(
 
     Without the URL of a storage, its database is in the folder.
     """
-    own = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
+    own = URL.create("sqlite", database=str((folder / "study.db").resolve()))
     try:
         place = own if url is None else make_url(url)
     except ArgumentError:
@@ -341,7 +336,7 @@ def _connect(
         try:
             storage = _open_storage(place)
         except (SQLAlchemyError, StorageInternalError):
-            time.sleep(RETRY_SECONDS)
+            time.sleep(2.0)  # another process may just be creating its tables
             storage = _open_storage(place)
         try:
             if begin:
