@@ -106,9 +106,8 @@ def plan_manifest(
         for first in range(0, len(group.runs), size):
             runs = group.runs[first : first + size]
             items = tuple((run.task.id, run.label, run.seed) for run in runs)
-            shards.append(
-                Shard(id=_shard_id(runs, count), group=group.name, lanes=count, runs=items)
-            )
+            name = _shard_id(runs, count)
+            shards.append(Shard(id=name, group=group.name, lanes=count, runs=items))
     return Manifest(sweep=sweep, options=options, shards=tuple(shards), deterministic=deterministic)
 
 
@@ -127,12 +126,9 @@ def read_manifest(path: Path) -> Manifest:
         raise InputError(f"{path} was changed after it was written; plan again")
     data = _tuples(data)
     try:
-        made = {
-            "sweep": Sweep(**data["sweep"]),
-            "options": Options(**data["options"]),
-            "shards": tuple(Shard(**shard) for shard in data["shards"]),
-        }
-        return Manifest(**data | made)
+        made = {"sweep": Sweep(**data["sweep"]), "options": Options(**data["options"])}
+        shards = tuple(Shard(**shard) for shard in data["shards"])
+        return Manifest(**data | made | {"shards": shards})
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no manifest: {error!r}; plan again") from error
 

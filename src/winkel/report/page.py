@@ -58,13 +58,10 @@ def write_report(runs: Path, out: Path) -> tuple[Path, list[tables.Table], Count
         assessments=assessments,
         counts=counts,
         scores=scores,
-        deep_sea=tables.deep_sea_rows(results),
         figures=figures,
         absent=absent,
         runs=shlex.quote(str(runs)),
         out=shlex.quote(str(out)),
-        settings=tables.settings_rows(results),
-        provenance=tables.provenance(results),
         records=[list(group) for _, group in by_agent],
         link=partial(tables.link, out=out),
     )
@@ -164,11 +161,11 @@ _ENVIRONMENT = jinja2.Environment(
 )
 _ENVIRONMENT.filters |= {"agent": agent, "number": number, "sort_key": sort_key}
 _ENVIRONMENT.globals |= {
-    "MOST_LINKED": tables.MOST_LINKED,
     "THEMED": THEMED,
     "agent_style": style.agent_style,
     "claims": claims,
     "plus_minus": plus_minus,
     "nan": math.nan,
     "plural": plural,
+    "tables": tables,
 }
