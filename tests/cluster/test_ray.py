@@ -15,8 +15,7 @@ from cluster.shards import SMALL, records
 from process_helpers import PATIENCE, start, wait_for
 from terminal_helpers import last_line, refused
 from winkel import cli
-from winkel.cluster.ray import connect, run_on_ray
-from winkel.cluster.shards import read_manifest, read_progress
+from winkel.cluster.shards import connect, read_manifest, read_progress, run_on_ray
 from winkel.errors import InputError
 from winkel.files import WRITERS
 from winkel.runs.spec import run_folder

@@ -13,7 +13,7 @@ import tyro
 
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
-from winkel.cluster.ray import connect, run_on_ray
+from winkel.cluster.shards import connect, run_on_ray
 from winkel.commands.options import (
     AllowFailures,
     Fields,
