@@ -58,8 +58,8 @@ def calibrate(scores: Float[np.ndarray, " trials"]) -> Float[np.ndarray, " trial
 
 
 def raw_scores(complete: Sequence[FrozenTrial], environments: int) -> Scores:
-    """Return scores at T."""
-    steps = [step_of(environment, MILESTONES) for environment in range(environments)]
+    """Return scores at T: Optuna's step is the number of milestones so far."""
+    steps = range(MILESTONES, MILESTONES * environments + 1, MILESTONES)
     rows = [[trial.intermediate_values[step] for step in steps] for trial in complete]
     return np.array(rows, float).reshape(len(complete), environments)
 
@@ -75,11 +75,6 @@ def final_scores(trials: Sequence[FrozenTrial], environments: int) -> dict[int, 
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     totals = calibrated_scores(complete, environments).sum(axis=1)
     return {trial.number: float(total) for trial, total in zip(complete, totals, strict=True)}
-
-
-def step_of(environment: int, milestone: int) -> int:
-    """Optuna's step for a milestone (from 1) of an environment (from 0)."""
-    return environment * MILESTONES + milestone
 
 
 def suggest(
