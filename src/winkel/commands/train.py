@@ -101,13 +101,9 @@ def train_agent(
         make_deterministic()
 
     def make_mirrors(config: dict[str, Any], folder: Path) -> tuple[recorder.Mirror, ...]:
-        made: list[recorder.Mirror] = []
-        if tensorboard:
-            made.append(recorder.tensorboard(folder / "tensorboard"))
-        if wandb is not None:
-            name = f"{config['env']}-{config['agent']}-{config['seed']}"
-            made.append(recorder.wandb(wandb, name, config))
-        return tuple(made)
+        name = f"{config['env']}-{config['agent']}-{config['seed']}"
+        board = (recorder.tensorboard(folder / "tensorboard"),) if tensorboard else ()
+        return board if wandb is None else (*board, recorder.wandb(wandb, name, config))
 
     with Display(f"{agent} in {env}") as display:
         training = train(
@@ -175,7 +171,7 @@ class Display:
 
     def show(self, statuses: list[Status], done: int = 0, title: str | None = None) -> None:
         """Show some runs, and the share of all that is done; `done` others have ended."""
-        share = (done + sum(one.progress for one in statuses)) / (self._total or len(statuses))
+        share = (done + sum(one.progress for one in statuses)) / (self._total or len(statuses) or 1)
         title, now, new = title or self.title, time.monotonic(), 0
         for one in statuses:
             run = one.env, one.agent, one.seed

@@ -187,7 +187,7 @@ def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Meas
 
 
 def training_regret(record: RunRecord) -> float:
-    """The number of episodes without treasure; the whole budget if there was none."""
+    """The number of episodes without treasure, at most the budget."""
     return float(record.episodes["bad"].sum())
 
 
@@ -271,14 +271,8 @@ def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[s
     return Measured(tuple(comparisons), tuple(missing), scale)
 
 
-MEASURES: dict[str, Callable[..., Measured]] = {
-    "score_lead": score_lead,
-    "regret_ratio": regret_ratio,
-    "visited_gap": visited_gap,
-    "members_ratio": members_ratio,
-    "found_share": found_share,
-    "counts_correlation": counts_correlation,
-}
+_MEASURES = (score_lead, regret_ratio, visited_gap, members_ratio, found_share, counts_correlation)
+MEASURES: dict[str, Callable[..., Measured]] = {one.__name__: one for one in _MEASURES}
 
 
 def compare(
@@ -306,14 +300,12 @@ def median_ratio(xs: Samples, ys: Samples) -> Any:
     return np.where(np.isnan(ratio), 1.0, ratio)
 
 
-def median_gap(xs: Samples, ys: Samples) -> Any:
-    """Difference of the medians of one task."""
-    return np.median(xs[0], axis=-1) - np.median(ys[0], axis=-1)
+def _gap(centre: Callable[..., Any], xs: Samples, ys: Samples) -> Any:
+    """Difference of the medians or means of one task."""
+    return centre(xs[0], axis=-1) - centre(ys[0], axis=-1)
 
 
-def mean_gap(xs: Samples, ys: Samples) -> Any:
-    """Difference of the means of one task."""
-    return np.mean(xs[0], axis=-1) - np.mean(ys[0], axis=-1)
+median_gap, mean_gap = partial(_gap, np.median), partial(_gap, np.mean)
 
 
 def _compare_pairs(
