@@ -8,7 +8,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, get_args
 
 import tyro
@@ -18,6 +17,7 @@ from rich.table import Table
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from winkel.errors import InputError, suggest
+from winkel.runs.record import RunRecord
 from winkel.runs.spec import field_names
 
 EnvName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
@@ -28,8 +28,6 @@ Runs = Annotated[
 ]
 Fields = tyro.conf.Suppress[Mapping[str, Any]]
 """Fields of the agent, from the options that tyro does not know."""
-NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
-AllowFailures = Annotated[bool, tyro.conf.arg(help="Exit with status 0 also if runs failed.")]
 ENV = "The run's own environment, needed if its name chooses which code runs: module:function."
 RunEnv = Annotated[str | None, tyro.conf.arg(help=ENV)]
 CODE = "Agents and projections of the run, module:Name, that are imported because you name them."
@@ -135,6 +133,17 @@ def exit_if_failed(what: str, reasons: Sequence[str], total: int, allowed: bool)
         )
         if not allowed:
             raise SystemExit(1)
+
+
+def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
+    """Exit with status 1 if runs failed, now or in an earlier call, unless that is allowed."""
+    configs = [run.config for run in runs]
+    reasons = [
+        f"{config['agent']} in {config['env']}, seed {config['seed']}: {config.get('reason')}"
+        for config in configs
+        if config.get("status") == "failed"
+    ]
+    exit_if_failed("runs", reasons, len(configs), allow_failures)
 
 
 def make_table(

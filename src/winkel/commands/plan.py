@@ -5,8 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from winkel.commands.options import console, make_table, say, write_option
-from winkel.commands.train import check_runs
+from winkel.commands.options import check_runs, console, make_table, say, write_option
 from winkel.errors import InputError, MissingDataError
 from winkel.runs import plan as plans
 from winkel.runs.compact import compact_fingerprints, write_compact

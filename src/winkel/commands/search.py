@@ -1,19 +1,12 @@
 """`winkel search`: search for hyperparameters, write the page of a study, apply its winner."""
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from winkel.commands.options import (
-    NO_FIELDS,
-    Fields,
-    check_fields,
-    console,
-    exit_if_failed,
-    progress_bar,
-    say,
-)
+from winkel.commands.options import Fields, check_fields, console, exit_if_failed, progress_bar, say
 from winkel.errors import InputError
 from winkel.runs.presets import named_preset, write_preset
 from winkel.runs.spec import Options
@@ -37,7 +30,7 @@ def search(
     lanes: int | None = None,
     chunk_steps: int = 100,
     allow_failures: bool = False,
-    fields: Fields = NO_FIELDS,
+    fields: Fields = MappingProxyType({}),
 ) -> None:
     """Search for hyperparameters as in appendix B.1: `winkel search --agent A --trials N`.
 

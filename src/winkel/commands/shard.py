@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import tyro
 
 from winkel.cluster.shards import STOPPED, read_manifest, run_shard
-from winkel.commands.options import AllowFailures, say
-from winkel.commands.train import Display, check_runs
+from winkel.commands.options import check_runs, say
+from winkel.commands.train import Display
 from winkel.interrupts import set_exit_message
 from winkel.runs.record import load_run
 from winkel.runs.spec import run_folder
@@ -22,7 +22,7 @@ def shard(
     manifest: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MANIFEST")],
     number: tyro.conf.Positional[int],
     code: tuple[str, ...] = (),
-    allow_failures: AllowFailures = False,
+    allow_failures: bool = False,
 ) -> None:
     """Run one shard of a sweep into the folder of its manifest; run it again to continue it.
 
@@ -32,6 +32,7 @@ def shard(
         manifest: Manifest that `winkel sweep … --manifest-only` has written.
         number: Number of the shard, from 0.
         code: Agents and projections of the sweep, module:Name, to import because you name them.
+        allow_failures: Exit with status 0 also if runs failed.
     """
     set_exit_message("stopped; run the shard again to continue", STOPPED)
     sweep, out = read_manifest(manifest), manifest.parent

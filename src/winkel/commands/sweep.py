@@ -14,15 +14,7 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.shards import connect, run_on_ray
-from winkel.commands.options import (
-    AllowFailures,
-    Fields,
-    File,
-    check_fields,
-    console,
-    make_table,
-    say,
-)
+from winkel.commands.options import Fields, File, check_fields, console, make_table, say
 from winkel.commands.plan import run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
@@ -103,7 +95,8 @@ class SweepCommand:
     """Episodes between greedy evaluations; none by default, 200 with --paper."""
     checkpoint_seconds: float = 300.0
     """Least time between checkpoints."""
-    allow_failures: AllowFailures = False
+    allow_failures: bool = False
+    """Exit with status 0 also if runs failed."""
     plan: File = None
     """Instead of KIND: run those sweeps of this file that have no compact records beside it."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="25m")] = None

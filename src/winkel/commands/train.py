@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,19 +15,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from winkel.commands.options import (
-    NO_FIELDS,
-    AllowFailures,
     EnvName,
     Fields,
     check_fields,
+    check_runs,
     console,
-    exit_if_failed,
     make_table,
     say,
 )
 from winkel.errors import require_integer
 from winkel.runs import recorder
-from winkel.runs.record import RunRecord, Training
+from winkel.runs.record import Training
 from winkel.runs.recorder import RECENT, Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
@@ -64,8 +62,8 @@ def train_agent(
     deterministic: bool = False,
     tensorboard: bool = False,
     wandb: str | None = None,
-    allow_failures: AllowFailures = False,
-    fields: Fields = NO_FIELDS,
+    allow_failures: bool = False,
+    fields: Fields = MappingProxyType({}),
 ) -> None:
     """Train an agent. Any field of the agent is an option: --num-atoms 51 --learning-rate 1e-3.
 
@@ -94,6 +92,7 @@ def train_agent(
         deterministic: Compute the same bits each time on a GPU, more slowly; a CPU always does.
         tensorboard: Also write TensorBoard's files, into each run's folder.
         wandb: Also log to this project of Weights & Biases.
+        allow_failures: Exit with status 0 also if runs failed.
     """
     require_integer("--seeds", seeds, at_least=1, at_most=MAX_RUNS)
     check_fields(train_agent, fields, agent)
@@ -214,17 +213,6 @@ def _status_table(statuses: list[Status]) -> Table:
     if len(statuses) > MAX_ROWS:
         rows.append([f"and {len(statuses) - MAX_ROWS} more", *[""] * len(columns)])
     return make_table([*columns, ""], rows)
-
-
-def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
-    """Exit with status 1 if runs failed, now or in an earlier call, unless that is allowed."""
-    configs = [run.config for run in runs]
-    reasons = [
-        f"{config['agent']} in {config['env']}, seed {config['seed']}: {config.get('reason')}"
-        for config in configs
-        if config.get("status") == "failed"
-    ]
-    exit_if_failed("runs", reasons, len(configs), allow_failures)
 
 
 def print_summary(training: Training) -> None:

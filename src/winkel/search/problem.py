@@ -14,13 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from optuna.distributions import (
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    distribution_to_json,
-    json_to_distribution,
-)
+from optuna import distributions
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from winkel.agents import VARIANTS, find_agent
 from winkel.envs.base import Task
@@ -128,13 +123,14 @@ class Problem:
     def describe(self) -> dict[str, Any]:
         """Return as JSON all that makes two searches the same."""
         described = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return json.loads(json.dumps(described, default=distribution_to_json))
+        return json.loads(json.dumps(described, default=distributions.distribution_to_json))
 
     @classmethod
     def from_description(cls, described: Any) -> "Problem":
         """Invert `describe`; ignore other entries. Environments and scores are not looked up."""
         entries = {entry.name: described[entry.name] for entry in fields(cls)}
-        parts = {name: json_to_distribution(text) for name, text in entries["parameters"].items()}
+        texts, read = entries["parameters"], distributions.json_to_distribution
+        parts = {name: read(text) for name, text in texts.items()}
         environments = [SearchEnvironment(*entry) for entry in entries["environments"]]
         check_field_names([*parts, *entries["fields"]], entries["agent"])
         return cls(**entries | {"parameters": parts, "environments": environments})
