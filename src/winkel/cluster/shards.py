@@ -209,11 +209,8 @@ def write_script(script: Path, manifest: Manifest, path: Path, cpus: float, gpus
 
 def read_progress(out: Path, shard: Shard) -> list[Status]:
     """Read the last written status of a shard's runs; empty before the first."""
-    try:
-        rows = json.loads((out / SHARDS / f"{shard.id}.json").read_bytes())
-    except FileNotFoundError:
-        return []
-    return [Status(*row) for row in rows]
+    path = out / SHARDS / f"{shard.id}.json"
+    return [Status(*row) for row in json.loads(path.read_bytes())] if path.exists() else []
 
 
 def _shard_id(runs: Sequence[RunSpec], lanes: int) -> str:

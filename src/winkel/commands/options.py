@@ -128,9 +128,8 @@ def progress_bar() -> Progress:
 def exit_if_failed(what: str, reasons: Sequence[str], total: int, allowed: bool) -> None:
     """Count what has failed in a line on standard error; exit with status 1 unless allowed."""
     if reasons:
-        sys.stderr.write(
-            f"winkel: {len(reasons)} of {total} {what} failed; the first: {reasons[0]}\n"
-        )
+        count = f"{len(reasons)} of {total} {what} failed"
+        sys.stderr.write(f"winkel: {count}; the first: {reasons[0]}\n")
         if not allowed:
             raise SystemExit(1)
 

@@ -276,7 +276,12 @@ class SweepCommand:
             gpus, cpus = self.gpus_per_shard, self.cpus_per_shard
             if gpus is None:
                 gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
-            _check_fits(ray, cpus, gpus)
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            sizes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
+            if not any(most[0] >= cpus and most[1] >= gpus for most in sizes):  # Ray would wait
+                largest = "{:g} and {:g}".format(*max(sizes))
+                needed = f"{cpus:g} CPUs and {gpus:g} GPUs for a shard"
+                raise InputError(f"need a node with {needed}; the largest has {largest}")
             jax.config.update("jax_platforms", "cpu")  # GPUs are for the workers
             manifest = self._write_manifest(gpus)
             begin = time.perf_counter()
@@ -331,17 +336,6 @@ def _print_costs(outcome: dict[str, Any]) -> None:
     say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
     say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
     say_counts(outcome["runs"], outcome["seconds"])
-
-
-def _check_fits(ray: Any, cpus: float, gpus: float) -> None:
-    """Raise if no node has the resources of a shard: Ray would wait for ever."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    sizes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
-    if not any(most_cpus >= cpus and most_gpus >= gpus for most_cpus, most_gpus in sizes):
-        raise InputError(
-            f"need a node with {cpus:g} CPUs and {gpus:g} GPUs for a shard; "
-            "the largest has {:g} and {:g}".format(*max(sizes))
-        )
 
 
 def _print_estimate(groups: list[sweeps.Group], lanes: int | None) -> None:
