@@ -36,9 +36,9 @@ def test_help_names_every_command(capsys):
     shared = {"__init__", "options", "plan"}
     modules = {path.stem for path in folder.glob("*.py")} - shared
     assert {module for module, _, _ in cli.COMMANDS.values()} == modules
-    for name, (module, kind, line) in cli.COMMANDS.items():
+    for name, (module, command, line) in cli.COMMANDS.items():
         assert f"  {name:13} {line}\n" in printed
-        assert callable(getattr(import_module(f"winkel.commands.{module}"), kind).run)
+        assert callable(getattr(import_module(f"winkel.commands.{module}"), command))
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

@@ -1,6 +1,7 @@
 """What a newcomer meets: help, names that are nearly right, lists, progress in a log file."""
 
 import re
+from functools import partial
 
 import pytest
 
@@ -102,7 +103,9 @@ def test_names_that_are_nearly_right_are_suggested(arguments, shown, capsys, tmp
     ],
 )
 def test_a_list_is_written_with_spaces_or_with_commas(arguments, field, value):
-    assert getattr(cli._parse(arguments), field) == value
+    command = cli._parse(arguments)
+    options = command.keywords if isinstance(command, partial) else vars(command.__self__)
+    assert options[field] == value
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(clock, capsys):
                 Status("catch/0", "dqn", seed, share, updates, episodes, updates, recent)
                 for seed, recent in enumerate((0.25, 0.75))
             ]
-            display.update(runs)
+            display.show(runs)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "dqn in catch/0: 2%, 4 episodes, return (last 50) 0.500"
     assert lines[1] == (
@@ -183,10 +186,10 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(clock, capsys):
 
 
 def test_the_speed_counts_the_updates_of_runs_that_have_ended(clock, capsys):
-    with train.Display("2 runs") as display:
+    with train.Display("2 runs", total=2) as display:
         for second in range(101):
             clock[0] = float(second)
             done = min(second, 50), max(second - 50, 0)
             runs = [Status("catch/0", "dqn", i, x / 50, updates=x) for i, x in enumerate(done)]
-            display.show("catch", second / 100, [runs[0] if second <= 50 else runs[1]])
+            display.show([runs[second > 50]], int(second > 50), "catch")
     assert all("1 updates/s" in line for line in capsys.readouterr().out.splitlines()[2:])

@@ -4,15 +4,16 @@ Only the module of the command that was called is imported.
 """
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from winkel.errors import InputError, set_exit_message, suggest
@@ -20,25 +21,25 @@ from winkel.extensions import permit
 from winkel.version import __version__
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "train": ("train", "Train", "Train an agent in an environment."),
+    "train": ("train", "train_agent", "Train an agent in an environment."),
     "sweep": ("sweep", "SweepCommand", "Run an experiment of the paper: many agents and seeds."),
-    "shard": ("shard", "ShardCommand", "Run one shard of a sweep."),
-    "search": ("search", "SearchCommand", "Search for hyperparameters."),
-    "search report": ("search", "SearchReport", "Write the page of a search."),
-    "search apply": ("search", "SearchApply", "Save the winner of a search as a preset."),
-    "search space": ("search", "SearchSpace", "Print a space to search in."),
-    "report": ("figure", "Report", "Write a page of results and of the paper's claims."),
-    "inspect": ("inspect", "Inspect", "Draw what a trained agent predicts, and where it has been."),
-    "play": ("play", "Play", "Film a trained agent."),
-    "evaluate": ("evaluate", "Evaluate", "Print the returns of greedy episodes."),
-    "rollout": ("evaluate", "Rollout", "Run a fixed policy in an environment."),
-    "score": ("bsuite", "Score", "Print bsuite's official scores of runs."),
-    "export": ("bsuite", "Export", "Write runs in the layout of other tools."),
-    "figure": ("figure", "Figure", "Make a figure of runs, or one of the paper."),
-    "data": ("bsuite", "Data", "Fetch a data set that environments need."),
-    "list": ("listing", "List", "List the names that commands take."),
+    "shard": ("shard", "shard", "Run one shard of a sweep."),
+    "search": ("search", "search", "Search for hyperparameters."),
+    "search report": ("search", "search_report", "Write the page of a search."),
+    "search apply": ("search", "search_apply", "Save the winner of a search as a preset."),
+    "search space": ("search", "search_space", "Print a space to search in."),
+    "report": ("figure", "report", "Write a page of results and of the paper's claims."),
+    "inspect": ("play", "inspect_run", "Draw what a trained agent predicts, and where it was."),
+    "play": ("play", "play_agent", "Film a trained agent."),
+    "evaluate": ("evaluate", "evaluate", "Print the returns of greedy episodes."),
+    "rollout": ("evaluate", "run_policy", "Run a fixed policy in an environment."),
+    "score": ("bsuite", "score", "Print bsuite's official scores of runs."),
+    "export": ("bsuite", "export", "Write runs in the layout of other tools."),
+    "figure": ("figure", "figure", "Make a figure of runs, or one of the paper."),
+    "data": ("bsuite", "fetch_data", "Fetch a data set that environments need."),
+    "list": ("listing", "list_names", "List the names that commands take."),
 }
-"""By name: the module in `winkel.commands`, the class there, and a line of help."""
+"""By name: the module in `winkel.commands`, the function there (or class with `run`), and help."""
 HELP = """usage: winkel COMMAND …
 
 Deep exploration with distributional reinforcement learning.
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> None:
             lines = [f"  {name:13} {text}" for name, (_, _, text) in COMMANDS.items()]
             sys.stdout.write(HELP.format("\n".join(lines)))
         else:
-            _parse(arguments).run()
+            _parse(arguments)()
         sys.stdout.flush()
     except (InputError, OSError) as error:  # an OSError is about what is outside of winkel
         if os.environ.get("WINKEL_DEBUG"):
@@ -77,10 +78,10 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(2) from None
 
 
-def _parse(arguments: list[str]) -> Any:
+def _parse(arguments: list[str]) -> Callable[[], None]:
     """Make the command of the first argument from the others, which may name code to import.
 
-    Unknown options are fields of an agent; commands that take them have an attribute `fields`.
+    Unknown options are fields of an agent, for commands with an option `fields`.
     """
     if not arguments:
         raise InputError("need a command; see `winkel --help`")
@@ -96,60 +97,61 @@ def _parse(arguments: list[str]) -> Any:
         raise InputError(f"unknown command {name!r}; {hint}")
     if code := [word for text in rest for word in re.split("[=,]", text) if ":" in word]:
         permit(*code)
-    module, kind, _ = COMMANDS[name]
-    command, unknown = _read(getattr(import_module(f"winkel.commands.{module}"), kind), name, rest)
-    if hasattr(command, "resume"):
+    module, attribute, _ = COMMANDS[name]
+    command = getattr(import_module(f"winkel.commands.{module}"), attribute)
+    options, unknown = _read(command, name, rest)
+    if "resume" in options:
         set_exit_message("interrupted; go on with --resume")
-    if hasattr(command, "fields"):
-        return dataclasses.replace(command, fields=parse_fields(unknown))
-    if unknown:
-        from winkel.commands.options import option_names, unknown_option
+    if "fields" in options:
+        options["fields"] = parse_fields(unknown)
+    elif unknown:
+        from winkel.commands.options import unknown_option
 
         hint = f"see `winkel {name} --help`"
         if not unknown[0].startswith("--"):
             raise InputError(f"unknown argument {unknown[0]!r}; {hint}")
-        word = unknown[0].removeprefix("--").partition("=")[0]
-        raise unknown_option(word, option_names(command), hint)
-    return command
+        raise unknown_option(unknown[0].removeprefix("--").partition("=")[0], options, hint)
+    return command(**options).run if isinstance(command, type) else partial(command, **options)
 
 
-def _read(command: type, name: str, arguments: list[str]) -> tuple[Any, list[str]]:
-    """Read the arguments of a command, and those that it does not know; errors are one line."""
+def _read(command: Any, name: str, arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Read a command's options, and the arguments that it does not know; errors are one line."""
     import tyro
 
     from winkel.commands.options import REGISTRY
 
+    options = command
+    if not isinstance(command, type):  # a function, which tyro would call
+        options = wraps(command)(lambda **found: SimpleNamespace(**found))
+        options.__doc__ = re.sub(r"\n {12}", " ", command.__doc__)  # tyro would keep these breaks
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                command,
+            found, unknown = tyro.cli(
+                options,
                 prog=f"winkel {name}",
                 args=arguments,
                 return_unknown_args=True,
                 config=(tyro.conf.DisallowNone,),
                 registry=REGISTRY,
             )
+            return vars(found), unknown
     except SystemExit as end:
         if not end.code:  # --help
             raise
     # In tyro's frame: a title, then a paragraph that says what is wrong, then what may help.
     lines = [line.strip(" │╭╰╮╯─") for line in errors.getvalue().splitlines()]
-    paragraphs = [[*group] for text, group in itertools.groupby(lines, _is_text) if text]
+    groups = itertools.groupby(lines, lambda line: bool(line.strip("-")))
+    paragraphs = [[*group] for is_text, group in groups if is_text]
     said = " ".join(paragraphs[0][1:] or paragraphs[1])
     raise InputError(f"{said.rstrip('.')}; see `winkel {name} --help`")
-
-
-def _is_text(line: str) -> bool:
-    return bool(line.strip("-"))
 
 
 def parse_fields(arguments: Sequence[str]) -> dict[str, Any]:
     """Read `--field value`, `--field=value` and lists, `--field a b` or `--field a,b`.
 
-    `--num-atoms` is the field `num_atoms`. tyro cannot read these: which fields there are depends
-    on the option `--agent`, and values must give the same errors as the arguments of
-    `winkel.train`.
+    tyro cannot read these: which fields there are depends on the option `--agent`, and values must
+    give the same errors as the arguments of `winkel.train`.
     """
     found: dict[str, Any] = {}
     rest = list(arguments)

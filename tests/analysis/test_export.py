@@ -52,7 +52,7 @@ def test_agents_and_seeds_have_folders_and_other_runs_are_reported(tmp_path):
     assert [path.parent.name for path in skipped] == ["1", "size=100"]
 
 
-def test_nothing_is_written_over_unless_asked(tmp_path):
+def test_nothing_is_written_over(tmp_path):
     save(tmp_path / "runs", "deep_sea/0")
     save(tmp_path / "runs", "deep_sea/1")
     (first, second), _ = export_bsuite(tmp_path / "runs", tmp_path / "out")
@@ -62,8 +62,6 @@ def test_nothing_is_written_over_unless_asked(tmp_path):
         export_bsuite(tmp_path / "runs", tmp_path / "out")
     assert second.read_text() == "mine"
     assert not first.exists()
-    export_bsuite(tmp_path / "runs", tmp_path / "out", overwrite=True)
-    assert second.read_text().startswith("steps,")
 
 
 def test_two_runs_of_one_id_are_refused(tmp_path):

@@ -15,8 +15,7 @@ from cluster.shards import SMALL, records
 from process_helpers import PATIENCE, start, wait_for
 from terminal_helpers import last_line, refused
 from winkel import cli
-from winkel.cluster.ray import connect, run_on_ray
-from winkel.cluster.shards import read_manifest, read_progress
+from winkel.cluster.shards import connect, read_manifest, read_progress, run_on_ray
 from winkel.errors import InputError
 from winkel.files import WRITERS
 from winkel.runs.spec import run_folder
@@ -140,19 +139,20 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle,
                 held[node] = found
         return len(held) == 2
 
-    def disturb(ended, statuses):
+    def disturb(running, runs_ended, title):
+        ended = int(title.partition("/")[0])
         if not happened:
             wait_for(both_are_held)
             number, worker = held[cluster.head_node]
             os.kill(worker, signal.SIGKILL)
             os.kill(held[second][1], signal.SIGCONT)
-            happened.append(("killed", number, len(ended)))
+            happened.append(("killed", number, ended))
             del shards[number]
         elif len(happened) == 1 and ended:
             number, worker = wait_for(lambda: in_the_middle(tmp_path, shards, second))
             cluster.remove_node(second, allow_graceful=False)
             os.kill(worker, signal.SIGKILL)
-            happened.append(("lost", number, len(ended)))
+            happened.append(("lost", number, ended))
 
     def living():
         return len([node for node in ray.nodes() if node["Alive"]])
@@ -218,7 +218,7 @@ def test_a_killed_worker_without_a_retry_is_one_line_and_resume_goes_on(plain, t
     manifest = write_plan(tmp_path)
     killed = []
 
-    def kill(ended, statuses):
+    def kill(*progress):
         workers = filter(None, (worker_of(tmp_path, shard) for shard in manifest.shards))
         if not killed and (worker := next(workers, None)):
             killed.append(worker)

@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from cluster.shards import OPTIONS, records, sea
-from winkel.cluster.ray import _environment
 from winkel.cluster.shards import (
+    _environment,
     plan_manifest,
     read_manifest,
     read_progress,

@@ -57,9 +57,6 @@ def test_records_are_kept_without_loss_in_fewer_bytes(runs, tmp_path):
 def test_export_writes_them(runs, tmp_path, capsys):
     main(["export", "compact", str(runs), str(tmp_path)])
     assert f"added 2 runs to 1 files in {tmp_path}" in capsys.readouterr().out.replace("\n", "")
-    with pytest.raises(SystemExit):
-        main(["export", "compact", str(runs), str(tmp_path), "--overwrite"])
-    assert "need --overwrite for bsuite" in capsys.readouterr().err
 
 
 def test_figures_see_the_same_results(runs, tmp_path):

@@ -171,4 +171,4 @@ def test_without_optuna_there_is_help_and_one_line():
     assert ended.stdout.startswith("usage: winkel search")
     lines = ended.stderr.splitlines()
     assert len(lines) == 4
-    assert all("error: need Optuna: pip install 'winkel[search]'" in line for line in lines)
+    assert all("error: optuna is missing: pip install 'winkel[search]'" in line for line in lines)

@@ -5,9 +5,9 @@ import pytest
 from optuna.trial import TrialState
 
 from report.devtools import BROWSERS, Browser, find_browser
-from search.tiny import problem
+from search.tiny import problem, step_of
 from winkel.report.study import name_step, write_study_page
-from winkel.search.study import REASON, Summary, open_study, step_of
+from winkel.search.study import REASON, Summary, open_study
 
 OF = problem(
     "deep_sea:size=5@10",
@@ -81,7 +81,7 @@ def test_a_browser_finds_nothing_wrong_and_asks_for_nothing(study, tmp_path):
         assert browser.logs == []
         outside = [url for url in browser.requests if not url.startswith("data:")]
         assert outside == [study[1].resolve().as_uri()]
-        assert browser.evaluate("document.querySelectorAll('figure svg').length") == 2
+        assert browser.evaluate("document.querySelectorAll('figure svg').length") == 1
         assert browser.evaluate("document.querySelectorAll('#trials tbody tr').length") == 3
     finally:
         browser.close()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from optuna.trial import TrialState, create_trial
 
-from search.tiny import RATES, problem
+from search.tiny import RATES, problem, step_of
 from winkel.search.population import is_below_median, score_at
-from winkel.search.study import calibrate, calibrated_scores, final_scores, step_of, suggest
+from winkel.search.study import calibrate, calibrated_scores, final_scores, suggest
 
 SCORES = arrays(np.float64, st.integers(2, 9), elements=st.integers(-900, 900).map(float))
 PROBLEM = problem()

@@ -2,13 +2,18 @@
 
 from winkel.runs.spec import Options
 from winkel.search.population import Population
-from winkel.search.problem import Problem, parse_environment, parse_parameter
+from winkel.search.problem import MILESTONES, Problem, parse_environment, parse_parameter
 from winkel.search.study import open_study
 
 FIELDS = {"hidden": (8,), "num_atoms": 5, "batch_size": 8, "burn_in": 8, "capacity": 64}
 RATES = (1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 7e-4, 8e-4)
 CHUNK, EPISODES, LENGTH = 10, 10, 5
 SEA = f"deep_sea:size={LENGTH}@{EPISODES}"
+
+
+def step_of(environment, milestone):
+    """Optuna's step for a milestone (from 1) of an environment (from 0)."""
+    return environment * MILESTONES + milestone
 
 
 def problem(*envs, seeds=1, agent="qr_dqn", prune=True, **parameters):

@@ -70,8 +70,7 @@ def score_experiment(name: str, logs: Mapping[str, Log]) -> float:
     if name == family:
         return score(rows)
     variable = "noise_scale" if name.endswith("_noise") else "reward_scale"
-    scores = [score(group) for group in _groups(rows, variable)]
-    if not scores:
+    if not (scores := [score(group) for group in _groups(rows, variable)]):
         return math.nan
     mean, deviation = np.mean(scores), np.std(scores)
     return float(0.5 * (np.clip(mean, 0, 1) + np.clip(mean - deviation, 0, 1)))
@@ -123,20 +122,18 @@ def note_incomplete(runs: Iterable[RunRecord]) -> list[str]:
 def group_runs(runs: Iterable[RunRecord]) -> Groups:
     """Group official runs by agent and seed, then by experiment in bsuite's order, then by id."""
     groups: Groups = {}
-    for run in runs:
+    order = list(EXPERIMENTS)
+    official = [run for run in runs if run.config["env"] in OFFICIAL_IDS]
+    for run in sorted(official, key=lambda run: order.index(OFFICIAL_IDS[run.config["env"]])):
         env_id, agent, seed = (run.config[key] for key in ("env", "agent", "seed"))
-        if env_id in OFFICIAL_IDS:
-            found = groups.setdefault((agent, seed), {}).setdefault(OFFICIAL_IDS[env_id], {})
-            if env_id in found:
-                raise InputError(
-                    f"need one run of {env_id} by {agent} with seed {seed}, got two: "
-                    f"{found[env_id].path}, {run.path}"
-                )
-            found[env_id] = run
-    return {
-        key: {name: found[name] for name in EXPERIMENTS if name in found}
-        for key, found in groups.items()
-    }
+        found = groups.setdefault((agent, seed), {}).setdefault(OFFICIAL_IDS[env_id], {})
+        if env_id in found:
+            raise InputError(
+                f"need one run of {env_id} by {agent} with seed {seed}, got two: "
+                f"{found[env_id].path}, {run.path}"
+            )
+        found[env_id] = run
+    return groups
 
 
 def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:
@@ -145,10 +142,9 @@ def _rows(experiment: Experiment, logs: Mapping[str, Log]) -> Log:
     for env_id, log in logs.items():
         if env_id not in experiment.ids:
             raise InputError(f"need ids {experiment.ids[0]} … {experiment.ids[-1]}, got {env_id!r}")
-        number = experiment.ids.index(env_id)
+        number, shape = experiment.ids.index(env_id), log["episode"].shape
         constants = {"id": number, **experiment.settings[number]}
-        num_rows = len(log["episode"])
-        parts.append({**log, **{key: np.full(num_rows, value) for key, value in constants.items()}})
+        parts.append({**log, **{key: np.full(shape, value) for key, value in constants.items()}})
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
@@ -203,7 +199,7 @@ def _by_good_episode(rows: Log, limit: int, good: float, total: str, ideal: floa
     """Half for regret, half for the share of runs with a good episode."""
     rows = _where(rows, rows["episode"] <= limit)
     best = [np.fmax.reduce(group["best_episode"]) for group in _groups(rows, "id")]  # ignores NaN
-    found = _mean([episode > good for episode in best])
+    found = _mean(np.greater(best, good))
     return 0.5 * (_by_regret(rows, limit, ideal, total, ideal) + found)
 
 
@@ -262,9 +258,7 @@ _SCORES: Mapping[str, Callable[..., float]] = {
 }
 
 
-def export_bsuite(
-    runs_root: Path, out: Path, *, overwrite: bool = False
-) -> tuple[list[Path], list[Path]]:
+def export_bsuite(runs_root: Path, out: Path) -> tuple[list[Path], list[Path]]:
     """Write `<out>/<agent>/seed-<n>/bsuite_id_-_<experiment>-<index>.csv` for each official run.
 
     bsuite's `load_bsuite` averages over the seeds in a folder, so each has its own. Everything is
@@ -283,15 +277,11 @@ def export_bsuite(
                 file = f"bsuite_id_-_{env_id.replace('/', '-')}.csv"
                 logs[out / agent / f"seed-{seed}" / file] = log_of(name, run.episodes)
     for path in logs:
-        if path.exists() and not overwrite:
-            raise InputError(f"{path} exists; export to another folder, or overwrite it")
-    for path, log in logs.items():
-        write_text(path, _csv(log))
+        if path.exists():
+            raise InputError(f"{path} exists; delete it, or export to another folder")
+    for path, log in logs.items():  # with as many digits as pandas writes
+        rows = zip(*(column.tolist() for column in log.values()), strict=True)
+        write_text(
+            path, "\n".join([",".join(log), *(",".join(map(repr, row)) for row in rows), ""])
+        )
     return list(logs), [run.folder for run in skipped]
-
-
-def _csv(log: Log) -> str:
-    """Write the shortest digits that read back as the same number, as pandas does."""
-    columns = [np.asarray(column).tolist() for column in log.values()]
-    lines = [",".join(map(repr, row)) for row in zip(*columns, strict=True)]
-    return "\n".join([",".join(log), *lines, ""])

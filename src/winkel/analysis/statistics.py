@@ -1,13 +1,11 @@
 """Aggregates of scores over runs and tasks, with intervals over seeds.
 
-Seeds are the unit of replication. Scores are `scores[runs, tasks]`: a row is one seed, and an entry
-is one number about one training run. Do not pass episodes or checkpoints as runs: within a run they
-are correlated, and intervals would be far too narrow. A missing run raises `InputError`; it is
-never averaged over.
+Scores are `scores[runs, tasks]`: a row is one seed, and an entry is one number about one training
+run. Do not pass episodes or checkpoints as runs: within a run they are correlated, and intervals
+would be far too narrow. A missing run raises `InputError`; it is never averaged over.
 
 Interquartile mean, optimality gap, stratified bootstrap and probability of improvement are those of
-Agarwal et al. (NeurIPS 2021), "Deep reinforcement learning at the edge of the statistical
-precipice", and equal those of rliable. Resampling is `scipy.stats`'.
+Agarwal et al. (NeurIPS 2021), and equal those of rliable. Resampling is `scipy.stats`'.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +16,6 @@ from jaxtyping import Float
 from scipy import stats
 
 from winkel.errors import InputError
-
-Statistic = Callable[[np.ndarray], Any]
-"""From scores[..., runs, tasks] to one number for each of the leading axes, such as `iqm`."""
 
 _QUARTILES = (0.5, 0.25, 0.75)
 _BATCH = 500  # resamples at a time; another number changes the random stream
@@ -78,9 +73,9 @@ def bootstrap(
     that the order of runs does not matter. Quantiles are not interpolated, so that replicates may
     be infinite. A sample of one run has no interval: low = high = nan.
     """
-    estimate = np.asarray(statistic(*samples), np.float64)
+    estimate = float(statistic(*samples))
     if min(map(len, samples)) < 2:
-        return Interval(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
+        return Interval(estimate, np.nan, np.nan)
     with np.errstate(invalid="ignore"):  # SciPy interpolates between infinite replicates
         found = stats.bootstrap(
             [np.sort(sample) for sample in samples],
@@ -92,26 +87,24 @@ def bootstrap(
             rng=np.random.default_rng(seed),
         )
     tail = (1 - confidence) / 2
-    ends = np.quantile(
-        found.bootstrap_distribution, [tail, 1 - tail], axis=-1, method="inverted_cdf"
-    )
-    return Interval(estimate, *ends)
+    tails = [tail, 1 - tail]
+    ends = np.quantile(found.bootstrap_distribution, tails, method="inverted_cdf")
+    return Interval(estimate, *ends.tolist())
 
 
 def stratified_bootstrap(
-    scores: Float[np.ndarray, "runs tasks"], statistic: Statistic, **options: Any
+    scores: Float[np.ndarray, "runs tasks"], statistic: Callable[[np.ndarray], Any], **options: Any
 ) -> Interval:
     """Percentile bootstrap of a statistic; the runs of each task are resampled independently.
 
     Tasks are fixed: the interval is about other seeds on these tasks, not about other tasks. The
-    statistic must work over leading axes. Options are those of `bootstrap`.
+    statistic must work over leading axes, as `iqm` does. Options are those of `bootstrap`.
 
     With few runs the interval is too narrow: measured for the mean of normal scores, 95 % are 93 %
     at 10 runs of 23 tasks, 90 % at 10 of one and 85 % at 5 of one.
     """
     matrix = _check("scores", scores, axes=2)
-    found = bootstrap([*matrix.T], lambda *tasks: statistic(np.stack(tasks, axis=-1)), **options)
-    return Interval(*map(float, found))
+    return bootstrap([*matrix.T], lambda *tasks: statistic(np.stack(tasks, axis=-1)), **options)
 
 
 def probability_of_improvement(
@@ -130,13 +123,10 @@ def probability_of_improvement(
     def share_of_wins(*tasks: np.ndarray) -> Any:
         mine, theirs = np.stack(tasks[:num_tasks]), np.stack(tasks[num_tasks:])
         mine, theirs = mine[..., :, None], theirs[..., None, :]  # [tasks, ..., runs_x, runs_y]
-        axes = (0, -2, -1)
-        wins = np.count_nonzero(mine > theirs, axis=axes)
-        not_losses = np.count_nonzero(mine >= theirs, axis=axes)
-        return (wins + not_losses) / (2 * num_tasks * mine.shape[-2] * theirs.shape[-1])
+        wins = (mine > theirs).astype(float) + (mine >= theirs)
+        return wins.mean(axis=(0, -2, -1)) / 2
 
-    found = bootstrap([*samples[0], *samples[1]], share_of_wins, **options)
-    return Interval(*map(float, found))
+    return bootstrap([*samples[0], *samples[1]], share_of_wins, **options)
 
 
 def student_interval(values: Float[np.ndarray, "runs *rest"], confidence: float = 0.9) -> Interval:
@@ -175,11 +165,10 @@ def _check(
         raise InputError(f"need {name}{wanted}, got shape {known.shape}")
     if known.size == 0:
         raise InputError(f"need at least one number in {name}, got shape {known.shape}")
-    bad = np.argwhere(~np.isfinite(known) if finite else np.isnan(known))
-    if len(bad):
-        place = tuple(bad[0].tolist())
+    if len(bad := np.argwhere(~np.isfinite(known) if finite else np.isnan(known))):
+        place = bad[0].tolist()
         raise InputError(
-            f"need {'a finite' if finite else 'a'} number for every run, got {name}{list(place)} = "
-            f"{known[place]} ({len(bad)} such of {known.size})"
+            f"need {'a finite' if finite else 'a'} number for every run, got {name}{place} = "
+            f"{known[tuple(place)]} ({len(bad)} such of {known.size})"
         )
     return known

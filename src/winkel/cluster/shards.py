@@ -1,15 +1,19 @@
-"""A sweep in shards: its manifest, a script for SLURM, and the runs of one shard.
+"""A sweep in shards: its manifest, the runs of one shard, a script for SLURM, tasks of Ray.
 
 The number of lanes decides how a program rounds. A shard fixes its number of lanes to that of a
 plain sweep's whole group, so shards write the same bytes as a plain sweep.
 """
 
+import contextlib
 import dataclasses
 import json
+import os
 import shlex
+import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,12 +21,14 @@ from typing import Any
 
 import jinja2
 
-from winkel.errors import InputError, require_integer
-from winkel.extensions import permitted
+from winkel.envs.bsuite.mnist import mnist_directory
+from winkel.errors import InputError, import_extra, require_integer
+from winkel.extensions import permit, permitted
 from winkel.files import ensure_folder, hold_runs, read_json, write_text
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, RunSpec, fingerprint, run_folder
 from winkel.runs.sweep import Item, Sweep, choose_lanes, group_runs, remaining_groups, run_sweep
+from winkel.training.programs import DETERMINISTIC
 from winkel.version import __version__
 
 MANIFEST = "manifest.json"
@@ -34,6 +40,10 @@ STOPPED = 75
 """Exit status (EX_TEMPFAIL) of a shard that was stopped by a signal and can continue."""
 WARNING = 120
 """Seconds between SLURM's signal and the time limit, enough for a chunk and checkpoints."""
+POLL_SECONDS, STOP_SECONDS = 0.5, 120.0
+"""Time between two updates of the display, and that cancelled tasks have for their checkpoints."""
+LOCK_SECONDS = 150.0
+"""Time to wait for a shard's lock: a file server frees those of a lost node after about 90 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +116,8 @@ def plan_manifest(
         for first in range(0, len(group.runs), size):
             runs = group.runs[first : first + size]
             items = tuple((run.task.id, run.label, run.seed) for run in runs)
-            shards.append(
-                Shard(id=_shard_id(runs, count), group=group.name, lanes=count, runs=items)
-            )
+            name = _shard_id(runs, count)
+            shards.append(Shard(id=name, group=group.name, lanes=count, runs=items))
     return Manifest(sweep=sweep, options=options, shards=tuple(shards), deterministic=deterministic)
 
 
@@ -127,12 +136,9 @@ def read_manifest(path: Path) -> Manifest:
         raise InputError(f"{path} was changed after it was written; plan again")
     data = _tuples(data)
     try:
-        made = {
-            "sweep": Sweep(**data["sweep"]),
-            "options": Options(**data["options"]),
-            "shards": tuple(Shard(**shard) for shard in data["shards"]),
-        }
-        return Manifest(**data | made)
+        made = {"sweep": Sweep(**data["sweep"]), "options": Options(**data["options"])}
+        shards = tuple(Shard(**shard) for shard in data["shards"])
+        return Manifest(**data | made | {"shards": shards})
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no manifest: {error!r}; plan again") from error
 
@@ -167,7 +173,7 @@ def run_shard(
             ended = all(status.state != "running" for status in statuses)
             if ended or time.monotonic() - written >= PROGRESS_SECONDS:
                 written = time.monotonic()
-                write_text(progress_path(out, shard), json.dumps(statuses) + "\n")
+                write_text(out / SHARDS / f"{shard.id}.json", json.dumps(statuses) + "\n")
             progress(statuses)
 
         envs, agents, seeds = (tuple(dict.fromkeys(x)) for x in zip(*shard.runs, strict=True))
@@ -203,16 +209,8 @@ def write_script(script: Path, manifest: Manifest, path: Path, cpus: float, gpus
 
 def read_progress(out: Path, shard: Shard) -> list[Status]:
     """Read the last written status of a shard's runs; empty before the first."""
-    try:
-        rows = json.loads(progress_path(out, shard).read_bytes())
-    except FileNotFoundError:
-        return []
-    return [Status(*row) for row in rows]
-
-
-def progress_path(out: Path, shard: Shard) -> Path:
-    """Path of the status of a shard's runs."""
-    return out / SHARDS / f"{shard.id}.json"
+    path = out / SHARDS / f"{shard.id}.json"
+    return [Status(*row) for row in json.loads(path.read_bytes())] if path.exists() else []
 
 
 def _shard_id(runs: Sequence[RunSpec], lanes: int) -> str:
@@ -226,3 +224,128 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _tuples(entry) for name, entry in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+# Ray: shards are tasks, which are tried again when their worker or node is lost
+
+
+@contextlib.contextmanager
+def connect(address: str | None) -> Iterator[Any]:
+    """Connect to a Ray cluster; without an address, start one on this machine and end it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address not in (None, "auto"):
+        _check_answers(str(address))
+    ray = import_extra("ray", "cluster")
+    options = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        ray.init(**options | ({"include_dashboard": False} if address is None else {}))
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = "on this machine" if address is None else f"at {address}"
+        raise InputError(f"cannot use a Ray cluster {where}: {_one_line(error)}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def run_on_ray(
+    ray: Any,
+    manifest: Manifest,
+    out: Path,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    retries: int = 10,
+    show: Callable[[list[Status], int, str], None] = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> Counter[str]:
+    """Run all shards of a manifest; count the runs that finished, failed, or had ended before.
+
+    The folder `out` must be shared by all nodes. `show` gets the status of the runs of other
+    shards, the number of runs in ended ones, and a title. A shard that cannot run does not stop the
+    others; raise at the end. On Ctrl-C cancel all tasks: Ray raises KeyboardInterrupt in them, and
+    they write checkpoints.
+    """
+    out = out.absolute()
+    variables = {"env_vars": _environment(manifest, gpus)}
+    options = {"max_retries": retries, "num_cpus": cpus, "num_gpus": gpus}
+    task = ray.remote(runtime_env=variables, **options)(_run)
+    shards, code = manifest.shards, permitted()
+    waiting = {task.remote(str(out), manifest.id, n, code): n for n in range(len(shards))}
+    counts: dict[int, dict[str, int]] = {}
+    problems: dict[int, str] = {}
+    try:
+        while waiting:
+            done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=POLL_SECONDS)
+            for ref in done:
+                number = waiting.pop(ref)
+                try:
+                    counts[number] = ray.get(ref)
+                except ray.exceptions.RayError as error:
+                    cause = getattr(error, "cause", None) or error
+                    if isinstance(cause, FileNotFoundError):  # then no other shard can run
+                        raise InputError(str(cause)) from None
+                    problems[number] = _one_line(cause)
+                    notice(f"shard {number}: {problems[number]}")
+            running = [one for n in waiting.values() for one in read_progress(out, shards[n])]
+            over = sum(len(shards[number].runs) for number in counts)
+            show(running, over, f"{len(counts)}/{len(shards)} shards")
+    finally:
+        for ref in waiting:
+            ray.cancel(ref)
+        if waiting:
+            ray.wait(list(waiting), num_returns=len(waiting), timeout=STOP_SECONDS)
+    if problems:
+        number, reason = next(iter(problems.items()))
+        raise InputError(
+            f"{len(problems)} of {len(shards)} shards did not end; shard {number}: {reason}"
+        )
+    return sum(map(Counter, counts.values()), Counter[str]())
+
+
+def _run(out: str, manifest_id: str, number: int, code: tuple[str, ...]) -> dict[str, int]:
+    """Run one shard in a worker, with code that the user has named; count its runs."""
+    permit(*code)
+    path = Path(out) / MANIFEST
+    deadline = time.monotonic() + 10.0  # until then the driver's file is visible in a shared folder
+    while not path.exists() or read_manifest(path).id != manifest_id:
+        if time.monotonic() > deadline:
+            raise FileNotFoundError(
+                f"{out} on {socket.gethostname()} does not have the manifest of this sweep; "
+                "need a folder that all nodes share"
+            )
+        time.sleep(0.2)
+    return run_shard(read_manifest(path), number, Path(out), wait=LOCK_SECONDS)["runs"]
+
+
+def _environment(manifest: Manifest, gpus: float) -> dict[str, str]:
+    """Environment variables of workers, set before JAX starts there."""
+    variables = {}
+    if "WINKEL_MNIST" in os.environ:
+        variables["WINKEL_MNIST"] = str(mnist_directory())
+    if not gpus:
+        variables["JAX_PLATFORMS"] = "cpu"
+    elif gpus < 1:  # all shards on a GPU together get 0.9 of its memory
+        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 * gpus:.3f}"
+    if manifest.deterministic:
+        flags = os.environ.get("XLA_FLAGS", "").split()
+        variables["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))
+    return variables
+
+
+def _one_line(error: BaseException) -> str:
+    """Shorten an error to its first line, or a foreign one's traceback to its last."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0] if isinstance(error, InputError) else lines[-1]
+
+
+def _check_answers(address: str) -> None:
+    """Raise unless something listens at the address: Ray itself would try for minutes."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or "/" in host:
+        raise InputError(f"need --address HOST:PORT of a Ray cluster, or auto, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"no Ray cluster answers at {address}: {reason}") from error

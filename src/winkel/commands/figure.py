@@ -2,13 +2,12 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from winkel.commands.options import console, make_table, say
+from winkel.commands.options import Runs, console, make_table, say
 from winkel.errors import InputError
 from winkel.figures import COMPUTED, FIGURES, style
 from winkel.files import Arrays, ensure_folder, save_arrays
@@ -16,7 +15,7 @@ from winkel.report.page import number, plus_minus, write_report
 from winkel.runs.results import read_results
 from winkel.training.programs import start_jax
 
-Format = Literal["png", "pdf", "svg"]
+Formats = Annotated[tuple[Literal["png", "pdf", "svg"], ...], tyro.conf.arg(help="File formats.")]
 if TYPE_CHECKING:
     FigureName = str
 else:
@@ -27,66 +26,54 @@ CURVES = "learning-curves"
 _COLUMNS = ("agent", "seeds", "episodes", "steps", "final return", "greedy return", "first goal")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """Make a figure: compute its data or collect them from runs, save and draw."""
+def figure(
+    name: tyro.conf.Positional[FigureName],
+    runs: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUNS]")] = None,
+    out: Path = Path("figures"),
+    unfinished: bool = False,
+    over: Literal["steps", "episodes"] | None = None,
+    returns: Literal["greedy", "training"] | None = None,
+    formats: Formats = ("png", "pdf"),
+) -> None:
+    """Make a figure: compute its data or collect them from runs, save and draw.
 
-    name: tyro.conf.Positional[FigureName]
-    """Computed: toy (fig. 1, two projections of the same data), operator (fig. 2, the five steps of
-    Ω_M T^π), iteration (value and bonus iteration on small MDPs). From RUNS: radar and scores
-    (bsuite by capability, by experiment), learning-curves (returns in any environment), regret
-    (deep sea by size), statistics (section 6.1), coverage (deep sea over episodes), ensemble-size
-    (BDQN+P), heatmaps."""
-    runs: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUNS]")] = None
-    """Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."""
-    out: Path = Path("figures")
-    """Folder for the pictures and the arrays behind them (NAME.npz)."""
-    unfinished: bool = False
-    """Also show runs that have not ended, up to their newest checkpoint, in learning-curves;
-    the figure says so."""
-    over: Literal["steps", "episodes"] | None = None
-    """Show learning-curves over environment steps or over episodes; by default over
-    what the budget of the runs counts."""
-    returns: Literal["greedy", "training"] | None = None
-    """Returns of greedy evaluations or of training in learning-curves; by default
-    greedy where all runs of an environment have evaluations."""
-    formats: tuple[Format, ...] = ("png", "pdf")
-    """File formats."""
-
-    def run(self) -> None:
-        """Write the files and name them."""
-        if self.runs is not None and self.name in COMPUTED:
-            raise InputError(f"{self.name} is computed and needs no runs, got {self.runs}")
-        if self.runs is None and self.name not in COMPUTED:
-            raise InputError(f"need a folder of runs: winkel figure {self.name} RUNS")
-        if self.name != CURVES and (self.unfinished or self.over or self.returns):
-            raise InputError(
-                f"need {CURVES} for --unfinished, --over and --returns, got {self.name}"
-            )
-        if self.runs is None:
-            start_jax()
-        ensure_folder(self.out)
-        arrays = self._make_arrays()
-        for note in arrays.get("notes", ()):
-            say(f"note: {note}")
-        for path in write_figure(
-            FIGURES[self.name].draw, arrays, self.out / self.name, self.formats
-        ):
-            say(f"wrote {path}")
-
-    def _make_arrays(self) -> Arrays:
-        if self.runs is None:
-            return FIGURES[self.name].compute()
-        results = read_results(self.runs, unfinished=self.unfinished)
+    Args:
+        name: Computed: toy (fig. 1), operator (fig. 2), iteration (value and bonus iteration on
+            small MDPs). From RUNS: radar and scores (bsuite by capability, by experiment),
+            learning-curves (returns in any environment), regret (deep sea by size), statistics
+            (section 6.1), coverage (deep sea over episodes), ensemble-size (BDQN+P), heatmaps.
+        runs: Folder that `winkel train`, a sweep or `winkel rollout --out` has filled.
+        out: Folder for the pictures and the arrays behind them (NAME.npz).
+        unfinished: In learning-curves: also runs that have not ended, up to their last checkpoint.
+        over: Time in learning-curves; by default what the budget of the runs counts.
+        returns: Returns in learning-curves; by default greedy where all runs have evaluations.
+    """
+    if runs is not None and name in COMPUTED:
+        raise InputError(f"{name} is computed and needs no runs, got {runs}")
+    if runs is None and name not in COMPUTED:
+        raise InputError(f"need a folder of runs: winkel figure {name} RUNS")
+    if name != CURVES and (unfinished or over or returns):
+        raise InputError(f"need {CURVES} for --unfinished, --over and --returns, got {name}")
+    if runs is None:
+        start_jax()
+    ensure_folder(out)
+    chosen = FIGURES[name]
+    if runs is None:
+        arrays = chosen.compute()
+    else:
+        results = read_results(runs, unfinished=unfinished)
         try:
-            options = (self.over, self.returns) if self.name == CURVES else ()
-            return FIGURES[self.name].collect(results, *options)
+            arrays = chosen.collect(results, *((over, returns) if name == CURVES else ()))
         except InputError as error:
-            raise InputError(f"{error} in {self.runs}") from error
+            raise InputError(f"{error} in {runs}") from error
+    for note in arrays.get("notes", ()):
+        say(f"note: {note}")
+    for path in write_figure(chosen.draw, arrays, out / name, formats):
+        say(f"wrote {path}")
 
 
 def write_figure(
-    draw: Callable[[Arrays], Any], arrays: Arrays, stem: Path, formats: tuple[Format, ...]
+    draw: Callable[[Arrays], Any], arrays: Arrays, stem: Path, formats: Formats
 ) -> list[Path]:
     """Save arrays and the figure that `draw` makes of them; return the files written."""
     data = stem.with_suffix(".npz")
@@ -95,26 +82,22 @@ def write_figure(
         return [data, *style.save(draw(arrays), stem, formats)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """Write a page: returns, curves, the paper's claims with verdicts, scores, figures, records."""
+def report(
+    runs: Runs,
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report"),
+) -> None:
+    """Write a page: returns, curves, the paper's claims with verdicts, scores, figures, records.
 
-    runs: tyro.conf.Positional[Path]
-    """Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."""
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report")
-    """Folder for the page, index.html; one that is there is replaced."""
-
-    def run(self) -> None:
-        """Write the page; print its returns, where it is and the verdicts on the claims."""
-        page, returns, counts = write_report(self.runs, self.out)
-        say("Means over seeds ± half of a 95 % interval; first goal: the median episode")
-        for env, rows in itertools.groupby(returns, lambda row: row["env"]):
-            console.print(
-                make_table(_COLUMNS, [_write(row) for row in rows], title=env), crop=False
-            )
-        say(f"wrote {page}")
-        verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
-        say(f"claims: {verdicts or 'none of the paper can be judged on these runs'}")
+    Args:
+        out: Folder for the page, index.html; one that is there is replaced.
+    """
+    page, returns, counts = write_report(runs, out)
+    say("Means over seeds ± half of a 95 % interval; first goal: the median episode")
+    for env, rows in itertools.groupby(returns, lambda row: row["env"]):
+        console.print(make_table(_COLUMNS, [_write(row) for row in rows], title=env), crop=False)
+    say(f"wrote {page}")
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in sorted(counts.items()))
+    say(f"claims: {verdicts or 'none of the paper can be judged on these runs'}")
 
 
 def _write(row: dict[str, Any]) -> list[str]:

@@ -1,7 +1,6 @@
 """`winkel list`: names that commands take."""
 
 import textwrap
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import tyro
@@ -29,37 +28,36 @@ OTHERS = {
 """Names of environments that are not winkel's own, by example."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class List:
-    """List the names that commands take."""
-
+def list_names(
     what: tyro.conf.Positional[
         Literal["envs", "agents", "presets", "projections", "figures", "zoo"]
-    ]
-    """Which table."""
-    name: tyro.conf.Positional[str | None] = None
-    """An agent: print all of its settings with meaning, range and default."""
+    ],
+    name: tyro.conf.Positional[str | None] = None,
+) -> None:
+    """List the names that commands take.
 
-    def run(self) -> None:
-        """Print one line for each entry, or the settings of one."""
-        if self.name is not None and self.what != "agents":
-            raise InputError(f"need `winkel list agents NAME`, got {self.what} {self.name}")
-        if self.name is not None:
-            _list_settings(self.name)
-        elif self.what == "envs":
-            _list_environments()
-        elif self.what == "agents":
-            _list_agents()
-        elif self.what == "presets":
-            for name, agents in PRESETS.items():
-                say(f"{name:20} for {', '.join(agents)}")
-        elif self.what == "zoo":
-            for name in zoo_names():
-                about = load_zoo(name).about
-                say(f"{name:20} mean return {about['returns']['mean']:.4g}  {about['command']}")
-        else:
-            for name, entry in (PROJECTIONS if self.what == "projections" else FIGURES).items():
-                say(f"{name:15} {_summary(entry)}")
+    Args:
+        what: Which table.
+        name: An agent: print all of its settings with meaning, range and default.
+    """
+    if name is not None and what != "agents":
+        raise InputError(f"need `winkel list agents NAME`, got {what} {name}")
+    if name is not None:
+        _list_settings(name)
+    elif what == "envs":
+        _list_environments()
+    elif what == "agents":
+        _list_agents()
+    elif what == "presets":
+        for preset, agents in PRESETS.items():
+            say(f"{preset:20} for {', '.join(agents)}")
+    elif what == "zoo":
+        for policy in zoo_names():
+            about = load_zoo(policy).about
+            say(f"{policy:20} mean return {about['returns']['mean']:.4g}  {about['command']}")
+    else:
+        for key, entry in (PROJECTIONS if what == "projections" else FIGURES).items():
+            say(f"{key:15} {_summary(entry)}")
 
 
 def _list_agents() -> None:

@@ -4,9 +4,9 @@ Help names a value by its type (`--episodes N`, `--out FOLDER`). A list is writt
 with commas: `--sizes 6 8` or `--sizes 6,8`.
 """
 
-import dataclasses
+import inspect
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -17,10 +17,21 @@ from rich.table import Table
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from winkel.errors import InputError, suggest
+from winkel.runs.record import RunRecord
 from winkel.runs.spec import field_names
 
 EnvName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
 File = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+Runs = Annotated[
+    tyro.conf.Positional[Path],
+    tyro.conf.arg(help="Folder that `winkel train`, a sweep or `winkel rollout --out` has filled."),
+]
+Fields = tyro.conf.Suppress[Mapping[str, Any]]
+"""Fields of the agent, from the options that tyro does not know."""
+ENV = "The run's own environment, needed if its name chooses which code runs: module:function."
+RunEnv = Annotated[str | None, tyro.conf.arg(help=ENV)]
+CODE = "Agents and projections of the run, module:Name, that are imported because you name them."
+RunCode = Annotated[tuple[str, ...], tyro.conf.arg(help=CODE)]
 
 NAMES: dict[Any, str] = {int: "N", float: "NUMBER", str: "NAME", Path: "FOLDER"}
 """How help calls a value, by its type."""
@@ -51,7 +62,10 @@ def _read_list(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     assert isinstance(one, PrimitiveConstructorSpec)
 
     def read(words: list[str]) -> tuple[Any, ...]:
-        parts = list(split_words(words))
+        parts: list[str] = []
+        for word in words:  # with = in it, the settings of an environment, key=value,…
+            is_list = "," in word and "=" not in word
+            parts += filter(None, map(str.strip, word.split(","))) if is_list else [word]
         for part in parts:
             if one.choices is not None and part not in one.choices:
                 raise ValueError(f"need {', '.join(one.choices)}, got {part!r}")
@@ -66,41 +80,13 @@ def _read_list(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     )
 
 
-def split_words(words: Iterable[str]) -> Iterator[str]:
-    """Split words at commas; those of an environment's settings, key=value,…, stay."""
-    for word in words:
-        if "," in word and "=" not in word:
-            yield from filter(None, map(str.strip, word.split(",")))
-        else:
-            yield word
-
-
-def option_names(command: Any) -> list[str]:
-    """Return the names of a command's options."""
-    return [field.name for field in dataclasses.fields(command)]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OfRun:
-    """Options of commands about trained agents."""
-
-    path: tyro.conf.Positional[Path]
-    """Folder of a run, or of several of one agent and environment."""
-    env: str | None = None
-    """The environment, if its name chooses which code runs: module:function, jax:module:Name,
-    or a library's with settings. It must be the run's own; what a run's folder names is not run
-    otherwise."""
-    code: tuple[str, ...] = ()
-    """Agents and projections of the run, module:Name, that are imported because you name them."""
-
-
-def check_fields(command: Any, *agents: str) -> None:
+def check_fields(command: Callable[..., Any], fields: Iterable[str], *agents: str) -> None:
     """Raise unless each option that a command does not have is a field of one of the agents."""
     known = dict.fromkeys(name for agent in agents for name in field_names(agent))
-    for field in command.fields:
+    for field in fields:
         if field not in known:
             hint = f"see `winkel list agents {agents[0]}`"
-            raise unknown_option(field, [*option_names(command), *known], hint)
+            raise unknown_option(field, [*inspect.signature(command).parameters, *known], hint)
 
 
 def unknown_option(name: str, known: Iterable[str], otherwise: str) -> InputError:
@@ -142,11 +128,21 @@ def progress_bar() -> Progress:
 def exit_if_failed(what: str, reasons: Sequence[str], total: int, allowed: bool) -> None:
     """Count what has failed in a line on standard error; exit with status 1 unless allowed."""
     if reasons:
-        sys.stderr.write(
-            f"winkel: {len(reasons)} of {total} {what} failed; the first: {reasons[0]}\n"
-        )
+        count = f"{len(reasons)} of {total} {what} failed"
+        sys.stderr.write(f"winkel: {count}; the first: {reasons[0]}\n")
         if not allowed:
             raise SystemExit(1)
+
+
+def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
+    """Exit with status 1 if runs failed, now or in an earlier call, unless that is allowed."""
+    configs = [run.config for run in runs]
+    reasons = [
+        f"{config['agent']} in {config['env']}, seed {config['seed']}: {config.get('reason')}"
+        for config in configs
+        if config.get("status") == "failed"
+    ]
+    exit_if_failed("runs", reasons, len(configs), allow_failures)
 
 
 def make_table(
@@ -154,8 +150,8 @@ def make_table(
 ) -> Table:
     """Make a table of numbers. In a narrow terminal words are wrapped, but not cut."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
-        words = " ".join([column, *cells]).split()
+    for number, column in enumerate(columns):
+        words = " ".join([column, *(row[number] for row in rows)]).split()
         table.add_column(column, justify="right", min_width=max(map(len, words), default=0))
     for row in rows:
         table.add_row(*row)

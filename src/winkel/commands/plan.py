@@ -3,20 +3,12 @@
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from winkel.commands.options import console, make_table, option_names, say, write_option
-from winkel.commands.train import check_runs
+from winkel.commands.options import check_runs, console, make_table, say, write_option
 from winkel.errors import InputError, MissingDataError
+from winkel.runs import plan as plans
 from winkel.runs.compact import compact_fingerprints, write_compact
-from winkel.runs.plan import (
-    LEAST_BUDGET,
-    SAVING,
-    BudgetSpent,
-    Piece,
-    read_budget,
-    read_plan,
-)
 from winkel.runs.record import CONFIG, load_run
 from winkel.runs.spec import RunSpec, convert
 from winkel.training.programs import start_jax
@@ -32,20 +24,18 @@ PIECE_OPTIONS = (
     "snapshots", "chunk_steps", "evaluate_every", "checkpoint_seconds",
 )  # fmt: skip
 """Options of `winkel sweep` that a piece may have, beside fields of its agents."""
-CHUNK_STEPS = 200
-"""Steps between two reports to the host, on any machine: the number is part of a run."""
 
 
 def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> None:
     """Make the runs of a plan that are missing, in its order, until the budget is spent."""
     plain = type(command)()
-    others = [name for name in option_names(plain) if name not in (*BESIDE_PLAN, "fields")]
+    others = [name for name in vars(plain) if name not in (*BESIDE_PLAN, "fields")]
     misplaced = [name for name in others if getattr(command, name) != getattr(plain, name)]
     for name in [*misplaced, *command.fields]:
         raise InputError(f"need {write_option(name)} in the pieces of {path}, not beside --plan")
-    end = time.monotonic() + read_budget(command.budget) * (1 - SAVING)
+    end = time.monotonic() + plans.read_budget(command.budget) * (1 - plans.SAVING)
     start_jax()
-    todo = [(piece, *_make_sweep(command, path, piece)) for piece in read_plan(path, kinds)]
+    todo = [(piece, *_make_sweep(command, path, piece)) for piece in plans.read_plan(path, kinds)]
     done = compact_fingerprints(path.parent)
     rows = []
     for piece, _, runs in todo:
@@ -58,13 +48,13 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
     for piece, sweep, runs in todo:
         if runs and done >= {run.config["fingerprint"] for run in runs}:
             continue
-        if end - time.monotonic() < LEAST_BUDGET * (1 - SAVING):
+        if end - time.monotonic() < plans.LEAST_BUDGET * (1 - plans.SAVING):
             say(f"the budget is spent; next is {piece.name}")
             break
         say(f"{piece.name}:")
         try:
             sweep.run_here(done, end - time.monotonic())
-        except BudgetSpent:
+        except plans.BudgetSpent:
             say(f"the budget is spent in {piece.name}; the same command goes on")
             break
         finally:
@@ -78,22 +68,16 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
 
 
 def _make_sweep(
-    command: "SweepCommand", path: Path, piece: Piece
+    command: "SweepCommand", path: Path, piece: plans.Piece
 ) -> tuple["SweepCommand", list[RunSpec]]:
     """The command of a piece and its runs, none if they need data that are not here."""
-    fields = dict(piece.options)
-    own = {name: fields.pop(name) for name in piece.options if name in PIECE_OPTIONS}
-    hints = get_type_hints(type(command))
+    # On any machine the same chunks, which are part of a run.
+    own: dict[str, Any] = {"chunk_steps": 200, "resume": True, "allow_failures": True}
+    fields, hints = dict(piece.options), get_type_hints(type(command))
     try:
-        own = {name: convert(name, value, hints[name]) for name, value in own.items()}
-        made = type(command)(
-            kind=piece.kind,
-            out=command.out,
-            resume=True,
-            allow_failures=True,
-            fields=fields,
-            **{"chunk_steps": CHUNK_STEPS} | own,
-        )
+        for name in fields.keys() & set(PIECE_OPTIONS):
+            own[name] = convert(name, fields.pop(name), hints[name])
+        made = type(command)(kind=piece.kind, out=command.out, fields=fields, **own)
         made.check_options()
         return made, [run for group in made.groups() for run in group.runs]
     except MissingDataError:

@@ -3,15 +3,14 @@
 import contextlib
 import signal
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from winkel.cluster.shards import STOPPED, read_manifest, run_shard
-from winkel.commands.options import say
-from winkel.commands.train import Display, check_runs
+from winkel.commands.options import check_runs, say
+from winkel.commands.train import Display
 from winkel.errors import set_exit_message
 from winkel.runs.record import load_run
 from winkel.runs.spec import run_folder
@@ -19,35 +18,33 @@ from winkel.runs.sweep import Item
 from winkel.training.programs import make_deterministic, start_jax
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardCommand:
+def shard(
+    manifest: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MANIFEST")],
+    number: tyro.conf.Positional[int],
+    code: tuple[str, ...] = (),
+    allow_failures: bool = False,
+) -> None:
     """Run one shard of a sweep into the folder of its manifest; run it again to continue it.
 
     On SIGTERM, SIGUSR1 or Ctrl-C, write checkpoints and exit with status 75.
+
+    Args:
+        manifest: Manifest that `winkel sweep … --manifest-only` has written.
+        number: Number of the shard, from 0.
+        code: Agents and projections of the sweep, module:Name, to import because you name them.
+        allow_failures: Exit with status 0 also if runs failed.
     """
-
-    manifest: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MANIFEST")]
-    """Manifest that `winkel sweep … --manifest-only` has written."""
-    number: tyro.conf.Positional[int]
-    """Number of the shard, from 0."""
-    code: tuple[str, ...] = ()
-    """Agents and projections of the sweep, module:Name, that are imported because you name them."""
-    allow_failures: bool = False
-    """Exit with status 0 also if runs failed."""
-
-    def run(self) -> None:
-        """Run what is left of the shard."""
-        set_exit_message("stopped; run the shard again to continue", STOPPED)
-        manifest = read_manifest(self.manifest)
-        shard = manifest.shard(self.number)
-        if manifest.deterministic:
-            make_deterministic()
-        start_jax()
-        say(f"shard {self.number}: {len(shard.runs)} runs, {shard.group}, {shard.lanes} lanes")
-        with stop_at_signals(), Display(f"shard {self.number}") as display:
-            outcome = run_shard(manifest, self.number, self.manifest.parent, display.update, say)
-        say_counts(outcome["runs"], outcome["seconds"])
-        check_items(shard.runs, self.manifest.parent, self.allow_failures)
+    set_exit_message("stopped; run the shard again to continue", STOPPED)
+    sweep, out = read_manifest(manifest), manifest.parent
+    chosen = sweep.shard(number)
+    if sweep.deterministic:
+        make_deterministic()
+    start_jax()
+    say(f"shard {number}: {len(chosen.runs)} runs, {chosen.group}, {chosen.lanes} lanes")
+    with stop_at_signals(), Display(f"shard {number}") as display:
+        outcome = run_shard(sweep, number, out, display.show, say)
+    say_counts(outcome["runs"], outcome["seconds"])
+    check_items(chosen.runs, out, allow_failures)
 
 
 def check_items(items: Iterable[Item], out: Path, allow_failures: bool) -> None:

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,8 +13,8 @@ import tyro
 
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
-from winkel.cluster.ray import connect, run_on_ray
-from winkel.commands.options import File, check_fields, console, make_table, say
+from winkel.cluster.shards import connect, run_on_ray
+from winkel.commands.options import Fields, File, check_fields, console, make_table, say
 from winkel.commands.plan import run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
@@ -30,11 +29,10 @@ from winkel.training.programs import make_deterministic, start_jax
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
-ABLATIONS = ("pe_dqn_qr_qr", "pe_dqn_c51_c51", "pe_dqn_ind")
 PAPER: dict[str, dict[str, Any]] = {
     "bsuite": {"agents": BASELINES, "seeds": 1, "episodes": None},
     "deep-sea": {
-        "agents": BASELINES + ABLATIONS,
+        "agents": (*BASELINES, "pe_dqn_qr_qr", "pe_dqn_c51_c51", "pe_dqn_ind"),
         "seeds": 10,
         "sizes": tuple(range(10, 101, 10)),
         "episodes": 10_000,
@@ -42,15 +40,6 @@ PAPER: dict[str, dict[str, Any]] = {
     "statistics": {"agents": STATISTICS, "seeds": 30, "sizes": (50,), "episodes": 10_000},
 }
 """Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
-LANE_UNIT = 8
-"""On an accelerator, lanes are compacted to a multiple of this number."""
-CHUNK_ON_ACCELERATOR = 200
-"""Steps between two reports to the host, during which the accelerator waits."""
-CHUNKS_LOGGED = 5
-"""On an accelerator, chunks of a run between two lines of its metrics."""
-
-Choice = bool | None
-"""A pair of flags, --x and --no-x; None if neither is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +55,13 @@ class SweepCommand:
     first_seed: int = 0
     """The lowest seed."""
     experiments: tuple[str, ...] = ()
-    """For bsuite: only these of its 23 experiments. MNIST is read from the folder in the variable
-    WINKEL_MNIST, else from the cache that `winkel data mnist` fills."""
+    """For bsuite: only these of its 23 experiments; mnist needs `winkel data mnist`."""
     sizes: tuple[int, ...] = ()
     """For deep-sea and statistics: sizes of deep sea; 10 by default."""
     episodes: int | None = None
     """Horizon of every run; bsuite's own by default."""
     solved_streak: int | None = None
-    """End a run of deep sea after so many episodes in a row with the treasure, once β and ε no
-    longer change; the rest counts as rewarded."""
+    """End a run of deep sea after so many treasures in a row, once β and ε no longer change."""
     label: str | None = None
     """Name of the only agent in folders and figures."""
     until: int | None = None
@@ -89,16 +76,14 @@ class SweepCommand:
     """Run nothing; print the numbers of runs, programs and updates, and an estimate of the time."""
     lanes: int | None = None
     """Runs side by side; by default 8 on a CPU, elsewhere 256 or as many as fit into memory."""
-    pack: Choice = None
-    """For bsuite: pad settings of different experiments to one shape, so that they share a
-    program; by default on an accelerator."""
-    compact_lanes: Choice = None
+    pack: bool | None = None
+    """For bsuite: pad experiments to one shape, for one program; by default on an accelerator."""
+    compact_lanes: bool | None = None
     """Continue in fewer lanes if enough are idle; by default on an accelerator, except with
     --deterministic."""
-    freeze_bonus: Choice = None
-    """Stop learning PE-DQN's bonus once β is 0, which changes only what `winkel inspect` shows of
-    it; with PE-DQN's kernels. By default for bsuite on an accelerator, except with
-    --deterministic."""
+    freeze_bonus: bool | None = None
+    """Stop learning PE-DQN's bonus once β is 0; with PE-DQN's kernels. By default for bsuite on an
+    accelerator, except with --deterministic."""
     deterministic: bool = False
     """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
     snapshots: int = 6
@@ -112,8 +97,7 @@ class SweepCommand:
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
     plan: File = None
-    """Run the sweeps of this file, one after the other, instead of KIND; finished runs are added to
-    the compact records in its folder, and what is there is not repeated."""
+    """Instead of KIND: run those sweeps of this file that have no compact records beside it."""
     budget: Annotated[str | None, tyro.conf.arg(metavar="25m")] = None
     """With --plan: save and stop in this time; the same command goes on."""
     manifest_only: bool = False
@@ -130,8 +114,7 @@ class SweepCommand:
     """CPUs that a shard takes."""
     gpus_per_shard: float | None = None
     """GPUs that a shard takes, or a part of one; by default 1 if there are any, else 0."""
-    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, from the options that tyro does not know."""
+    fields: Fields = field(default_factory=dict)
 
     def run(self) -> None:
         """Run here or on a cluster, or plan it."""
@@ -184,15 +167,14 @@ class SweepCommand:
 
     def groups(self) -> list[sweeps.Group]:
         """All runs, by the program that they share."""
-        sweep, options = self._choose(jax.default_backend() != "cpu", jax.local_device_count())
-        return sweeps.group_runs(sweep, options)
+        return sweeps.group_runs(*self._choose())
 
     def run_here(self, done: Collection[str] = (), seconds: float = math.inf) -> None:
         """Run all but those with the fingerprints `done`; raises `BudgetSpent` after `seconds`."""
         if self.deterministic:
             make_deterministic()
         start_jax()
-        sweep, options = self._choose(jax.default_backend() != "cpu", jax.local_device_count())
+        sweep, options = self._choose()
         all_groups = plans.leave_out(sweeps.group_runs(sweep, options), done)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
@@ -203,10 +185,17 @@ class SweepCommand:
         with hold_runs(self.out, sweep.folders(self.out), "winkel sweep"):
             groups, ended = self._remaining(all_groups, write=True)
             if groups:
-                with Display(f"{sum(len(group.runs) for group in groups)} runs") as display:
-                    show = plans.stop_in_time(seconds, partial(_show, display, groups))
+                sizes = [len(group.runs) for group in groups]
+                with Display(f"{sum(sizes)} runs", sum(sizes)) as display:
+
+                    def show(number: int, statuses: list[Status]) -> None:
+                        over = sum(status.state != "running" for status in statuses)
+                        title = f"{groups[number].name}: {over}/{len(statuses)}"
+                        display.show(statuses, sum(sizes[:number]), title)
+
+                    limited = plans.stop_in_time(seconds, show)
                     outcome = sweeps.run_sweep(
-                        sweep, groups, self.out, self.lanes, ended.total(), show, say
+                        sweep, groups, self.out, self.lanes, ended.total(), limited, say
                     )
                 _print_costs(outcome)
         say(f"runs: {self.out}")
@@ -223,8 +212,9 @@ class SweepCommand:
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         return groups, ended
 
-    def _choose(self, accelerated: bool, devices: int) -> tuple[sweeps.Sweep, Options]:
-        """What to run and how, by whether there is an accelerator."""
+    def _choose(self, gpus: float | None = None) -> tuple[sweeps.Sweep, Options]:
+        """What to run and how, with so many GPUs or with what is here."""
+        accelerated = jax.default_backend() != "cpu" if gpus is None else gpus > 0
         fast, bsuite = accelerated and not self.deterministic, self.kind == "bsuite"
         packed = accelerated and bsuite if self.pack is None else self.pack
         compacts = fast if self.compact_lanes is None else self.compact_lanes
@@ -237,26 +227,28 @@ class SweepCommand:
             checkpoint_seconds=self.checkpoint_seconds,
             snapshots=self.snapshots,
             solved_streak=self.solved_streak,
-            chunk_steps=self.chunk_steps or (CHUNK_ON_ACCELERATOR if accelerated else 100),
-            log_every=CHUNKS_LOGGED if accelerated else 1,
-            compact_lanes=LANE_UNIT if compacts else None,
+            # An accelerator waits for the host after each chunk, and for each line of metrics.
+            chunk_steps=self.chunk_steps or (200 if accelerated else 100),
+            log_every=5 if accelerated else 1,
+            compact_lanes=8 if compacts else None,
             freeze_bonus=freezes,
             compile_in_background=accelerated,
-            devices=devices,
+            devices=jax.local_device_count() if gpus is None else max(int(gpus), 1),
         )
         return self._sweep(packed), options
 
     def _write_manifest(self, gpus: float) -> shards.Manifest:
         """Split the sweep into shards with so many GPUs each, and write it into its folder."""
-        devices = max(int(gpus), 1)
-        sweep, options = self._choose(gpus > 0, devices)
+        sweep, options = self._choose(gpus)
         manifest = shards.plan_manifest(
             sweep,
             options,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
             deterministic=self.deterministic,
-            max_lanes=MAX_LANES * devices if gpus and jax.default_backend() == "cpu" else None,
+            max_lanes=MAX_LANES * options.devices
+            if gpus and jax.default_backend() == "cpu"
+            else None,
         )
         path, text = self.out / shards.MANIFEST, manifest.to_json()
         is_new = not path.exists() or path.read_text() != text
@@ -283,25 +275,24 @@ class SweepCommand:
             gpus, cpus = self.gpus_per_shard, self.cpus_per_shard
             if gpus is None:
                 gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
-            _check_fits(ray, cpus, gpus)
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            sizes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
+            if not any(most[0] >= cpus and most[1] >= gpus for most in sizes):  # Ray would wait
+                largest = "{:g} and {:g}".format(*max(sizes))
+                needed = f"{cpus:g} CPUs and {gpus:g} GPUs for a shard"
+                raise InputError(f"need a node with {needed}; the largest has {largest}")
             jax.config.update("jax_platforms", "cpu")  # GPUs are for the workers
             manifest = self._write_manifest(gpus)
             begin = time.perf_counter()
             with (
                 hold_runs(self.out, [self.out / shards.MANIFEST], "winkel sweep --cluster ray"),
-                Display(f"{manifest.num_runs} runs") as display,
+                Display(f"{manifest.num_runs} runs", manifest.num_runs) as display,
                 defer_interrupt() as check_interrupt,
             ):
 
-                def show(ended: set[int], by_shard: dict[int, list[Status]]) -> None:
+                def show(*progress: Any) -> None:
                     check_interrupt()
-                    done = float(sum(len(manifest.shards[number].runs) for number in ended))
-                    for number in by_shard.keys() - ended:
-                        done += sum(status.progress for status in by_shard[number])
-                    statuses = [status for found in by_shard.values() for status in found]
-                    statuses.sort(key=lambda status: status.state != "running")
-                    title = f"{len(ended)}/{len(manifest.shards)} shards"
-                    display.show(title, min(done / manifest.num_runs, 1.0), statuses)
+                    display.show(*progress)
 
                 runs = run_on_ray(ray, manifest, self.out, cpus, gpus, show=show, notice=say)
         say_counts(runs, time.perf_counter() - begin)
@@ -312,7 +303,7 @@ class SweepCommand:
         preset = PAPER[str(self.kind)] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
-        check_fields(self, *agents)
+        check_fields(SweepCommand, self.fields, *agents)
         seeds = preset.get("seeds", 1) if self.seeds is None else self.seeds
         require_integer("seeds", seeds, at_least=1, at_most=MAX_RUNS)
         if self.kind == "bsuite":
@@ -336,17 +327,6 @@ class SweepCommand:
         )
 
 
-def _show(
-    display: Display, groups: list[sweeps.Group], number: int, statuses: list[Status]
-) -> None:
-    """Show the share of all runs that is done, and the runs of one group."""
-    sizes = [len(group.runs) for group in groups]
-    share = (sum(sizes[:number]) + sum(status.progress for status in statuses)) / sum(sizes)
-    running_first = sorted(statuses, key=lambda status: status.state != "running")
-    ended = sum(status.state != "running" for status in statuses)
-    display.show(f"{groups[number].name}: {ended}/{len(statuses)}", share, running_first)
-
-
 def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
     groups = outcome["groups"]
@@ -355,17 +335,6 @@ def _print_costs(outcome: dict[str, Any]) -> None:
     say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
     say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
     say_counts(outcome["runs"], outcome["seconds"])
-
-
-def _check_fits(ray: Any, cpus: float, gpus: float) -> None:
-    """Raise if no node has the resources of a shard: Ray would wait for ever."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    sizes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
-    if not any(most_cpus >= cpus and most_gpus >= gpus for most_cpus, most_gpus in sizes):
-        raise InputError(
-            f"need a node with {cpus:g} CPUs and {gpus:g} GPUs for a shard; "
-            "the largest has {:g} and {:g}".format(*max(sizes))
-        )
 
 
 def _print_estimate(groups: list[sweeps.Group], lanes: int | None) -> None:

@@ -2,10 +2,9 @@
 
 import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,10 +14,19 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from winkel.commands.options import EnvName, check_fields, console, exit_if_failed, make_table, say
+from winkel.commands.options import (
+    EnvName,
+    Fields,
+    check_fields,
+    check_runs,
+    console,
+    make_table,
+    say,
+)
 from winkel.errors import require_integer
-from winkel.runs.record import RunRecord, Training
-from winkel.runs.recorder import RECENT, Mirror, Status, tensorboard, wandb
+from winkel.runs import recorder
+from winkel.runs.record import Training
+from winkel.runs.recorder import RECENT, Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic
@@ -31,116 +39,109 @@ LINE_SECONDS, LINE_SHARE, MOST_LINE_SECONDS = 10.0, 0.1, 60.0
 """Without a terminal, lines are so many seconds apart, and after so much progress or time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Train:
-    """Train an agent. Any field of the agent is an option: --num-atoms 51 --learning-rate 1e-3."""
+def train_agent(
+    env: EnvName,
+    agent: str = "pe_dqn",
+    seeds: int = 1,
+    first_seed: int = 0,
+    episodes: int | None = None,
+    steps: Annotated[int | None, tyro.conf.arg(aliases=["--frames"])] = None,
+    num_envs: int | None = None,
+    workers: int | None = None,
+    timeout: float | None = None,
+    preset: str | None = None,
+    until: int | None = None,
+    out: Path = Path("runs"),
+    label: str | None = None,
+    resume: bool = False,
+    lanes: int | None = None,
+    evaluate_every: int | None = None,
+    evaluation_episodes: int = 1,
+    checkpoint_seconds: float = 60.0,
+    chunk_steps: int = 100,
+    deterministic: bool = False,
+    tensorboard: bool = False,
+    wandb: str | None = None,
+    allow_failures: bool = False,
+    fields: Fields = MappingProxyType({}),
+) -> None:
+    """Train an agent. Any field of the agent is an option: --num-atoms 51 --learning-rate 1e-3.
 
-    env: EnvName
-    """An id: deep_sea/0, deep_sea:size=30, catch_noise/3; an environment in JAX:
-    gymnax:Breakout-MinAtar, navix:Navix-DoorKey-8x8-v0, jax:my_module:MyEnv; or a simulator:
-    gym:CartPole-v1, dm:bsuite/catch/0, my_module:make, doom:my-way-home/sparse."""
-    agent: str = "pe_dqn"
-    """A name from `winkel list agents`."""
-    seeds: int = 1
-    """Number of runs, with seeds FIRST_SEED, FIRST_SEED + 1, …"""
-    first_seed: int = 0
-    """The lowest seed."""
-    episodes: int | None = None
-    """Horizon in episodes; bsuite's own if neither this nor --steps is given."""
-    steps: Annotated[int | None, tyro.conf.arg(aliases=["--frames"])] = None
-    """Horizon in steps."""
-    num_envs: int | None = None
-    """Environments of each run, for simulators; 1 by default, 32 in VizDoom."""
-    workers: int | None = None
-    """Processes that simulators run in; by the number of CPUs by default, 0 for none."""
-    timeout: float | None = None
-    """Seconds that such a process may take to make, reset or step its simulators; 120 by
-    default."""
-    preset: str | None = None
-    """Settings by name: vizdoom, vizdoom-official (the default in VizDoom), or one that `winkel
-    search apply` wrote."""
-    until: int | None = None
-    """Stop after so many episodes; schedules still use the full horizon."""
-    out: Path = Path("runs")
-    """Folder for the runs."""
-    label: str | None = None
-    """The agent's name in that folder, if not its own."""
-    resume: bool = False
-    """Continue the runs that are there."""
-    lanes: int | None = None
-    """Runs side by side; the others wait."""
-    evaluate_every: int | None = None
-    """Episodes between greedy evaluations (steps, if the horizon counts steps)."""
-    evaluation_episodes: int = 1
-    """Greedy episodes of an evaluation."""
-    checkpoint_seconds: float = 60.0
-    """Least time between checkpoints."""
-    chunk_steps: int = 100
-    """Steps between two reports to the host."""
-    deterministic: bool = False
-    """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
-    tensorboard: bool = False
-    """Also write TensorBoard's files, into each run's folder."""
-    wandb: str | None = None
-    """Also log to this project of Weights & Biases."""
-    allow_failures: bool = False
-    """Exit with status 0 also if runs failed."""
-    fields: tyro.conf.Suppress[dict[str, Any]] = field(default_factory=dict)
-    """Fields of the agent, from the options that tyro does not know."""
+    Args:
+        env: An id: deep_sea/0, deep_sea:size=30, catch_noise/3; an environment in JAX:
+            gymnax:Breakout-MinAtar, jax:my_module:MyEnv; or a simulator: gym:CartPole-v1,
+            dm:bsuite/catch/0, my_module:make, doom:my-way-home/sparse.
+        agent: A name from `winkel list agents`.
+        seeds: Number of runs, with seeds FIRST_SEED, FIRST_SEED + 1, …
+        first_seed: The lowest seed.
+        episodes: Horizon in episodes; bsuite's own if neither this nor --steps is given.
+        steps: Horizon in steps.
+        num_envs: Environments of each run, for simulators; 1 by default, 32 in VizDoom.
+        workers: Processes that simulators run in; by the number of CPUs by default, 0 for none.
+        timeout: Seconds that such a process may take to make, reset or step them; 120 by default.
+        preset: Settings by name: one of `winkel list presets`, or from `winkel search apply`.
+        until: Stop after so many episodes; schedules still use the full horizon.
+        out: Folder for the runs.
+        label: The agent's name in that folder, if not its own.
+        resume: Continue the runs that are there.
+        lanes: Runs side by side; the others wait.
+        evaluate_every: Episodes between greedy evaluations (steps, if the horizon counts steps).
+        evaluation_episodes: Greedy episodes of an evaluation.
+        checkpoint_seconds: Least time between checkpoints.
+        chunk_steps: Steps between two reports to the host.
+        deterministic: Compute the same bits each time on a GPU, more slowly; a CPU always does.
+        tensorboard: Also write TensorBoard's files, into each run's folder.
+        wandb: Also log to this project of Weights & Biases.
+        allow_failures: Exit with status 0 also if runs failed.
+    """
+    require_integer("--seeds", seeds, at_least=1, at_most=MAX_RUNS)
+    check_fields(train_agent, fields, agent)
+    if deterministic:
+        make_deterministic()
 
-    def run(self) -> None:
-        """Train, show progress, print a summary."""
-        require_integer("--seeds", self.seeds, at_least=1, at_most=MAX_RUNS)
-        check_fields(self, self.agent)
-        if self.deterministic:
-            make_deterministic()
-        with Display(f"{self.agent} in {self.env}") as display:
-            training = train(
-                self.env,
-                self.agent,
-                seeds=range(self.first_seed, self.first_seed + self.seeds),
-                episodes=self.episodes,
-                steps=self.steps,
-                num_envs=self.num_envs,
-                workers=self.workers,
-                timeout=self.timeout,
-                preset=self.preset,
-                until=self.until,
-                out=self.out,
-                resume=self.resume,
-                lanes=self.lanes,
-                label=self.label,
-                options=Options(
-                    evaluate_every=self.evaluate_every,
-                    evaluation_episodes=self.evaluation_episodes,
-                    checkpoint_seconds=self.checkpoint_seconds,
-                    chunk_steps=self.chunk_steps,
-                ),
-                mirrors=self._make_mirrors,
-                progress=display.update,
-                notice=say,
-                **self.fields,
-            )
-        print_summary(training)
-        for run in training.runs:
-            say(f"run: {run.folder}")
-        check_runs(training.runs, self.allow_failures)
+    def make_mirrors(config: dict[str, Any], folder: Path) -> tuple[recorder.Mirror, ...]:
+        name = f"{config['env']}-{config['agent']}-{config['seed']}"
+        board = (recorder.tensorboard(folder / "tensorboard"),) if tensorboard else ()
+        return board if wandb is None else (*board, recorder.wandb(wandb, name, config))
 
-    def _make_mirrors(self, config: dict[str, Any], folder: Path) -> tuple[Mirror, ...]:
-        made: list[Mirror] = []
-        if self.tensorboard:
-            made.append(tensorboard(folder / "tensorboard"))
-        if self.wandb is not None:
-            name = f"{config['env']}-{config['agent']}-{config['seed']}"
-            made.append(wandb(self.wandb, name, config))
-        return tuple(made)
+    with Display(f"{agent} in {env}") as display:
+        training = train(
+            env,
+            agent,
+            seeds=range(first_seed, first_seed + seeds),
+            episodes=episodes,
+            steps=steps,
+            num_envs=num_envs,
+            workers=workers,
+            timeout=timeout,
+            preset=preset,
+            until=until,
+            out=out,
+            resume=resume,
+            lanes=lanes,
+            label=label,
+            options=Options(
+                evaluate_every=evaluate_every,
+                evaluation_episodes=evaluation_episodes,
+                checkpoint_seconds=checkpoint_seconds,
+                chunk_steps=chunk_steps,
+            ),
+            mirrors=make_mirrors,
+            progress=display.show,
+            notice=say,
+            **fields,
+        )
+    print_summary(training)
+    for run in training.runs:
+        say(f"run: {run.folder}")
+    check_runs(training.runs, allow_failures)
 
 
 class Display:
     """A live table of runs under one progress bar for all of them; without a terminal, lines."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self, title: str, total: int | None = None) -> None:
+        self.title, self._total = title, total
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -148,12 +149,13 @@ class Display:
             TimeRemainingColumn(),
             TextColumn("{task.fields[speed]}"),
             console=console,
+            get_time=time.monotonic,
         )
-        self._task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
+        task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
+        speed = self._bar.add_task("updates", total=None, visible=False, speed="")
+        self._share, self._speed = self._bar.tasks[task], self._bar.tasks[speed]
         self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
         self._updates: dict[tuple[str, str, int], int] = {}
-        self._new_updates = 0
-        self._start: tuple[float, float] | None = None
         self._shown = (-math.inf, 0.0)
 
     def __enter__(self) -> "Display":
@@ -166,49 +168,42 @@ class Display:
     def __exit__(self, *exception: Any) -> None:
         self._live.stop()
 
-    def update(self, statuses: list[Status]) -> None:
-        """Show the status of all runs."""
-        share = float(np.mean([status.progress for status in statuses]))
-        self.show(self.title, share, statuses)
-
-    def show(self, title: str, share: float, statuses: list[Status]) -> None:
-        """Show a title, the share that is done, and some runs."""
-        now = time.monotonic()
-        speed, left = self._measure(now, share, statuses)
-        returns = [status.recent_return for status in statuses if status.num_episodes]
-        facts = [
-            f"{sum(status.num_episodes for status in statuses):,} episodes",
-            f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
-            speed,
-        ]
+    def show(self, statuses: list[Status], done: int = 0, title: str | None = None) -> None:
+        """Show some runs, and the share of all that is done; `done` others have ended."""
+        share = (done + sum(one.progress for one in statuses)) / (self._total or len(statuses) or 1)
+        title, now, new = title or self.title, time.monotonic(), 0
+        for one in statuses:
+            run = one.env, one.agent, one.seed
+            new += one.updates - self._updates.get(run, one.updates)
+            self._updates[run] = one.updates
+        self._bar.advance(self._speed.id, new)
+        speed = f"{self._speed.speed:,.0f} updates/s" if self._speed.speed else ""
+        self._bar.update(self._share.id, completed=share, description=title, speed=speed)
         since, gained = now - self._shown[0], share - self._shown[1]
         if console.is_terminal and (since >= REFRESH or share == 1.0):
-            self._bar.update(self._task, completed=share, description=title, speed=speed)
             self._live.update(Group(self._bar, _status_table(statuses)))
             self._shown = now, share
         due = since >= LINE_SECONDS and (gained >= LINE_SHARE or since >= MOST_LINE_SECONDS)
         if due and not console.is_terminal:
-            say(", ".join(filter(None, [f"{title}: {share:.0%}", *facts, left])))
+            returns = [one.recent_return for one in statuses if one.num_episodes]
+            left = self._share.time_remaining
+            facts = [
+                f"{title}: {share:.0%}",
+                f"{sum(one.num_episodes for one in statuses):,} episodes",
+                f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
+                speed,
+                "" if left is None else f"{timedelta(seconds=left)} left",
+            ]
+            say(", ".join(filter(None, facts)))
             self._shown = now, share
-
-    def _measure(self, now: float, share: float, statuses: list[Status]) -> tuple[str, str]:
-        """Updates a second and the time left, by what was done since the first call."""
-        for status in statuses:
-            run = status.env, status.agent, status.seed
-            self._new_updates += status.updates - self._updates.get(run, status.updates)
-            self._updates[run] = status.updates
-        begin, before = self._start = self._start or (now, share)
-        if now - begin <= 1 or share <= before:
-            return "", ""
-        left = timedelta(seconds=round((now - begin) * (1 - share) / (share - before)))
-        return f"{self._new_updates / (now - begin):,.0f} updates/s", f"{left} left"
 
 
 def _status_table(statuses: list[Status]) -> Table:
     columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
-    columns += ["visited", "first goal"] * (statuses[0].visited is not None)
+    columns += ["visited", "first goal"] * any(one.visited is not None for one in statuses)
     rows = []
-    for status in statuses[:MAX_ROWS]:
+    running_first = sorted(statuses, key=lambda status: status.state != "running")
+    for status in running_first[:MAX_ROWS]:
         counts = str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}"
         row = [*counts, f"{status.recent_return:.3f}"]
         if "visited" in columns:
@@ -218,17 +213,6 @@ def _status_table(statuses: list[Status]) -> Table:
     if len(statuses) > MAX_ROWS:
         rows.append([f"and {len(statuses) - MAX_ROWS} more", *[""] * len(columns)])
     return make_table([*columns, ""], rows)
-
-
-def check_runs(runs: Iterable[RunRecord], allow_failures: bool) -> None:
-    """Exit with status 1 if runs failed, now or in an earlier call, unless that is allowed."""
-    configs = [run.config for run in runs]
-    reasons = [
-        f"{config['agent']} in {config['env']}, seed {config['seed']}: {config.get('reason')}"
-        for config in configs
-        if config.get("status") == "failed"
-    ]
-    exit_if_failed("runs", reasons, len(configs), allow_failures)
 
 
 def print_summary(training: Training) -> None:

@@ -1,12 +1,9 @@
 """Claims of the paper, from `claims.toml`, and whether runs reproduce them.
 
-A claim has one rule for all of its comparisons. It is reproduced when the rule holds in each of
-them, not reproduced when one contradicts it or is inconclusive, and untested when runs are missing
-(unless what is there contradicts it already) or seeds are few.
-
-A measure, from `MEASURES`, compares agents on their runs alone. It raises `InputError`, or says so
-in `missing`, where there are none. Regret is the number of episodes without treasure, at most the
-budget.
+A claim holds when its rule holds in all of its comparisons, does not hold when one contradicts it
+or is inconclusive, and is untested when runs are missing (unless what is there contradicts it
+already) or seeds are few. A measure, from `MEASURES`, compares agents on their runs alone. It
+raises `InputError`, or says so in `missing`, where there are none.
 """
 
 import itertools
@@ -16,76 +13,66 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy import stats
 
-from winkel.analysis.scores import OFFICIAL_IDS
+from winkel.analysis.scores import OFFICIAL_IDS, score_tags
 from winkel.analysis.statistics import Interval, bootstrap, wilson_interval
 from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
-from winkel.figures import common, ensemble_size, radar
+from winkel.figures import common
 from winkel.figures.common import agent_of, num_episodes, size_of
+from winkel.figures.scores import score_seeds
 from winkel.runs.results import Results, RunRecord
 
 Claim = dict[str, Any]
 """One entry of `claims.toml`, which describes the fields."""
 Verdict = Literal["holds", "holds in part", "does not hold", "untested"]
-Outcome = Literal["holds", "contradicted", "open"]
+Outcome = Literal["holds", "contradicted", "inconclusive"]
 
-VERDICTS: tuple[Verdict, ...] = ("holds", "holds in part", "does not hold", "untested")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 FEWEST_SEEDS = 5
 """On each side, for a verdict: intervals of fewer are far too narrow."""
 
-RULES = {
-    "interval_below": "95 % interval below {}",
-    "interval_above": "95 % interval above {}",
-    "interval_excludes": "95 % interval without {}",
-    "interval_within": "95 % interval within {}",
-    "estimate_at_most": "estimate ≤ {}",
-    "estimate_at_least": "estimate ≥ {}",
-}
-"""Kinds of rules, in words."""
 REPETITIONS = 10_000
 """Resamples of a bootstrap; its generator is seeded with 0."""
 
 _DIGITS = 9  # equal means of equal scores must not differ by the order of their sums
 
 Samples = Sequence[np.ndarray]
-"""For each task one value for each seed, seeds on the last axis."""
+"""For each task one value for each seed, seeds on the last axis; statistics keep other axes."""
 Statistic = Callable[[Samples, Samples], Any]
-"""Compares two agents, over leading axes of their samples."""
 
 
 class Comparison(NamedTuple):
-    """One comparison of a claim."""
+    """One comparison, against an agent or in a setting; `seeds` are such as '10 and 10'.
+
+    The interval has NaN ends for a single seed. Comparisons that are not decisive are details.
+    """
 
     label: str
-    """Against which agent, or in which setting."""
     interval: Interval
-    """The measured value and its 95 % interval; NaN ends for a single seed."""
     seeds: str
-    """How many on each side, such as '10 and 10'."""
     decisive: bool = True
-    """Whether the verdict depends on it; other comparisons are details."""
 
 
 class Measured(NamedTuple):
-    """The result of a measure."""
+    """The result of a measure; `missing` are runs without which something was not compared.
+
+    `scale` is how large our experiment is: the fewest seeds, episodes, steps, the largest size.
+    """
 
     comparisons: tuple[Comparison, ...] = ()
     missing: tuple[str, ...] = ()
-    """Runs without which something was not compared."""
     scale: Mapping[str, int] = {}
-    """How large our experiment is: the fewest seeds, episodes, steps, the largest size."""
     notes: tuple[str, ...] = ()
 
 
 def load_claims() -> list[Claim]:
     """Load all claims, in the order of the file."""
-    text = Path(__file__).with_name("claims.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)["claim"]
+    return tomllib.loads(Path(__file__).with_name("claims.toml").read_text("utf-8"))["claim"]
 
 
 def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
@@ -97,7 +84,7 @@ def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
         measured = MEASURES[claim["measure"]](results, **claim["with"])
     except InputError as error:
         measured = Measured(missing=(str(error).removeprefix("no "),))
-    places: dict[Outcome, list[str]] = {"holds": [], "contradicted": [], "open": []}
+    places: dict[str, list[str]] = {"holds": [], "contradicted": [], "inconclusive": []}
     decisive = []
     for one in measured.comparisons:
         outcome = apply_rule(claim["rule"], one.interval)
@@ -114,8 +101,7 @@ def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
     if set(decisive) == {"holds"} and not places["contradicted"]:
         return measured, "holds", ""
     if places["holds"]:
-        words = {"holds": "holds", "contradicted": "contradicted", "open": "inconclusive"}
-        parts = [f"{words[kind]}: {', '.join(names)}" for kind, names in places.items() if names]
+        parts = [f"{outcome}: {', '.join(names)}" for outcome, names in places.items() if names]
         return measured, "holds in part", "; ".join(parts)
     return measured, "does not hold", "contradicted" if places["contradicted"] else "inconclusive"
 
@@ -130,11 +116,11 @@ def deviations(claim: Claim, measured: Measured) -> list[str]:
 
 
 def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
-    """Decide whether a rule holds in one comparison, is contradicted, or remains open."""
+    """Decide whether a rule holds in one comparison."""
     estimate, low, high = interval
     if math.isnan(low) or math.isnan(high):
-        return "open"
-    outcomes = []
+        return "inconclusive"
+    outcomes: list[Outcome] = []
     for name, value in rule.items():
         least, most = value if name == "interval_within" else (value, value)
         holds, contradicted = {
@@ -146,10 +132,8 @@ def apply_rule(rule: dict[str, Any], interval: Interval) -> Outcome:
             # For shares of runs, whose interval reaches 1 only if all runs succeeded.
             "estimate_at_least": (estimate >= least, estimate < least),
         }[name]
-        outcomes.append("holds" if holds else "contradicted" if contradicted else "open")
-    if "contradicted" in outcomes:
-        return "contradicted"
-    return "open" if "open" in outcomes else "holds"
+        outcomes.append("holds" if holds else "contradicted" if contradicted else "inconclusive")
+    return min(outcomes, key=("contradicted", "inconclusive", "holds").index)
 
 
 def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str) -> Measured:
@@ -167,22 +151,23 @@ def score_lead(results: Results, *, agent: str, others: Sequence[str], tag: str)
     if lacking[agent] or not complete:
         return Measured(missing=missing)
     chosen = _only(official, {agent, *complete})
-    arrays = radar.collect(chosen)
-    column = arrays["tags"].tolist().index(tag)
-    rows = map(_known, arrays["seed_scores"][:, column])
-    scores = dict(zip(arrays["agents"].tolist(), rows, strict=True))
+    scored, notes = score_seeds(chosen)
+    samples: dict[str, list[float]] = defaultdict(list)
+    for (name, _), scores in scored.items():
+        samples[name].append(score_tags(scores)[tag])
+    arrays = {name: np.array(found) for name, found in samples.items()}
     comparisons = tuple(
-        compare(name, [scores[agent]], [scores[name]], mean_gap) for name in complete
+        compare(name, [arrays[agent]], [arrays[name]], mean_gap) for name in complete
     )
     # Settings run for bsuite's number of episodes, by the agent and seed with fewest.
     in_full: Counter[tuple[str, int]] = Counter()
     for r in chosen.records:
         whole = num_episodes(r) >= EXPERIMENTS[r.experiment].num_episodes
         in_full[agent_of(r), r.config["seed"]] += whole
-    scale = {"seeds": min(map(len, scores.values())), "settings in full": min(in_full.values())}
+    scale = {"seeds": min(map(len, arrays.values())), "settings in full": min(in_full.values())}
     # Missing experiments of other capabilities do not matter here.
-    notes = tuple(note for note in arrays["notes"].tolist() if "experiments" not in note)
-    return Measured(comparisons, missing, scale, notes)
+    kept = tuple(note for note in notes.tolist() if "experiments" not in note)
+    return Measured(comparisons, missing, scale, kept)
 
 
 def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Measured:
@@ -192,15 +177,18 @@ def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Meas
     Both are judged where all of these agents' runs have evaluations.
     """
     pairs = {other: (agent, other) for other in others}
-    training = _compare_pairs(
-        results, pairs, "bad", lambda record: record.episodes["bad"].sum(), median_ratio
-    )
+    training = _compare_pairs(results, pairs, "bad", training_regret, median_ratio)
     chosen = [r for r in _only(results.records, {agent, *others}).records if "bad" in r.episodes]
     if not chosen or not all(r.evaluations for r in chosen):
         return training
     pairs = {f"{other}, greedy": pair for other, pair in pairs.items()}
     greedy = _compare_pairs(results, pairs, "bad", common.greedy_regret, median_ratio)
     return training._replace(comparisons=training.comparisons + greedy.comparisons)
+
+
+def training_regret(record: RunRecord) -> float:
+    """The number of episodes without treasure, at most the budget."""
+    return float(record.episodes["bad"].sum())
 
 
 def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: str) -> Measured:
@@ -221,25 +209,12 @@ def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
 
     `members` are numbers that must be among them.
     """
-    if missing := _missing(results, ["pe_dqn"]):
-        return Measured(missing=missing)
-    bdqn = {agent_of(r) for r in results.of(algorithm="bdqn")}
-    arrays = ensemble_size.collect(_only(results.records, {"pe_dqn", *bdqn}))
-    budget, size = int(arrays["budget"]), int(arrays["size"])
-    theirs = {
-        n: _known(np.minimum(values, budget))
-        for n, values in zip(arrays["members"].tolist(), arrays["seed_regrets"], strict=True)
-    }
-    ours = theirs.pop(0, None)
-    missing = tuple(f"deep_sea by bdqn with {n} members" for n in members if n not in theirs)
-    if ours is None:
-        return Measured(missing=(f"deep_sea of size {size} by pe_dqn", *missing))
-    comparisons = tuple(
-        compare(f"{n} members", [ours], [values], median_ratio) for n, values in theirs.items()
-    )
-    scale = {"episodes": budget, "seeds": min(map(len, [ours, *theirs.values()]))}
-    notes = (f"deep sea of size {size}", *arrays["notes"].tolist())
-    return Measured(comparisons, missing, scale, notes)
+    bdqn = [r for r in results.of(algorithm="bdqn") if r.experiment == "deep_sea"]
+    agents = {r.config.get("config", {}).get("num_members", 0): agent_of(r) for r in bdqn}
+    pairs = {f"{n} members": ("pe_dqn", name) for n, name in sorted(agents.items())}
+    found = _compare_pairs(results, pairs, "bad", training_regret, median_ratio, one_size=True)
+    absent = tuple(f"deep_sea by bdqn with {n} members" for n in members if n not in agents)
+    return found._replace(missing=found.missing + absent)
 
 
 def counts_correlation(results: Results, *, agent: str, column: str) -> Measured:
@@ -249,60 +224,55 @@ def counts_correlation(results: Results, *, agent: str, column: str) -> Measured
     means no relation, −1 that the estimate falls wherever visits rise.
     """
     deep_sea = [r for r in results.of(agent=agent) if r.experiment == "deep_sea"]
-    runs = [r for r in deep_sea if len(r.snapshots.get("visits", ())) > 1]
-    sizes = sorted({size_of(r) for r in runs})
-    if not runs:
+    by_size: dict[int, list[float]] = defaultdict(list)
+    for record in deep_sea:
+        if len(record.snapshots.get("visits", ())) > 1:
+            by_size[size_of(record)].append(_correlation(record, column))
+    if not by_size:
         return Measured(missing=(f"deep_sea by {agent} with snapshots",))
-    comparisons, counts = [], []
-    for size in sizes:
-        found = np.array([_correlation(r, column) for r in runs if size_of(r) == size])
-        ends = bootstrap([found], partial(np.mean, axis=-1), repetitions=REPETITIONS)
-        interval = Interval(*map(float, ends))
+    comparisons = []
+    for size, found in sorted(by_size.items()):
+        mean = partial(np.mean, axis=-1)
+        interval = bootstrap([np.array(found)], mean, repetitions=REPETITIONS)
         comparisons.append(Comparison(f"size {size}", interval, str(len(found))))
-        counts.append(len(found))
-    return Measured(tuple(comparisons), (), {"seeds": min(counts), "size": max(sizes)})
+    scale = {"seeds": min(map(len, by_size.values())), "size": max(by_size)}
+    return Measured(tuple(comparisons), (), scale)
 
 
 def _correlation(record: RunRecord, column: str) -> float:
     visits, values = record.snapshots["visits"][1:], record.snapshots[column][1:]
     pairs = [(n[n > 0], x[n > 0]) for n, x in zip(visits, values, strict=True)]
-    found = [stats.spearmanr(*pair).statistic for pair in pairs]
-    return float(np.mean(found))
+    return float(np.mean([stats.spearmanr(*pair).statistic for pair in pairs]))
 
 
 def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[str]) -> Measured:
     """The share of VizDoom runs with any reward, in the setting where an agent finds least."""
     comparisons: list[Comparison] = []
     missing: list[str] = []
-    seeds: list[int] = []
-    steps: list[int] = []
+    used: list[list[RunRecord]] = []
     for agent in agents:
-        shares: list[Comparison] = []
-        doom = [r for r in results.of(agent=agent) if r.experiment == "doom"]
+        shares = []
         for setting in settings:
+            doom = [r for r in results.of(agent=agent) if r.experiment == "doom"]
             runs = [r for r in doom if r.config["env"].endswith(f"/{setting}")]
-            if not runs:
+            if runs:
+                found = sum(bool((r.episodes["return"] > 0).any()) for r in runs)
+                interval = wilson_interval(found, len(runs))
+                shares.append(Comparison(f"{agent}, {setting}", interval, str(len(runs))))
+                used.append(runs)
+            else:
                 missing.append(f"vizdoom {setting} by {agent}")
-                continue
-            found = sum(bool((r.episodes["return"] > 0).any()) for r in runs)
-            interval = wilson_interval(found, len(runs))
-            shares.append(Comparison(f"{agent}, {setting}", interval, str(len(runs))))
-            seeds.append(len(runs))
-            steps += [int(r.episodes["length"].sum()) for r in runs]
         if len(shares) == len(settings):
             comparisons.append(min(shares, key=lambda share: share.interval.estimate))
-    scale = {"seeds": min(seeds), "steps": min(steps)} if seeds else {}
+    scale = {}
+    if used:
+        steps = (int(r.episodes["length"].sum()) for runs in used for r in runs)
+        scale = {"seeds": min(map(len, used)), "steps": min(steps)}
     return Measured(tuple(comparisons), tuple(missing), scale)
 
 
-MEASURES: dict[str, Callable[..., Measured]] = {
-    "score_lead": score_lead,
-    "regret_ratio": regret_ratio,
-    "visited_gap": visited_gap,
-    "members_ratio": members_ratio,
-    "found_share": found_share,
-    "counts_correlation": counts_correlation,
-}
+_MEASURES = (score_lead, regret_ratio, visited_gap, members_ratio, found_share, counts_correlation)
+MEASURES: dict[str, Callable[..., Measured]] = {one.__name__: one for one in _MEASURES}
 
 
 def compare(
@@ -310,14 +280,13 @@ def compare(
 ) -> Comparison:
     """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds.
 
-    Seeds of each agent are resampled independently in each task. With a single seed the ends of the
-    interval are NaN.
+    Seeds of each agent are resampled independently in each task.
     """
 
     def rounded(*samples: np.ndarray) -> Any:
         return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), _DIGITS)
 
-    interval = Interval(*map(float, bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)))
+    interval = bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)
     seeds = [sorted({min(map(len, side)), max(map(len, side))}) for side in (xs, ys)]
     sides = " and ".join("–".join(map(str, ends)) for ends in seeds)
     return Comparison(label, interval, sides, decisive)
@@ -331,14 +300,12 @@ def median_ratio(xs: Samples, ys: Samples) -> Any:
     return np.where(np.isnan(ratio), 1.0, ratio)
 
 
-def median_gap(xs: Samples, ys: Samples) -> Any:
-    """Difference of the medians of one task."""
-    return np.median(xs[0], axis=-1) - np.median(ys[0], axis=-1)
+def _gap(centre: Callable[..., Any], xs: Samples, ys: Samples) -> Any:
+    """Difference of the medians or means of one task."""
+    return centre(xs[0], axis=-1) - centre(ys[0], axis=-1)
 
 
-def mean_gap(xs: Samples, ys: Samples) -> Any:
-    """Difference of the means of one task."""
-    return np.mean(xs[0], axis=-1) - np.mean(ys[0], axis=-1)
+median_gap, mean_gap = partial(_gap, np.median), partial(_gap, np.mean)
 
 
 def _compare_pairs(
@@ -390,11 +357,6 @@ def _compare_pairs(
 def _only(records: Iterable[RunRecord], agents: Collection[str]) -> Results:
     """Runs of these agents; problems are elsewhere on the page."""
     return Results(tuple(r for r in records if agent_of(r) in agents), ())
-
-
-def _known(values: np.ndarray) -> np.ndarray:
-    """Leave out the NaN that fill a table of seeds."""
-    return values[~np.isnan(values)]
 
 
 def _missing(results: Results, agents: Iterable[str]) -> tuple[str, ...]:

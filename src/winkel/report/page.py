@@ -58,13 +58,10 @@ def write_report(runs: Path, out: Path) -> tuple[Path, list[tables.Table], Count
         assessments=assessments,
         counts=counts,
         scores=scores,
-        deep_sea=tables.deep_sea_rows(results),
         figures=figures,
         absent=absent,
         runs=shlex.quote(str(runs)),
         out=shlex.quote(str(out)),
-        settings=tables.settings_rows(results),
-        provenance=tables.provenance(results),
         records=[list(group) for _, group in by_agent],
         link=partial(tables.link, out=out),
     )
@@ -81,15 +78,11 @@ def _draw_figures(results: Results) -> tuple[dict[str, dict[str, Any]], dict[str
             arrays = figure.collect(results)
         except InputError as error:
             absent[figure.TITLE] = str(error)
-            continue
-        notes = arrays["notes"].tolist()
-        arrays["notes"] = arrays["notes"][:0]  # the page lists them
-        svg = svg_of(partial(figure.draw, arrays), name, figure.TITLE)
-        shown[name] = {"title": figure.TITLE, "svg": svg, "notes": notes}
+        else:
+            notes, arrays["notes"] = arrays["notes"].tolist(), arrays["notes"][:0]
+            svg = svg_of(partial(figure.draw, arrays), name, figure.TITLE)
+            shown[name] = {"title": figure.TITLE, "svg": svg, "notes": notes}
     return shown, absent
-
-
-# Figures as inline SVG
 
 
 def themed(colour: str) -> str:
@@ -114,9 +107,6 @@ def svg_of(draw: Callable[[], Figure], name: str, title: str) -> Markup:
     content = re.sub(r"(?<=: )#[0-9a-f]{6}", lambda found: themed(found[0]), content)
     width = 96 * figure.get_figwidth()
     return Markup(f'<svg role="img" style="--natural:{width:.0f}px" {content}')
-
-
-# Templates
 
 
 def render(template: str, **values: Any) -> str:
@@ -171,11 +161,11 @@ _ENVIRONMENT = jinja2.Environment(
 )
 _ENVIRONMENT.filters |= {"agent": agent, "number": number, "sort_key": sort_key}
 _ENVIRONMENT.globals |= {
-    "MOST_LINKED": tables.MOST_LINKED,
     "THEMED": THEMED,
     "agent_style": style.agent_style,
     "claims": claims,
     "plus_minus": plus_minus,
     "nan": math.nan,
     "plural": plural,
+    "tables": tables,
 }

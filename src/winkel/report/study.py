@@ -7,10 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.trial import FrozenTrial
+from optuna.distributions import CategoricalDistribution
 
 from winkel.figures import style
 from winkel.files import ensure_folder, write_text
@@ -25,18 +23,16 @@ _JITTER = 0.18  # moves dots at the same place apart
 def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
     """Write `index.html` into a folder; the page shows a command with the study's own folder."""
     ensure_folder(folder)
-    page = folder / PAGE
-    environments = summary.study.problem.environments
+    problem = summary.study.problem
     text = render(
         "study.html",
         summary=summary,
-        problem=summary.study.problem,
+        problem=problem,
         importance=sorted(summary.importance().items(), key=lambda item: -item[1]),
-        slices=svg_of(partial(_draw_slices, summary), "slices", "Final score by parameter")
-        if summary.complete
-        else None,
+        slices=summary.complete
+        and svg_of(partial(_draw_slices, summary), "slices", "Final score by parameter"),
         pruned=[
-            (trial, name_step(environments, step), trial.intermediate_values[step])
+            (trial, name_step(problem.environments, step), trial.intermediate_values[step])
             for trial in summary.pruned
             for step in [max(trial.intermediate_values)]
         ],
@@ -44,8 +40,8 @@ def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
         url=summary.study.where,
         apply=f"winkel search apply {shlex.quote(str(study))}",
     )
-    write_text(page, text)
-    return page
+    write_text(folder / PAGE, text)
+    return folder / PAGE
 
 
 def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
@@ -56,45 +52,33 @@ def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
 
 
 def _draw_slices(summary: Summary) -> Figure:
-    """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones."""
-    parameters = summary.study.problem.parameters
+    """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones.
+
+    Where a parameter has a list of values, a bar is the median at each.
+    """
+    parameters, scores = summary.study.problem.parameters, summary.totals
     columns = min(_COLUMNS, len(parameters))
     rows = math.ceil(len(parameters) / columns)
     figure = style.new_figure(height=1.5 * rows + 0.15)
-    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    for axes in panels.flat[len(parameters) :]:
-        axes.set_visible(False)
-    for axes, (name, parameter) in zip(panels.flat, parameters.items(), strict=False):
-        _draw_slice(axes, summary, name, parameter)
-    for axes in panels[:, 0]:
-        axes.set_ylabel("final score")
+    below, top = -0.09 * scores.max(), scores.max()
+    for number, (name, parameter) in enumerate(parameters.items(), start=1):
+        axes = figure.add_subplot(rows, columns, number, title=name, ylabel="final score")
+        axes.set_ylim(1.8 * below, 1.06 * top)
+        axes.label_outer()
+        at, pruned = ([t.params[name] for t in some] for some in (summary.complete, summary.pruned))
+        if isinstance(parameter, CategoricalDistribution):
+            values = list(parameter.choices)
+            at, pruned = ([values.index(value) for value in some] for some in (at, pruned))
+            for tick in set(at):
+                median = np.median(scores[np.equal(at, tick)])
+                axes.hlines(median, tick - 0.28, tick + 0.28, color=style.INK, lw=0.9, zorder=4)
+            at, pruned = ([*np.linspace(-_JITTER, _JITTER, len(x)) + x] for x in (at, pruned))
+            ticks = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+            axes.set_xticks(range(len(values)), ticks)
+            axes.set_xlim(-0.5, len(values) - 0.5)
+        elif parameter.log:
+            axes.set_xscale("log")
+        axes.scatter(at, scores, zorder=3, s=14, color=style.MIXTURE, alpha=0.8, linewidths=0)
+        crosses = np.full(len(pruned), below)
+        axes.scatter(pruned, crosses, s=9, marker="x", color=style.FAINT, linewidths=0.7)
     return figure
-
-
-def _draw_slice(axes: Axes, summary: Summary, name: str, parameter: BaseDistribution) -> None:
-    """Draw final scores by the values of one parameter, with the median at each of few values."""
-    values = parameter.choices if isinstance(parameter, CategoricalDistribution) else ()
-
-    def places(trials: Sequence[FrozenTrial]) -> np.ndarray:
-        found = [trial.params[name] for trial in trials]
-        return np.array([values.index(value) if values else value for value in found], float)
-
-    at, pruned, scores = places(summary.complete), places(summary.pruned), summary.totals
-    if values:
-        for tick in np.unique(at):
-            median = float(np.median(scores[at == tick]))
-            axes.hlines(median, tick - 0.28, tick + 0.28, color=style.INK, lw=0.9, zorder=4)
-        at, pruned = (x + np.linspace(-_JITTER, _JITTER, len(x)) for x in (at, pruned))
-        ticks = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-        axes.set_xticks(range(len(values)), ticks)
-        axes.set_xlim(-0.5, len(values) - 0.5)
-    elif getattr(parameter, "log", False):
-        axes.set_xscale("log")
-    top = float(scores.max())
-    below = -0.09 * top
-    axes.scatter(at, scores, zorder=3, s=14, color=style.MIXTURE, alpha=0.8, linewidths=0)
-    axes.scatter(
-        pruned, np.full(len(pruned), below), s=9, marker="x", color=style.FAINT, linewidths=0.7
-    )
-    axes.set_ylim(1.8 * below, 1.06 * top)
-    axes.set_title(name)

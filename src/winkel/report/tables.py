@@ -3,7 +3,6 @@
 Functions return plain values; `templates/report.html` lays them out.
 """
 
-import dataclasses
 import json
 import os
 from collections import Counter, defaultdict
@@ -15,17 +14,9 @@ from urllib.parse import quote
 import numpy as np
 
 from winkel.agents import AGENTS, VARIANTS
+from winkel.analysis import statistics
 from winkel.analysis.scores import OFFICIAL_IDS
-from winkel.analysis.statistics import (
-    Interval,
-    iqm,
-    median_iqr,
-    optimality_gap,
-    probability_of_improvement,
-    stratified_bootstrap,
-    student_interval,
-    wilson_interval,
-)
+from winkel.analysis.statistics import Interval, median_iqr
 from winkel.figures import radar, scores
 from winkel.figures.common import agent_of, first_goal, first_treasure, num_episodes, size_of
 from winkel.figures.learning_curves import panel_names, panel_of, scale_of
@@ -57,20 +48,15 @@ def return_rows(results: Results) -> list[Table]:
         num_settings = len({r.config["env"] for r in runs})
         first = np.array([first_goal(r) for r in runs])
         evaluated = [r for r in runs if len(r.evaluations.get("returns", ()))]
-        rows.append(
-            {
-                "env": name,
-                "settings": num_settings,
-                "agent": agent,
-                "seeds": len({r.config["seed"] for r in runs}),
-                "episodes": [num_episodes(r) for r in runs],
-                "steps": [int(r.episodes["length"].sum()) for r in runs],
-                "final": _over_seeds(runs, _final_return),
-                "last": _over_seeds(evaluated, lambda r: r.evaluations["returns"][-1].mean()),
-                "best": _over_seeds(evaluated, lambda r: r.evaluations["returns"].mean(-1).max()),
-                "first": None if num_settings > 1 or np.isnan(first).any() else median_iqr(first),
-            }
-        )
+        returns = {
+            "final": _over_seeds(runs, _final_return),
+            "last": _over_seeds(evaluated, lambda r: r.evaluations["returns"][-1].mean()),
+            "best": _over_seeds(evaluated, lambda r: r.evaluations["returns"].mean(-1).max()),
+            "first": None if num_settings > 1 or np.isnan(first).any() else median_iqr(first),
+        }
+        num_seeds = len({r.config["seed"] for r in runs})
+        row = {"env": name, "settings": num_settings, "agent": agent, "seeds": num_seeds}
+        rows.append(row | _budgets(runs) | returns)
     return rows
 
 
@@ -88,7 +74,7 @@ def _over_seeds(runs: list[RunRecord], value: Callable[[RunRecord], float]) -> I
     if not by_seed:
         return None
     seeds = np.array([np.mean(settings) for settings in by_seed.values()])
-    return Interval(*map(float, student_interval(seeds, confidence=0.95)))
+    return Interval(*map(float, statistics.student_interval(seeds, confidence=0.95)))
 
 
 def score_tables(results: Results) -> Table:
@@ -106,14 +92,11 @@ def _score_table(arrays: Arrays, names: np.ndarray) -> Table:
     """A row for each name with a score: an interval for each agent, and the numbers of seeds."""
     agents = in_order(arrays["agents"])
     seeds = (~np.isnan(arrays["seed_scores"])).sum(axis=-1)  # [agents, names]
+    bounds = np.stack([arrays[part] for part in Interval._fields], axis=-1)
     rows = []
     for column, name in enumerate(names.tolist()):
-        have = [n for n in seeds[:, column].tolist() if n > 0]
-        if have:
-            cells = [
-                Interval(*(float(arrays[part][row, column]) for part in Interval._fields))
-                for row in agents.values()
-            ]
+        if have := [n for n in seeds[:, column].tolist() if n > 0]:
+            cells = [Interval(*bounds[row, column].tolist()) for row in agents.values()]
             rows.append({"name": name.replace("_", " "), "cells": cells, "seeds": have})
     return {"agents": list(agents), "rows": rows}
 
@@ -135,9 +118,9 @@ def _aggregates(arrays: Arrays) -> Table:
     rows = [
         {
             "agent": name,
-            "iqm": stratified_bootstrap(matrix, iqm),
-            "gap": stratified_bootstrap(matrix, optimality_gap),
-            "better": probability_of_improvement(matrices[OURS], matrix)
+            "iqm": statistics.stratified_bootstrap(matrix, statistics.iqm),
+            "gap": statistics.stratified_bootstrap(matrix, statistics.optimality_gap),
+            "better": statistics.probability_of_improvement(matrices[OURS], matrix)
             if OURS in matrices and name != OURS
             else None,
             "seeds": len(matrix),
@@ -164,19 +147,9 @@ def deep_sea_rows(results: Results) -> list[Table]:
         first = np.array([first_treasure(r) for r in groups[key]])
         regret = np.array([float(np.sum(r.episodes["bad"])) for r in groups[key]])
         found = int(np.isfinite(first).sum())
-        rows.append(
-            {
-                "size": size,
-                "agent": agent,
-                "found": found,
-                "seeds": len(first),
-                "share": wilson_interval(found, len(first)),
-                "first": median_iqr(first),
-                "regret": median_iqr(regret),
-                "budget": budget,
-                "sweep": kind,
-            }
-        )
+        row = {"size": size, "agent": agent, "seeds": len(first), "budget": budget, "sweep": kind}
+        row |= {"found": found, "share": statistics.wilson_interval(found, len(first))}
+        rows.append(row | {"first": median_iqr(first), "regret": median_iqr(regret)})
     return rows
 
 
@@ -186,18 +159,16 @@ def settings_rows(results: Results) -> list[Table]:
     for name in in_order(results.agents()):
         runs = results.of(agent=name)
         algorithm = str(runs[0].config.get("algorithm", name))
-        base = VARIANTS[algorithm][0] if algorithm in VARIANTS else algorithm
-        rows.append(
-            {
-                "agent": name,
-                "base": base,
-                "runs": len(runs),
-                "episodes": [num_episodes(r) for r in runs],
-                "steps": [int(r.episodes["length"].sum()) for r in runs],
-                "changes": changes(base, runs),
-            }
-        )
+        base = VARIANTS.get(algorithm, (algorithm,))[0]
+        row = {"agent": name, "base": base, "runs": len(runs), "changes": changes(base, runs)}
+        rows.append(row | _budgets(runs))
     return rows
+
+
+def _budgets(runs: list[RunRecord]) -> Table:
+    """Episodes and steps of each run."""
+    steps = [int(r.episodes["length"].sum()) for r in runs]
+    return {"episodes": [num_episodes(r) for r in runs], "steps": steps}
 
 
 def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
@@ -207,8 +178,7 @@ def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
     """
     known: dict[str, Any] = {}
     if kind := AGENTS.get(agent):
-        known = {f.name: f.default for f in dataclasses.fields(kind.config_type)}
-        known |= kind.hyper_type._field_defaults
+        known = vars(kind.config_type()) | kind.hyper_type._field_defaults
     values: dict[str, set[str]] = defaultdict(set)
     for r in runs:
         for field, value in {**r.config.get("config", {}), **r.config.get("hyper", {})}.items():
@@ -233,15 +203,13 @@ def provenance(results: Results) -> dict[str, str]:
     records = results.records
     failed = sum(": failed, " in line for line in results.problems)
     hardware = {str(r.config["hardware"]) for r in records if "hardware" in r.config}
-    versions = Counter(
-        ", ".join(f"{k} {v}" for k, v in sorted(r.config.get("versions", {}).items()))
-        for r in records
-    )
+    versions: Counter[str] = Counter()
+    for r in records:
+        known = sorted(r.config.get("versions", {}).items())
+        versions[", ".join(f"{k} {v}" for k, v in known) or "unknown"] += 1
     fingerprints = {str(i): r.config.get("fingerprint", "") for i, r in enumerate(records)}
     return {
-        "versions": "; ".join(
-            f"{name or 'unknown'} ({n:,} runs)" for name, n in sorted(versions.items())
-        ),
+        "versions": "; ".join(f"{name} ({n:,} runs)" for name, n in sorted(versions.items())),
         "hardware": "; ".join(sorted(hardware)) or "not recorded",
         "runs that failed": f"{failed:,}, listed under problems; their episodes are in no table",
         "hash of all settings": fingerprint(fingerprints),

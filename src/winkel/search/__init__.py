@@ -1,8 +1,5 @@
 """The search for hyperparameters of appendix B.1: a population of trials in lanes. Needs Optuna."""
 
-from winkel.errors import InputError
+from winkel.errors import import_extra
 
-try:
-    import optuna  # noqa: F401
-except ImportError as error:
-    raise InputError(f"need Optuna: pip install 'winkel[search]' ({error})") from error
+import_extra("optuna", "search")

@@ -15,24 +15,12 @@ from winkel.agents.base import Agent
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.runs.spec import Options
 from winkel.runs.train import make_lanes
+from winkel.search import study as studies
 from winkel.search.problem import MILESTONES, SearchEnvironment, score_episodes
-from winkel.search.study import (
-    REASON,
-    Study,
-    calibrated_scores,
-    final_scores,
-    is_counted,
-    raw_scores,
-    step_of,
-    storage_errors,
-)
+from winkel.search.study import REASON, Study, is_counted
 from winkel.training.lanes import Lanes, Report
 
-_STATES = {
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-}
+_STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 LANES, LANES_ON_CPU = 64, 8
 """Default number of runs side by side."""
 STARTUP = 5
@@ -49,9 +37,8 @@ class TrialInProgress:
     lanes: Lanes = field(init=False)
     reports: dict[int, list[Report]] = field(init=False)
     """Of its runs in the current environment, by their numbers in the lanes."""
-    environment: int = 0
-    milestone: int = 0
-    """Milestones passed in the current environment."""
+    step: int = 0
+    """Milestones passed in all environments."""
     updates_before: int = 0
     """Updates in earlier environments."""
 
@@ -67,11 +54,10 @@ class TrialInProgress:
 
     def has_reached(self, entry: SearchEnvironment, point: int) -> bool:
         """Whether all runs have made so many steps or episodes, or have ended."""
-        reached = [
+        return len(self.last_reports) == len(self.reports) and all(
             report.finished or point <= (report.env_steps if entry.steps else report.num_episodes)
             for report in self.last_reports
-        ]
-        return all(reached) and len(reached) == len(self.reports)
+        )
 
     def score(self, entry: SearchEnvironment, point: int) -> float:
         """Return the mean score over seeds after so many steps or episodes."""
@@ -79,37 +65,35 @@ class TrialInProgress:
         for reports in self.reports.values():
             parts = [report.episodes for report in reports]
             table = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            ends = table["env_steps"]
-            count = int(np.searchsorted(ends, point, side="right")) if entry.steps else point
-            table = {name: column[:count] for name, column in table.items()}
-            scores.append(score_episodes(entry.score, table))
+            count = np.count_nonzero(table["env_steps"] <= point) if entry.steps else point
+            so_far = {name: column[:count] for name, column in table.items()}
+            scores.append(score_episodes(entry.score, so_far))
         return float(np.mean(scores))
 
     def release(self) -> None:
         """Free the lanes of all runs that have not ended."""
         for number, reports in self.reports.items():
-            if not reports or not _is_ended(reports[-1]):
+            if not reports or not (reports[-1].finished or reports[-1].failure):
                 self.lanes.release(number)
 
 
 @dataclass
 class Population:
-    """The part of one process in a search."""
+    """The part of one process in a search for `wanted` trials, those of other processes included.
+
+    `lanes` runs go side by side. `progress` is called now and then with a line on the trials and
+    the best one so far, and with the share of the work that is done; trials of other processes, and
+    queued ones, are 'elsewhere'. `seed` is that of the suggestions.
+    """
 
     study: Study
     wanted: int
-    """Number of trials, those of other processes included."""
     lanes: int
-    """Runs side by side."""
     options: Options
     seed: int = 0
-    """Seed of the suggestions."""
     progress: Callable[[str, float], None] = lambda *_: None
-    """Called now and then with a line on the trials and the best one so far, and the share of
-    the work that is done. Trials of other processes, and queued ones, are 'elsewhere'."""
     notice: Callable[[str], None] = lambda _: None
     in_progress: dict[int, TrialInProgress] = field(init=False, default_factory=dict)
-    """Trials in progress here, by number."""
     programs: dict[tuple[int, Agent, int | None], Lanes] = field(init=False, default_factory=dict)
     """Lanes by environment, agent with its static settings, and for simulators, whose runs begin
     together, trial number."""
@@ -127,7 +111,7 @@ class Population:
         hint = "; continue with --resume when it is back"
         with (
             defer_interrupt() as check_interrupt,
-            storage_errors(self.study.where, hint),
+            studies.storage_errors(self.study.where, hint),
             self.study.heartbeats(self.in_progress),
         ):
             try:
@@ -157,14 +141,14 @@ class Population:
         done = float(counts.total() - counts["elsewhere"])
         for trial in self.in_progress.values():
             share = sum(report.share_done for report in trial.last_reports) / len(trial.reports)
-            done += (trial.environment + share) / num_environments
+            done += (trial.step // MILESTONES + share) / num_environments
         counts["running"] = len(self.in_progress)
         counts["elsewhere"] -= counts["running"]
         order = (*_STATES.values(), "running", "elsewhere")
         shown = [f"{counts[state]} {state}" for state in order if counts[state]]
-        if totals := final_scores(trials, num_environments):
+        if totals := studies.final_scores(trials, num_environments):
             best = max(totals, key=totals.__getitem__)
-            scores = raw_scores([trials[best]], num_environments)[0]
+            scores = studies.raw_scores([trials[best]], num_environments)[0]
             shown.append(f"best trial {best}: {' and '.join(f'{s:,.6g}' for s in scores)}")
         self.progress(", ".join(shown), min(done / self.wanted, 1.0))
 
@@ -181,34 +165,31 @@ class Population:
 
     def _enter_environment(self, trial: TrialInProgress) -> None:
         """Queue a trial's runs in the lanes of its program."""
-        runs = self.problem.runs(trial.environment, trial.trial.params)
+        environment = trial.step // MILESTONES
+        runs = self.problem.runs(environment, trial.trial.params)
         agent, task, plans = runs[0].agent, runs[0].task, [run.plan() for run in runs]
-        key = trial.environment, agent, None if task.compiled else trial.trial.number
+        key = environment, agent, None if task.compiled else trial.trial.number
         if key in self.programs:
             numbers = [self.programs[key].add(plan) for plan in plans]
         else:
-            count = self._count_lanes(agent)
+            trials = self.in_progress.values()
+            agents = [
+                self.problem.runs(t.step // MILESTONES, t.trial.params)[0].agent for t in trials
+            ]
+            expected = agents.count(agent) * self.problem.seeds
+            # A power of two, so that few programs differ in the number of lanes alone.
+            count = min(self.lanes, 1 << (expected - 1).bit_length())
             self.programs[key] = make_lanes(runs[0], plans, count, self.options, notice=self.notice)
             numbers = list(range(len(plans)))
         trial.lanes, trial.reports = self.programs[key], {number: [] for number in numbers}
 
-    def _count_lanes(self, agent: Agent) -> int:
-        """Return the number of lanes for all trials in progress that will share a program.
-
-        It is a power of two, so that few programs differ in it alone.
-        """
-        trials = self.in_progress.values()
-        agents = [self.problem.runs(t.environment, t.trial.params)[0].agent for t in trials]
-        expected = agents.count(agent) * self.problem.seeds
-        return min(self.lanes, 1 << (expected - 1).bit_length())
-
     def _advance(self, lanes: Lanes) -> None:
         """Advance lanes by a chunk; first score all trials, then prune, end or move them on."""
         trials = [trial for trial in self.in_progress.values() if trial.lanes is lanes]
-        owners = {number: trial for trial in trials for number in trial.reports}
+        reports = {number: found for trial in trials for number, found in trial.reports.items()}
         for report in lanes.advance():
-            owners[report.run].reports[report.run].append(report)
-            if _is_ended(report):
+            reports[report.run].append(report)
+            if report.finished or report.failure:
                 lanes.release(report.run)
         scored = []
         for trial in trials:
@@ -225,19 +206,18 @@ class Population:
     ) -> None:
         """Prune a trial, let it enter the next environment, or end it as complete."""
         number, num_environments = trial.trial.number, len(self.problem.tasks)
-        last = step_of(num_environments - 1, MILESTONES)  # pruning there would save nothing
-        if self.problem.prune and any(
-            step != last and is_below_median(number, step, trials) for step in steps
-        ):
+        last = MILESTONES * num_environments  # pruning there would save nothing
+        prunes = self.problem.prune
+        if prunes and any(s != last and is_below_median(number, s, trials) for s in steps):
             self._end(trial, TrialState.PRUNED)
-        elif trial.milestone == MILESTONES and trial.environment + 1 < num_environments:
+        elif trial.step < last and trial.step % MILESTONES == 0:
             trial.release()
-            trial.updates_before, trial.milestone = trial.updates, 0
-            trial.environment += 1
+            trial.updates_before = trial.updates
             self._enter_environment(trial)
-        elif trial.milestone == MILESTONES:
+        elif trial.step == last:
             complete = [t for t in self.study.trials() if t.state == TrialState.COMPLETE]
-            value = calibrated_scores([*complete, trials[number]], num_environments)[-1].sum()
+            scores = studies.calibrated_scores([*complete, trials[number]], num_environments)
+            value = scores[-1].sum()
             self._end(trial, TrialState.COMPLETE, float(value))
 
     def _report_scores(self, trial: TrialInProgress) -> list[int]:
@@ -248,16 +228,16 @@ class Population:
         for report in trial.last_reports:
             if report.failure is not None:
                 raise InputError(report.failure)
-        entry, steps = self.problem.environments[trial.environment], []
-        for point in entry.milestones()[trial.milestone :]:
+        entry, steps = self.problem.environments[trial.step // MILESTONES], []
+        for point in entry.milestones()[trial.step % MILESTONES :]:
             if not trial.has_reached(entry, point):
                 break
             score = trial.score(entry, point)
-            trial.milestone += 1
-            if trial.milestone == MILESTONES and not np.isfinite(score):
+            trial.step += 1
+            if trial.step % MILESTONES == 0 and not np.isfinite(score):
                 raise InputError(f"no episode of {entry.id} ended within its horizon")
-            steps.append(step_of(trial.environment, trial.milestone))
-            trial.trial.report(score, steps[-1])
+            steps.append(trial.step)
+            trial.trial.report(score, trial.step)
         return steps
 
     def _end(self, trial: TrialInProgress, state: TrialState, value: float | None = None) -> None:
@@ -284,10 +264,6 @@ class Population:
         self.updates += trial.updates
         trial.release()
         del self.in_progress[trial.trial.number]
-
-
-def _is_ended(report: Report) -> bool:
-    return report.finished or report.failure is not None
 
 
 def choose_lanes(wanted: int | None) -> int:

@@ -8,19 +8,14 @@ import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from optuna.distributions import (
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    distribution_to_json,
-    json_to_distribution,
-)
+from optuna import distributions
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from winkel.agents import VARIANTS, find_agent
 from winkel.envs.base import Task
@@ -81,7 +76,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.parameters = {n: p for n, p in self.parameters.items() if n not in self.fields}
-        ids = [environment.id for environment in self.environments]
+        ids = [entry.id for entry in self.environments]
         if not self.parameters or not ids or len(set(ids)) != len(ids):
             raise InputError(
                 "need a parameter to search over that is not fixed, and different environments, "
@@ -100,12 +95,10 @@ class Problem:
             raise InputError(
                 f"need trials <= {self.size()}, the configurations of the space, got {trials}"
             )
-        for task, environment in zip(self.tasks, self.environments, strict=True):
-            find_score(environment.score)
-            if environment.score == "visited" and not isinstance(task.env.observation, OneHot):
-                raise InputError(
-                    f"need a score for {environment.id}, whose observations are not counted"
-                )
+        for task, entry in zip(self.tasks, self.environments, strict=True):
+            find_score(entry.score)
+            if entry.score == "visited" and not isinstance(task.env.observation, OneHot):
+                raise InputError(f"need a score for {entry.id}, whose observations are not counted")
         for name, part in self.parameters.items():
             for value in (
                 part.choices if isinstance(part, CategoricalDistribution) else (part.low, part.high)
@@ -117,12 +110,10 @@ class Problem:
         task, entry = self.tasks[environment], self.environments[environment]
         preset = preset_fields(entry.id, self.agent, self.preset)
         fields = {**preset, **self.fields, **to_fields(params)}
-        return [
-            make_spec(
-                task, self.agent, fields, seed=seed, episodes=entry.episodes, steps=entry.steps
-            )
-            for seed in range(FIRST_SEED, FIRST_SEED + self.seeds)
-        ]
+        make = partial(
+            make_spec, task, self.agent, fields, episodes=entry.episodes, steps=entry.steps
+        )
+        return [make(seed=seed) for seed in range(FIRST_SEED, FIRST_SEED + self.seeds)]
 
     def size(self) -> int | float:
         """Count the configurations; ∞ with a continuous parameter."""
@@ -131,13 +122,14 @@ class Problem:
     def describe(self) -> dict[str, Any]:
         """Return as JSON all that makes two searches the same."""
         described = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return json.loads(json.dumps(described, default=distribution_to_json))
+        return json.loads(json.dumps(described, default=distributions.distribution_to_json))
 
     @classmethod
     def from_description(cls, described: Any) -> "Problem":
         """Invert `describe`; ignore other entries. Environments and scores are not looked up."""
         entries = {entry.name: described[entry.name] for entry in fields(cls)}
-        parts = {name: json_to_distribution(text) for name, text in entries["parameters"].items()}
+        texts, read = entries["parameters"], distributions.json_to_distribution
+        parts = {name: read(text) for name, text in texts.items()}
         environments = [SearchEnvironment(*entry) for entry in entries["environments"]]
         check_field_names([*parts, *entries["fields"]], entries["agent"])
         return cls(**entries | {"parameters": parts, "environments": environments})
@@ -232,18 +224,21 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
         known_agents = ", ".join(spaces) or "no agent"
         raise InputError(f"{source} has spaces for {known_agents}, not for {agent}")
     environments = [parse_environment(text) for text in envs]
-    if not envs:
-        environments = [_parse_entry(entry, source) for entry in table.get("environments", [])]
+    for entry in () if envs else table.get("environments", ()):
+        found = _parse_environment(entry, source)
+        if (is_outside(found.id) and chooses_code(found.id)) or ":" in found.score:
+            raise InputError(
+                f"{source} names code, which runs only if you name it: "
+                f"--envs {found.id}@EPISODES@{found.score}"
+            )
+        environments.append(found)
+    parameters = {
+        field: parse_parameter(agent, field, entry, f"{source}: {field}")
+        for field, entry in spaces[name].items()
+    }
+    fixed = {key: table[key] for key in ("prune", "preset") if key in table}
     return Problem(
-        agent=agent,
-        parameters={
-            field: parse_parameter(agent, field, entry, f"{source}: {field}")
-            for field, entry in spaces[name].items()
-        },
-        environments=environments,
-        prune=table.get("prune", True),
-        preset=table.get("preset"),
-        **options,
+        agent=agent, parameters=parameters, environments=environments, **fixed, **options
     )
 
 
@@ -285,17 +280,6 @@ def parse_parameter(agent: str, field: str, entry: Any, what: str) -> Parameter:
     if made.high != numbers["high"]:
         raise InputError(f"need high - low to be a multiple of step for {what}, got {entry}")
     return made
-
-
-def _parse_entry(entry: Any, source: str) -> SearchEnvironment:
-    """Parse an environment of a file, which may not decide which code is imported or called."""
-    found = _parse_environment(entry, source)
-    if (is_outside(found.id) and chooses_code(found.id)) or ":" in found.score:
-        raise InputError(
-            f"{source} names code, which runs only if you name it: "
-            f"--envs {found.id}@EPISODES@{found.score}"
-        )
-    return found
 
 
 def _parse_environment(entry: Any, where: str) -> SearchEnvironment:

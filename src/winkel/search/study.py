@@ -32,13 +32,8 @@ from winkel.search.problem import FIRST_SEED, MILESTONES, Problem, list_values
 
 Scores = Float[np.ndarray, "trials environments"]
 HEARTBEAT_SECONDS, GRACE_SECONDS = 15, 60
-DATABASE = "study.db"
 DESCRIPTION = "winkel"
 """Attribute of a study: what it searches for."""
-RETRY_SECONDS = 2.0
-"""Time before a storage is opened again: another process may just be creating its tables."""
-MIN_TRIALS = 4
-"""Complete trials that an importance needs."""
 REASON, DISCARDED = "reason", "discarded"
 """Attributes of a trial: why it failed; true if it repeats another or is one too many."""
 PATIENCE = 30
@@ -63,8 +58,8 @@ def calibrate(scores: Float[np.ndarray, " trials"]) -> Float[np.ndarray, " trial
 
 
 def raw_scores(complete: Sequence[FrozenTrial], environments: int) -> Scores:
-    """Return scores at T."""
-    steps = [step_of(environment, MILESTONES) for environment in range(environments)]
+    """Return scores at T: Optuna's step is the number of milestones so far."""
+    steps = range(MILESTONES, MILESTONES * environments + 1, MILESTONES)
     rows = [[trial.intermediate_values[step] for step in steps] for trial in complete]
     return np.array(rows, float).reshape(len(complete), environments)
 
@@ -80,11 +75,6 @@ def final_scores(trials: Sequence[FrozenTrial], environments: int) -> dict[int, 
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     totals = calibrated_scores(complete, environments).sum(axis=1)
     return {trial.number: float(total) for trial, total in zip(complete, totals, strict=True)}
-
-
-def step_of(environment: int, milestone: int) -> int:
-    """Optuna's step for a milestone (from 1) of an environment (from 0)."""
-    return environment * MILESTONES + milestone
 
 
 def suggest(
@@ -248,17 +238,17 @@ class Summary:
         with storage_errors(study.where):
             trials = study.trials()
         counted = list(filter(is_counted, trials))
-        complete = [trial for trial in counted if trial.state == TrialState.COMPLETE]
+        complete, self.pruned, self.failed = (
+            [trial for trial in counted if trial.state == state]
+            for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+        )
         count = len(study.problem.environments)
         calibrated = calibrated_scores(complete, count)
         order = np.argsort(-calibrated.sum(axis=1), kind="stable")
         self.study, self.num_trials = study, len(counted)
         self.complete = [complete[i] for i in order]
-        self.raw = raw_scores(self.complete, count)
-        self.calibrated = calibrated[order]
+        self.raw, self.calibrated = raw_scores(self.complete, count), calibrated[order]
         self.totals = self.calibrated.sum(axis=1)
-        self.pruned = [trial for trial in counted if trial.state == TrialState.PRUNED]
-        self.failed = [trial for trial in counted if trial.state == TrialState.FAIL]
         self.unfinished = sum(not trial.state.is_finished() for trial in counted)
         self.requeued = sum(not is_counted(t) and DISCARDED not in t.user_attrs for t in trials)
         self.updates = sum(trial.user_attrs.get("updates", 0) for trial in trials)
@@ -275,8 +265,8 @@ class Summary:
         return f"{environments}; {seeds} seed{'s' * (seeds > 1)} ({FIRST_SEED}{last})"
 
     def importance(self) -> dict[str, float]:
-        """Shares of the parameters by Optuna's PED-ANOVA; empty with too few trials."""
-        if len(self.complete) < MIN_TRIALS or len(set(self.totals)) == 1:
+        """Shares of the parameters by Optuna's PED-ANOVA; empty with fewer than four trials."""
+        if len(self.complete) < 4 or len(set(self.totals)) == 1:
             return {}
         copy = optuna.create_study(direction="maximize")
         for trial, total in zip(self.complete, self.totals, strict=True):
@@ -289,14 +279,12 @@ class Summary:
 def open_study(folder: Path, url: str | None, name: str, problem: Problem, resume: bool) -> Study:
     """Begin a study, or with `resume` continue or join one if it is the same search."""
     wanted = problem.describe()
-    where, storage, study = _connect(folder, url, name, begin=not resume)
-    with storage_errors(where):
-        if DESCRIPTION not in study.user_attrs:
+    where, storage, study, found = _connect(folder, url, name, begin=not resume)
+    if found is None:
+        with storage_errors(where):
             study.set_user_attr(DESCRIPTION, wanted)
-        found = study.user_attrs[DESCRIPTION]
-    if found != wanted:
-        found = found if isinstance(found, dict) else {}
-        key, theirs, ours = first_difference(wanted, found)
+    elif found != wanted:
+        key, theirs, ours = first_difference(wanted, found if isinstance(found, dict) else {})
         raise InputError(
             f"study {name} in {where} is another search: {key} is {theirs!r:.60} there and "
             f"{ours!r:.60} here; choose another --out or --name"
@@ -306,9 +294,7 @@ def open_study(folder: Path, url: str | None, name: str, problem: Problem, resum
 
 def load_study(folder: Path, url: str | None = None, name: str | None = None) -> Study:
     """Load a study to read it; its storage must have only one if there is no name."""
-    where, storage, study = _connect(folder, url, name, begin=False)
-    with storage_errors(where):
-        described = study.user_attrs.get(DESCRIPTION)
+    where, storage, study, described = _connect(folder, url, name, begin=False)
     try:
         return Study(where, study, storage, Problem.from_description(described))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -319,12 +305,12 @@ def load_study(folder: Path, url: str | None = None, name: str | None = None) ->
 
 def _connect(
     folder: Path, url: str | None, name: str | None, begin: bool
-) -> tuple[str, RDBStorage, optuna.Study]:
-    """Begin a study, or load one that exists; also return where it is, without a password.
+) -> tuple[str, RDBStorage, optuna.Study, Any]:
+    """Begin a study, or load one; also return where it is, without a password, and what is sought.
 
     Without the URL of a storage, its database is in the folder.
     """
-    own = URL.create("sqlite", database=str((folder / DATABASE).resolve()))
+    own = URL.create("sqlite", database=str((folder / "study.db").resolve()))
     try:
         place = own if url is None else make_url(url)
     except ArgumentError:
@@ -345,7 +331,7 @@ def _connect(
         try:
             storage = _open_storage(place)
         except (SQLAlchemyError, StorageInternalError):
-            time.sleep(RETRY_SECONDS)
+            time.sleep(2.0)  # another process may just be creating its tables
             storage = _open_storage(place)
         try:
             if begin:
@@ -360,7 +346,7 @@ def _connect(
         except (KeyError, ValueError) as error:
             names = ", ".join(known.study_name for known in storage.get_all_studies()) or "none"
             raise InputError(f"need the name of a study in {where}: {names}, got {name}") from error
-    return where, storage, study
+        return where, storage, study, study.user_attrs.get(DESCRIPTION)
 
 
 @contextmanager
