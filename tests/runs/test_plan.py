@@ -122,6 +122,22 @@ def test_a_spent_budget_saves_runs_and_continues(whole, tmp_path, monkeypatch, c
         assert one.read_bytes() == other.read_bytes()
 
 
+def test_a_setting_is_recorded_once_all_of_its_seeds_have_ended(whole, tmp_path, monkeypatch):
+    """The first seeds to end are mostly the solved ones, whose median would be too low."""
+    shutil.copytree(whole / "runs", tmp_path / "runs")
+    shutil.rmtree(tmp_path / "runs/deep_sea/pe_dqn/size=4/seed-1")
+    plan = str(write_plan(tmp_path / "results"))
+    command = ["sweep", "--plan", plan, "--out", str(tmp_path / "runs")]
+    with monkeypatch.context() as patched:
+        sweeps = sys.modules["winkel.commands.sweep"]
+        patched.setattr(sweeps.plans, "stop_in_time", lambda _, show: stop_in_time(0.0, show))
+        main([*command, "--budget", "2m"])
+    assert not find_compact(tmp_path / "results")
+    main(command)
+    ours, theirs = find_compact(tmp_path / "results"), find_compact(whole / "results")
+    assert [path.read_bytes() for path in ours] == [path.read_bytes() for path in theirs]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -58,7 +58,7 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
             say(f"the budget is spent in {piece.name}; the same command goes on")
             break
         finally:
-            new = write_compact(sweep.out, path.parent, _ended(sweep.out, runs))
+            new = write_compact(sweep.out, path.parent, _complete(sweep.out, runs, done))
             for where, count in new.items():
                 say(f"recorded {count} runs in {where}")
     else:
@@ -90,3 +90,18 @@ def _ended(out: Path, runs: list[RunSpec]) -> list[Path]:
     """The folders of runs that have ended."""
     folders = [run.folder(out) for run in runs]
     return [folder for folder in folders if (folder / CONFIG).is_file()]
+
+
+def _complete(out: Path, runs: list[RunSpec], done: Collection[str]) -> list[Path]:
+    """The folders of settings that have ended with all seeds, here or recorded as `done`.
+
+    The seeds that end first are mostly those that were solved: records of them alone would be
+    biased.
+    """
+    ended = _ended(out, runs)
+    under_way = {
+        run.folder(out).parent
+        for run in runs
+        if run.folder(out) not in ended and run.config["fingerprint"] not in done
+    }
+    return [folder for folder in ended if folder.parent not in under_way]
