@@ -48,9 +48,9 @@ def test_deep_sea():
     theirs = make_jax_task(f"gymnax:DeepSea-bsuite:size={SIZE}").env
     zero = jnp.zeros((), jnp.int32)
     ours = courses(own.env, repeat(own.env.start(None, zero, own.params), 32), actions, own.params)
-    begin = theirs.start(jax.random.key(0), zero, ())
-    mapped = begin.state.replace(action_mapping=jnp.asarray(own.params.right))
-    found = courses(theirs, repeat(begin._replace(state=mapped), 32), actions)
+    state, obs = theirs.start(jax.random.key(0), zero, ())
+    mapped = state.replace(action_mapping=jnp.asarray(own.params.right))
+    found = courses(theirs, repeat((mapped, obs), 32), actions)
     for mine, other in zip(ours[:3], found[:3], strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-7)
     assert ours[0].max() > 0.9
@@ -64,8 +64,8 @@ def test_catch():
     zero, columns = jnp.zeros((), jnp.int32), jnp.arange(5, dtype=jnp.int32)
     begin = repeat(own.env.start(zero, zero, own.params), 5)._replace(ball_x=columns)
     ours = courses(own.env, begin, actions, own.params)
-    other = repeat(theirs.start(jax.random.key(0), zero, ()), 5)
-    found = courses(theirs, other._replace(state=other.state.replace(ball_x=columns)), actions)
+    state, obs = repeat(theirs.start(jax.random.key(0), zero, ()), 5)
+    found = courses(theirs, (state.replace(ball_x=columns), obs), actions)
     for mine, same in zip(ours, found, strict=True):
         np.testing.assert_array_equal(mine, same)
     assert ours[2][:, -1].all()

@@ -58,19 +58,23 @@ class DLTV(SingleModel):
 
     def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """Q(s, ·) + β_t b(s, ·), with the bonus b = sqrt(σ²_+) or as `bonus_form` says."""
-        found = self.estimates(learner, obs, hyper)
-        return found.value + self.schedules(clock, hyper)["beta"] * found.bonus
+        estimates = self.estimates(learner, obs, hyper)
+        return estimates.value + self._beta(clock, hyper) * estimates.bonus
 
     def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
-        return {"beta": dltv_schedule(hyper.beta, TIME_SCALE * clock.progress)}
+        return {"beta": self._beta(clock, hyper)}
+
+    def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
+        """β_t at the share of the horizon that is done."""
+        return dltv_schedule(hyper.beta, TIME_SCALE * clock.progress)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and the bonus: sqrt(σ²_+), or 2/K Σ_{j=m}^K (θ_j − θ_m)² of sorted θ."""
-        found = super().estimates(learner, obs, hyper)
-        theta, spread = jnp.asarray(found.members.locations)[0], jax.vmap(left_truncated_variance)
+        plain = super().estimates(learner, obs, hyper)
+        theta, spread = jnp.asarray(plain.members.locations)[0], jax.vmap(left_truncated_variance)
         if self.config.bonus_form == "variance":
-            return found._replace(bonus=4.0 * spread(jnp.sort(theta, axis=-1)))
-        return found._replace(bonus=jnp.sqrt(spread(theta)))
+            return plain._replace(bonus=4.0 * spread(jnp.sort(theta, axis=-1)))
+        return plain._replace(bonus=jnp.sqrt(spread(theta)))
 
 
 def left_truncated_variance(theta: Float[Array, " K"]) -> Float[Array, ""]:

@@ -8,7 +8,8 @@ The listing is simplified; this is the agent of the paper's experiments, as App.
 
 - Line 23 says MSE for the bonus. Here the bonus is a projection ensemble of its own, learned with
   the losses of eqs. 11–12 ("Distributional estimation of bonuses").
-- Line 22 follows the greedy a'. Here it is the exploratory a'_ε of eq. 13 (same paragraph).
+- Line 22 follows the greedy a'. Here it is a'_ε, the action of eq. 13 at s' (same paragraph).
+- Line 19: the loss is eq. 11 divided by K M (decision 006).
 - Lines 21–22 learn w_avg as a reward. Here it is added to the network's output b_raw, b_φ =
   b_raw + w_avg ("Intrinsic reward priors"); `intrinsic_reward="learned"` is the listing's version.
 - Lines 8 and 14–16: fixed prior networks are added to the outputs of the quantile model.
@@ -51,7 +52,8 @@ class Config(base.Settings):
     propagate: bool = True
     """Learn the bonus as a sum of future disagreement; else the disagreement is the bonus."""
     intrinsic_reward: Literal["prior", "learned"] = "prior"
-    """Add the disagreement to the bonus network's output, or let the network learn it."""
+    """`prior` adds the disagreement to the bonus network's output (the paper's "intrinsic reward
+    prior"; no prior network is involved); `learned`: the network learns it as a reward."""
     episodic_bonus: bool = True
     """The bonus after the end of an episode is 0."""
     normalise_intrinsic: bool = False
@@ -63,9 +65,10 @@ class Config(base.Settings):
     huber_width: base.HuberWidth = 0.0
     hidden: base.Hidden = (512,)
     num_atoms: base.NumAtoms = 101
-    """Of each member; odd for expectiles."""
+    """Number of atoms of each member; odd for expectiles."""
     bonus_discount: Annotated[float, base.Range(0.0, 1.0)] = 1.0
-    """The bonus is discounted by γ times this."""
+    """The bonus is discounted by γ times this at each step; a sample that an end cuts short counts
+    as `n_step` steps for this factor."""
     bonus_support: Annotated[float, base.Range(0.0, open=True)] = 2.0
     """The support of categorical bonus models is [0, this · (z_max − z_min)]."""
     unit_prior: bool = False
@@ -207,10 +210,10 @@ class PEDQN(base.Agent):
         # w_avg(s, ·), the average w_1 of two members (section 5.1); line 21 for M = 2.
         w_avg = self._disagreement(members, hyper)
         # Line 10: b_φ(s, ·), by default b_raw(s, ·) + w_avg(s, ·); w_avg alone without propagation.
-        bonus = self._intrinsic_reward(w_avg, learner, hyper)
+        bonus = intrinsic = self._intrinsic_reward(w_avg, learner, hyper)
         if learner.params.bonus is not None:
             raw = jax.vmap(mean)(mixture(self._bonus_distributions(learner.params, obs, hyper)))
-            bonus = raw + bonus if self.config.intrinsic_reward == "prior" else raw
+            bonus = raw + intrinsic if self.config.intrinsic_reward == "prior" else raw
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
         return Estimates(value=value, members=stacked, disagreement=w_avg, bonus=bonus)
 
@@ -247,24 +250,22 @@ class PEDQN(base.Agent):
         discount = hyper.gamma * transition.discount
         value_targets = [bootstrap(transition.reward, discount, z) for z in chosen]
 
-        # Lines 21–22: γ (b_raw + w_avg)(s', a'_ε), as w_avg(s, a) is added to the output at (s, a);
-        # learned, w_avg(s, a) + γ b(s', a'_ε).
+        # Lines 21–22. With `intrinsic_reward="prior"` the target is γ (b_raw + w_avg)(s', a'_ε), as
+        # w_avg(s, a) is added to the output, not learned. Else it is w_avg(s, a) + γ b(s', a'_ε).
         bonus_target = None
         if config.propagate:
             raw = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
             raw = at_action(raw, exploratory)
-            remaining = transition.discount if config.episodic_bonus else gamma_power
-            bonus_discount = (
-                jnp.asarray(hyper.gamma) * config.bonus_discount**config.n_step * remaining
-            )
+            after_end = transition.discount if config.episodic_bonus else gamma_power
+            decay = jnp.asarray(hyper.gamma) * config.bonus_discount**config.n_step * after_end
             if config.intrinsic_reward == "prior":
                 w_avg = online.disagreement[exploratory]
-                bonus_reward = bonus_discount * self._intrinsic_reward(w_avg, learner, hyper)
+                known = decay * self._intrinsic_reward(w_avg, learner, hyper)
             else:
                 here = self.predict(learner, transition.obs, hyper)
                 w_avg = here.disagreement[transition.action]
-                bonus_reward = self._intrinsic_reward(w_avg, learner, hyper)
-            bonus_target = bootstrap(bonus_reward, bonus_discount, raw)
+                known = self._intrinsic_reward(w_avg, learner, hyper)
+            bonus_target = bootstrap(known, decay, raw)
         return Targets(
             value=value_targets,
             bonus=bonus_target,
@@ -309,7 +310,7 @@ class PEDQN(base.Agent):
         return self.config.projections
 
     def can_freeze_bonus(self, progress: float, hyper: Hyper) -> bool:
-        """Whether β is 0 from now on and priorities do not contain the loss of the bonus."""
+        """Whether kernels learn it, β stays 0, and priorities do not contain the bonus' loss."""
         unused = bool(hyper.beta_final == 0.0 and progress >= hyper.beta_decay)
         return unused and self.config.priority_exponent == 0.0 and self._kernels() is not None
 
@@ -325,7 +326,10 @@ class PEDQN(base.Agent):
         return fused
 
     def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-        """β: linear from `beta` to `beta_final` over the share `beta_decay` of the horizon."""
+        """β: linear from `beta` to `beta_final` over the share `beta_decay` of the horizon.
+
+        `clock.progress` is set by `Horizon.progress` of `winkel.training.steps`.
+        """
         return base.linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
 
     def _bonus_projections(self, hyper: Hyper) -> list[Projection]:
