@@ -34,7 +34,8 @@ OPTIONS = Options(chunk_steps=50, checkpoint_seconds=1e9, snapshots=0)
 
 
 def fields_of(agent):
-    return TINY | ({} if agent in ("dqn", "bdqn") else ATOMS)
+    known = AGENTS[agent].config_type.__dataclass_fields__
+    return TINY | {name: value for name, value in ATOMS.items() if name in known}
 
 
 QUICK = ("pe_dqn", "streams")
@@ -49,13 +50,12 @@ QUICK = ("pe_dqn", "streams")
 )
 def test_simulators_and_the_accelerator_give_the_same_records(agent, tmp_path):
     """116 steps, 100 updates: equal episodes, equal metrics to rounding."""
-    fields = fields_of(agent)
     if agent == "streams":
         agent, fields = "dqn", TINY | {"n_step": 3, "priority_exponent": 0.5}
-    if agent not in ("dqn", "bdqn"):
-        fields |= (
-            {} if "z_min" not in AGENTS[agent].hyper_type._fields else {"z_min": -1, "z_max": 1}
-        )
+    else:
+        fields = fields_of(agent)
+    if "z_min" in AGENTS[agent].hyper_type._fields:
+        fields |= {"z_min": -1, "z_max": 1}
     settings = {"steps": 116, "seeds": [3], "options": OPTIONS}
     ours = winkel.train("catch/0", agent, out=tmp_path / "device", **settings, **fields)
     theirs = winkel.train(CATCH, agent, out=tmp_path / "host", workers=0, **settings, **fields)

@@ -242,6 +242,10 @@ class Agent(ABC):
     ) -> tuple[PyTree, Update]:
         """Learn from a batch."""
 
+    def schedules(self, clock: Clock, hyper: Any) -> dict[str, Float[Array, ""]]:
+        """Schedules that DQN and agents of one model record as metrics; ε if the agent has it."""
+        return {"epsilon": epsilon_schedule(clock, hyper)} if hasattr(hyper, "epsilon") else {}
+
     @abstractmethod
     def estimates(self, learner: Any, obs: Array, hyper: Any) -> Estimates:
         """Predict for one observation what plots and evaluation need."""

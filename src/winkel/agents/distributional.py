@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import learning
-from winkel.agents.base import Agent, Number, Spec, ValueNetworks, epsilon_schedule
+from winkel.agents.base import Agent, Number, Spec, ValueNetworks
 from winkel.agents.learning import Gradients, Inputs, Learner
 from winkel.distributions import bootstrap, mean
 from winkel.networks import MLP
@@ -58,10 +58,6 @@ class SingleModel(Agent):
         learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
         metrics.update(self.schedules(clock, hyper))
         return learner, Update(priorities=gradients.losses, metrics=metrics)
-
-    def schedules(self, clock: Clock, hyper: Any) -> dict[str, Float[Array, ""]]:
-        """Values of schedules to record as metrics."""
-        return {"epsilon": epsilon_schedule(clock, hyper)}
 
     def estimates(self, learner: Learner, obs: Array, hyper: Any) -> Estimates:
         """The one model, which has neither disagreement nor bonus."""

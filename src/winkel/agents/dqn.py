@@ -56,7 +56,7 @@ class DQN(base.Agent):
         gradients = bdqn.td_gradient(self, learner, inputs, batch.weights, masks, hyper)
         rate = hyper.learning_rate
         learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
-        metrics = {"loss": gradients.loss, "epsilon": base.epsilon_schedule(clock, hyper)}
+        metrics = {"loss": gradients.loss, **self.schedules(clock, hyper)}
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Any) -> Estimates:
