@@ -78,7 +78,7 @@ class Config(base.Settings):
     c51_hidden: base.Hidden = (512,)
     """Widths of the hidden layers of the C51 networks."""
     num_atoms: base.NumAtoms = 101
-    """Of the C51 model."""
+    """Atoms of the C51 model."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

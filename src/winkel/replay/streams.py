@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     age: Int[Array, "*batch E"]
     """Steps stored of the current episode."""
     priorities: SumTree
-    """Of every slot as the start of a sample, 0 if no sample can start there."""
+    """Priority of every slot as the start of a sample, 0 if no sample can start there."""
     highest: Num[Array, "*batch"]
     """The largest priority so far, which new samples get."""
 
@@ -89,7 +89,8 @@ class Streams:
 
     capacity: int
     """Starts of samples in all environments, in equal shares; the last observation of an episode
-    takes the place of one. Slots that they need before and after come on top."""
+    takes the place of one. The ring of an environment has `n_step + depth - 1` more slots, so that
+    every start has its frames before and its steps after."""
     num_envs: int
     """Length of the leading axis of added transitions."""
     n_step: int = 1
@@ -98,7 +99,7 @@ class Streams:
     alpha: float = 0.0
     """The exponent of priorities; 0 draws uniformly."""
     importance_exponent: float = 0.45
-    """Of the importance weights at the start of a run."""
+    """Exponent of the importance weights at the start of a run."""
     importance_final: float = 1.0
     """The same at its end."""
 

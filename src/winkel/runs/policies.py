@@ -39,7 +39,7 @@ CHUNK = 1_000
 KEY_GREEDY = 2
 """Number of this use of a seed, which makes other environments than training and evaluations."""
 ROW_BYTES = 32
-"""Of the record of an episode: return, length and some facts."""
+"""Bytes of the record of an episode: return, length and some facts."""
 
 _ACTION = re.compile(r"action:(-?[0-9]{1,9})")
 

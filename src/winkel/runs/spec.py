@@ -69,7 +69,7 @@ class Options:
     compile_in_background: bool = False
     """Compile the programs of fewer lanes and of the next group while others run."""
     freeze_bonus: bool = False
-    """Stop learning PE-DQN's bonus once β is 0. Episodes and scores stay the same."""
+    """Stop learning PE-DQN's bonus once β is 0 (only with GPU kernels); scores stay the same."""
     devices: int = 1
     """Local devices that lanes are spread over."""
     solved_streak: int | None = None
@@ -128,11 +128,12 @@ class RunSpec:
 
     @property
     def record_bytes(self) -> int:
-        """Memory of all snapshots, four numbers at a time, and of the returns of an evaluation."""
+        """Memory of all snapshots and of the returns of an evaluation."""
         seen, options = self.agent.spec, self.options
         chunks = (self.max_steps or UNLIMITED) // options.chunk_steps
         cells = seen.inputs * seen.num_actions if seen.one_hot else 0
         evaluated = 0 if options.evaluate_every is None else options.evaluation_episodes
+        # 16 bytes for each state-action of a snapshot: visits, value, disagreement, bonus.
         return 16 * cells * min(options.snapshots, chunks + 1) + 24 * evaluated
 
     @cached_property

@@ -181,12 +181,12 @@ def _advance(
 def whole_run(agent: Agent, env: Any, job: Job, num_steps: int) -> tuple[RunState, Trace]:
     """Make a run of one lane from its first step; metrics are those after burn-in.
 
-    A program over lanes gets job and environment as arguments, and every leaf of the job for each
-    lane. Here they may be constants, which XLA would fold to other roundings. The barrier hides
-    that they are, and the choice by a number of the key gives each leaf the mapped axis of the key.
+    Job and environment may be constants here. XLA folds constants, which changes rounding; the
+    barrier hides that they are. `jnp.where(nonzero, x, x)` is x, and under `vmap` it gives every
+    leaf of the job the axis of the key, as in a program over lanes.
     """
-    lane = jax.random.bits(job.key) > 0
-    job = jax.tree.map(lambda x: jnp.where(lane, x, x), job)
+    nonzero = jax.random.bits(job.key) > 0
+    job = jax.tree.map(lambda x: jnp.where(nonzero, x, x), job)
     env, job = jax.lax.optimization_barrier((jax.tree.map(jnp.asarray, env), job))
     burn_in = agent.config.burn_in
     run = _begin(agent, env, job)

@@ -29,7 +29,7 @@ from winkel.training.steps import Job, Plan
 from winkel.types import AnyArray, Decision, EnvStep, Image, Observation, RunState
 
 Metrics = dict[str, Float[Array, "*S size"]]
-"""Of the last updates; those of an update are written at index `updates % size`."""
+"""Metrics of the last updates; those of an update are at index `updates % size`."""
 MOST_EVALUATED = 16
 """Environments in which one run is evaluated."""
 DISCOUNTED = "discounted return"
@@ -47,8 +47,9 @@ ended, and 0 where a transition was lost `[runs, 4, E]`."""
 class EpisodeTotals:
     """Sums over the current episode of every simulator, and the episodes that have ended.
 
-    Environments of a pool stand run by run, as many for each run. Also counts episodes whose
-    discounted return was outside of the support, which a categorical model cannot represent.
+    The pool's environments are ordered by run: first those of run 0, then those of run 1; every
+    run has the same number. Also counts episodes whose discounted return was outside of the
+    support, which a categorical model cannot represent.
     """
 
     def __init__(self, pool: Pool, hypers: Sequence[Any]):
@@ -277,7 +278,7 @@ def select_greedy(agent: Agent, learner: Any, obs: Array, hyper: Any) -> Int[Arr
 
 
 def pack_step(moves: StepBatch, num_runs: int) -> PackedStep:
-    """Pack the moves of a pool, whose environments stand run by run."""
+    """Pack the moves of a pool, whose environments are ordered by run."""
 
     def stack(*arrays: np.ndarray) -> np.ndarray:
         return np.stack([x.reshape(num_runs, -1, *x.shape[1:]) for x in arrays], axis=1)
