@@ -161,16 +161,18 @@ class Streams:
             ages=_write(state.ages, at, state.age),
             cursor=(state.cursor + kept + ends) % self.slots,
             age=jnp.where(kept & ~ends, state.age + 1, 0),
-            priorities=self._starts(state, kept, ends),
+            priorities=self._priorities_after(state, kept, ends),
             highest=state.highest,
         )
 
-    def _starts(self, state: Stored, kept: Bool[Array, "E"], ends: Bool[Array, "E"]) -> SumTree:
-        """Priorities after a step: new starts of samples, and starts that are overwritten.
+    def _priorities_after(
+        self, state: Stored, kept: Bool[Array, "E"], ends: Bool[Array, "E"]
+    ) -> SumTree:
+        """Priorities after a step: of samples that can start now, and of those that no longer can.
 
         A stored step is the n-th of the sample that starts n − 1 before it, and an end completes
-        all shorter ones. A start is gone when its oldest frame is overwritten: that of the slot
-        after the step or, if an episode has just ended, of two slots.
+        all shorter ones. Adding overwrites the slot after the step and, after an end, the step's
+        own. Samples whose oldest frame was there can no longer start.
         """
         newest = jnp.where(kept, state.cursor, state.cursor - 1)[:, None]
         older = jnp.where(kept, state.age, state.age - 1)[:, None]  # steps of the episode before it
