@@ -89,8 +89,7 @@ class Streams:
 
     capacity: int
     """Starts of samples in all environments, in equal shares; the last observation of an episode
-    takes the place of one. The ring of an environment has `n_step + depth - 1` more slots, so that
-    every start has its frames before and its steps after."""
+    takes the place of one. A ring has n_step + depth − 1 more slots: frames before, steps after."""
     num_envs: int
     """Length of the leading axis of added transitions."""
     n_step: int = 1
@@ -177,10 +176,8 @@ class Streams:
         newest = jnp.where(kept, state.cursor, state.cursor - 1)[:, None]
         older = jnp.where(kept, state.age, state.age - 1)[:, None]  # steps of the episode before it
         back = jnp.arange(self.n_step)[None, :]
-        complete = jnp.where(back == self.n_step - 1, kept[:, None], ends[:, None]) & (
-            back <= older
-        )
-        begun = jnp.where(complete, (newest - back) % self.slots, -1)  # [E, n]
+        complete = jnp.where(back == self.n_step - 1, kept[:, None], ends[:, None])
+        begun = jnp.where(complete & (back <= older), (newest - back) % self.slots, -1)  # [E, n]
         gone = (state.cursor[:, None] + self.depth - jnp.arange(2)[None, :]) % self.slots
         gone = jnp.where(kept[:, None], gone, -1)  # [E, 2]
         first = self.slots * jnp.arange(self.num_envs)[:, None]

@@ -128,12 +128,11 @@ class RunSpec:
 
     @property
     def record_bytes(self) -> int:
-        """Memory of all snapshots and of the returns of an evaluation."""
+        """Memory of all snapshots, 16 bytes for each state-action, and of an evaluation's returns."""
         seen, options = self.agent.spec, self.options
         chunks = (self.max_steps or UNLIMITED) // options.chunk_steps
         cells = seen.inputs * seen.num_actions if seen.one_hot else 0
         evaluated = 0 if options.evaluate_every is None else options.evaluation_episodes
-        # 16 bytes for each state-action of a snapshot: visits, value, disagreement, bonus.
         return 16 * cells * min(options.snapshots, chunks + 1) + 24 * evaluated
 
     @cached_property
@@ -223,13 +222,13 @@ def make_spec(
         raise InputError(f"need until <= {episodes}, the horizon, got {until}")
     if options.solved_streak and ("treasure" not in task.facts or episodes is None):
         raise InputError(f"need episodes of deep sea for a solved_streak, got {task.id}")
-    made, hyper = configure(agent, fields, task)
+    configured, hyper = configure(agent, fields, task)
     label = agent if label is None else label
     check_folder_name("label", label)
     return RunSpec(
         task=task,
         algorithm=agent,
-        agent=made,
+        agent=configured,
         hyper=hyper,
         seed=seed,
         horizon=Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED),

@@ -212,13 +212,13 @@ def per_lane(function: Callable[..., Any], static: Sequence[str] = (), **options
 
 def make_mesh(devices: int) -> Mesh | None:
     """The first devices of this machine; None for one, which needs no mesh."""
-    found = jax.local_devices()
-    if not 1 <= devices <= len(found):
+    local = jax.local_devices()
+    if not 1 <= devices <= len(local):
         raise InputError(
-            f"need 1 to {len(found)} devices, which this machine has "
-            f"({found[0].device_kind}), got {devices}"
+            f"need 1 to {len(local)} devices, which this machine has "
+            f"({local[0].device_kind}), got {devices}"
         )
-    return None if devices == 1 else Mesh(np.array(found[:devices]), (AXIS,))
+    return None if devices == 1 else Mesh(np.array(local[:devices]), (AXIS,))
 
 
 def shard_lanes(tree: Any, mesh: Mesh | None) -> Any:

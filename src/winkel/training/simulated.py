@@ -134,10 +134,10 @@ class SimulatorWorld(World):
     ) -> tuple[RunState, Arrays | None]:
         """Start all simulators; runs continue in new episodes with other seeds. No burn-in yet."""
         agent, jobs = row.agent, row.jobs
-        made = {0 if plan.saved is None else int(plan.saved.clock.env_steps) for plan in plans}
-        if len(made) > 1:
-            raise InputError(f"need runs that have made equally many steps, got {sorted(made)}")
-        (self._steps,) = made
+        before = {0 if plan.saved is None else int(plan.saved.clock.env_steps) for plan in plans}
+        if len(before) > 1:
+            raise InputError(f"need runs that have made equally many steps, got {sorted(before)}")
+        (self._steps,) = before
         use = (2, self._steps) if self._steps else ()
         seeds = [seed for plan in plans for seed in make_seeds(plan.seed, self.num_envs, use)]
         self.pool = self._resources.enter_context(self.make_pool(seeds))
@@ -178,14 +178,13 @@ class SimulatorWorld(World):
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
     ) -> list[np.ndarray]:
-        found = []
+        returns = []
         for lane in lanes:
             count = min(num_episodes, self.num_envs, MOST_EVALUATED)
-            learner = programs.select_lane(row.states.learner, lane)
-            plan = self._plans[lane]
+            learner, plan = programs.select_lane(row.states.learner, lane), self._plans[lane]
             with self.make_pool(make_seeds(plan.seed, count, (1, index))) as pool:
-                found.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
-        return found
+                returns.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
+        return returns
 
     def support_notice(self, lane: int) -> str | None:
         return self.totals.support_notice(lane)
@@ -213,8 +212,8 @@ class SimulatorWorld(World):
         )
         try:
             if learning:
-                made = self.programs.call(learn, agent, (), jobs, runs, self._metrics)
-                runs, self._metrics = made
+                learned = self.programs.call(learn, agent, (), jobs, runs, self._metrics)
+                runs, self._metrics = learned
                 self._updates += 1
         finally:
             self.programs.call(sent.result)
@@ -234,8 +233,8 @@ class SimulatorWorld(World):
 def make_seeds(seed: int, count: int, use: tuple[int, ...] = ()) -> list[int]:
     """Seeds of the environments of a run: the first has the run's own, unless for another use."""
     sources = [np.random.SeedSequence((seed, env, *use)) for env in range(count)]
-    made = [int(source.generate_state(1)[0]) for source in sources]
-    return made if use else [seed, *made[1:]]
+    seeds = [int(source.generate_state(1)[0]) for source in sources]
+    return seeds if use else [seed, *seeds[1:]]
 
 
 def greedy_returns(
@@ -250,7 +249,7 @@ def greedy_returns(
     totals: np.ndarray = np.zeros(len(pool))
     observation = agent.spec.observation
     obs = stack_frames(observation, None, pool.reset(), np.ones(len(pool), bool))
-    while any(len(made) < share for made, share in zip(done, shares, strict=True)):
+    while any(len(returns) < share for returns, share in zip(done, shares, strict=True)):
         moves = pool.step(np.asarray(select_greedy(agent, learner, obs, hyper)))
         totals += moves.reward
         for env in np.flatnonzero(moves.boundary):
@@ -258,7 +257,7 @@ def greedy_returns(
                 done[env].append(float(totals[env]))
             totals[env] = 0.0
         obs = stack_frames(observation, obs, moves.obs, moves.boundary)
-    return np.concatenate([made[:share] for made, share in zip(done, shares, strict=True)])
+    return np.concatenate([returns[:share] for returns, share in zip(done, shares, strict=True)])
 
 
 def blank_metrics(agent: Agent, jobs: Job, runs: RunState, size: int) -> Metrics:

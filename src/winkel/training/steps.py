@@ -187,13 +187,13 @@ def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[
 
 def learn(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[RunState, Update]:
     """Make the updates of one step; returns the last one, with the means of all metrics."""
-    made = []
+    metrics = []
     for number in range(agent.config.updates_per_step):
         key_update = jax.random.fold_in(key, KEY_MORE_UPDATES + number) if number else key
         run, update = _update(agent, run, hyper, key_update)
-        made.append(update.metrics)
-    if len(made) > 1:
-        means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *made)
+        metrics.append(update.metrics)
+    if len(metrics) > 1:
+        means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *metrics)
         update = update._replace(metrics=means)
     return run, update
 
