@@ -89,7 +89,8 @@ class Streams:
 
     capacity: int
     """Starts of samples in all environments, in equal shares; the last observation of an episode
-    takes the place of one. A ring has n_step + depth − 1 more slots: frames before, steps after."""
+    takes the place of one. The ring has n_step + depth − 1 more slots per environment, so that
+    every start has its frames before and its steps after."""
     num_envs: int
     """Length of the leading axis of added transitions."""
     n_step: int = 1

@@ -128,7 +128,7 @@ class RunSpec:
 
     @property
     def record_bytes(self) -> int:
-        """Memory of all snapshots, 16 bytes for each state-action, and of an evaluation's returns."""
+        """Memory of snapshots, 16 bytes for each state-action, and of an evaluation's returns."""
         seen, options = self.agent.spec, self.options
         chunks = (self.max_steps or UNLIMITED) // options.chunk_steps
         cells = seen.inputs * seen.num_actions if seen.one_hot else 0
