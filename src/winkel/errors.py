@@ -19,7 +19,7 @@ from typing import Any
 LARGEST = 2**31 - 1
 """The largest number of things: JAX counts them with 32 bits."""
 LARGEST_SEED = 2**32 - 1
-"""Of environments: those of NumPy's legacy generator have 32 bits."""
+"""The largest seed of environments: those of NumPy's legacy generator have 32 bits."""
 SYNONYMS = {
     "learning_rate": ("lr", "alpha", "step_size"),
     "gamma": ("discount",),

@@ -116,7 +116,7 @@ class Image:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an observation."""
+        """Shape of an observation."""
         return (self.stack, *self.frame)
 
 
@@ -129,7 +129,7 @@ class Planes:
     """How many symbols each channel has; None if channels are numbers. A network sees symbols as
     one-hot vectors, and one beyond the last as zeros."""
     dtype: str = "float32"
-    """In which they are stored: 'bool', 'uint8' or 'float32'."""
+    """Type in which they are stored: 'bool', 'uint8' or 'float32'."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape[:2]) < 3 or self.shape[2] < 1:
@@ -177,7 +177,7 @@ class Decision(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What replay stores. The fields are those of `EnvStep`, the observation acted on first."""
+    """What replay stores. `obs` was acted on; other fields are as in `EnvStep` and `Decision`."""
 
     obs: PyTree
     action: Int[Array, "*batch"]

@@ -34,7 +34,7 @@ def test_bonuses_are_frozen_when_all_may_be_and_records_stay_the_same(freeze):
 
 
 def test_the_frozen_program_is_compiled_before_it_is_needed(monkeypatch):
-    monkeypatch.setattr(compaction, "SOON", 0.2)
+    monkeypatch.setattr(compaction, "COMPILE_AHEAD_SHARE", 0.2)
     plans = [plan(seed=0, beta_decay=0.3), plan(seed=1, beta_decay=0.7)]
     lanes = make_lanes(plans, 2, Freezer(), freeze_bonus=True, in_background=True)
     asked, frozen, done = [], [], 0.0

@@ -78,7 +78,7 @@ class Config(base.Settings):
     c51_hidden: base.Hidden = (512,)
     """Widths of the hidden layers of the C51 networks."""
     num_atoms: base.NumAtoms = 101
-    """Of the C51 model."""
+    """Atoms of the C51 model."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,12 +147,12 @@ class IDS(base.Agent):
         key: PRNGKeyArray,
     ) -> tuple[Decision, tuple[()]]:
         """argmin_a Δ̂² / I, or with probability ε a random action; draw a mask for the members."""
-        found = self.estimates(learner, obs, hyper)
+        estimates = self.estimates(learner, obs, hyper)
         beta, epsilon = self._beta(clock, hyper), base.epsilon_schedule(clock, hyper)
-        regrets = regret(found.value, found.disagreement, beta, self.spec.available_actions)
+        regrets = regret(estimates.value, estimates.disagreement, beta, self.spec.available_actions)
         # Δ̂ / I^½ orders actions as Δ̂² / I does, but does not round a small regret to 0: for β = 0
         # no other action ties with the greedy one.
-        score = -(regrets / jnp.sqrt(found.bonus))
+        score = -(regrets / jnp.sqrt(estimates.bonus))
         action = base.epsilon_greedy(jax.random.fold_in(key, 0), score, epsilon, self.spec)
         mask = jax.random.bernoulli(key, hyper.mask_probability, (self.config.num_members,))
         return Decision(action=action, extras=mask), actor

@@ -8,7 +8,7 @@ The original is for PPO on images. What differs here: the networks have outputs 
 that the reward is e(s, a) and not e(s'), since the last action of an episode would have none; and
 intrinsic returns end with the episode. By default e(s, a) is added to the output of the network, as
 PE-DQN adds its disagreement: then an action has its reward before it was ever tried, and the agent
-differs from PE-DQN in what it calls new, not in what it does with it.
+differs from PE-DQN in how novelty is measured, not in how it is used.
 """
 
 from dataclasses import dataclass

@@ -105,7 +105,7 @@ class SweepCommand:
     cluster: Literal["ray", "slurm"] | None = None
     """Run shards as tasks of Ray, or write a job array for SLURM."""
     address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
-    """Of a Ray cluster, or auto; one on this machine by default."""
+    """Address of a Ray cluster, or auto; one on this machine by default."""
     script: File = None
     """File for SLURM's job array."""
     shard_runs: int | None = None

@@ -127,7 +127,7 @@ class Experiment:
     tags: tuple[str, ...]
     """The capabilities to which its score contributes."""
     settings: Sequence[Setting]
-    """Of each of its environments, what differs from the family's defaults."""
+    """What differs from the family's defaults, for each of its environments."""
 
     @property
     def ids(self) -> tuple[str, ...]:

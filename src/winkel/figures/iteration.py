@@ -12,7 +12,7 @@ from winkel.projections import Categorical, Projection, Quantile
 from winkel.types import Atoms
 
 NUM_ATOMS = 61
-"""Of a quantile and of a categorical model."""
+"""Atoms of a quantile and of a categorical model."""
 ITERATIONS = 60
 
 

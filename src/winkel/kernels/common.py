@@ -70,10 +70,10 @@ class Outputs(NamedTuple):
     """
 
     products: Float[Array, "2 B O"]
-    """Of the last layer, without its bias."""
+    """Products of the last layer, without its bias."""
     bias: Float[Array, "2 O"]
     prior: Float[Array, "P B O"] | None = None
-    """Of the members that have one."""
+    """Outputs of the priors, of the members that have one."""
 
     def operands(self) -> list[Array]:
         """A kernel's operands, in the order of `specs`."""

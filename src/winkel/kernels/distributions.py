@@ -61,7 +61,7 @@ def q_values_and_disagreement(
 ) -> tuple[Float[Array, "B A"], Float[Array, "B A"]]:
     """Means of the mixture and, if asked for, w_1 of both models.
 
-    `scales` are the ends of the categories and the factor of the priors.
+    `scales` are the ends of the support and the factor of the priors.
     w_1 = Σ_i ∫ |θ_(i) − G⁻¹(τ)| dτ over the levels from (i − 1)/K to i/K of the i-th quantile; on
     each, G⁻¹ crosses θ_(i) at most once, at the level G(θ_(i)).
     """
@@ -218,7 +218,7 @@ def loss_and_gradient(
 
     `outputs` are of the online networks for the observations, `successor` of the target networks
     for the next observations, `actions` at both. `affine` are reward, discount, and the factor of
-    each example's gradient; `scales` the ends of the categories, and the factor of the priors.
+    each example's gradient; `scales` the ends of the support, and the factor of the priors.
     """
     _, batch, width = outputs.products.shape
     number = pl.BlockSpec((None,), lambda example: (example,))

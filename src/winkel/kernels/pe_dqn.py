@@ -29,17 +29,17 @@ def value_and_bonus(
 
     `agent`, `learner` and `hyper` are those of `winkel.agents.pe_dqn`, as in `update`.
     """
-    layout, (scales, bonus_scales) = _layout(agent), _scales(agent, hyper)
+    layout, (scales, bonus_scales) = _layout(agent), _support_and_prior_scale(agent, hyper)
     obs, frozen = _flatten(agent, obs), agent.bonus_frozen
     theta, phi = weights_of(learner.params.value), weights_of(learner.params.bonus)
     prior = _prior(agent, learner.prior, obs)
     outputs = Outputs(mlp.row_products(theta, obs)[:, None], theta.last_bias, prior)
-    value, apart = q_values_and_disagreement(outputs, layout, scales, with_disagreement=not frozen)
+    value, w_avg = q_values_and_disagreement(outputs, layout, scales, with_disagreement=not frozen)
     if frozen:
         return value[0], jnp.zeros_like(value[0])
     outputs = Outputs(mlp.row_products(phi, obs)[:, None], phi.last_bias)
     raw_bonus, _ = q_values_and_disagreement(outputs, layout, bonus_scales, with_disagreement=False)
-    return value[0], (raw_bonus + apart)[0]
+    return value[0], (raw_bonus + w_avg)[0]
 
 
 def update(
@@ -50,11 +50,8 @@ def update(
     With a frozen bonus, φ and its moments stay as they are, and values are learned as before: where
     β is 0, they do not depend on the bonus.
     """
-    layout, (scales, bonus_scales), frozen = (
-        _layout(agent),
-        _scales(agent, hyper),
-        agent.bonus_frozen,
-    )
+    layout, frozen = _layout(agent), agent.bonus_frozen
+    scales, bonus_scales = _support_and_prior_scale(agent, hyper)
     transitions, mask = batch.transitions, agent.spec.mask_unavailable
     obs, next_obs = _flatten(agent, transitions.obs), _flatten(agent, transitions.next_obs)
     action, share = jnp.asarray(transitions.action), batch.weights / len(batch.weights)
@@ -64,7 +61,7 @@ def update(
     # Lines 15–17: Q(s', ·) and w_avg(s', ·) by the online networks; a' by Q.
     theta, target = weights_of(learner.params.value), weights_of(learner.target_params.value)
     prior, next_prior = (_prior(agent, learner.prior, o) for o in (obs, next_obs))
-    value, apart = q_values_and_disagreement(
+    value, w_avg = q_values_and_disagreement(
         _outputs(theta, next_obs, next_prior), layout, scales, with_disagreement=not frozen
     )
     greedy = jnp.argmax(mask(value), axis=-1)
@@ -84,15 +81,15 @@ def update(
         raw, _ = q_values_and_disagreement(
             _outputs(phi, next_obs), layout, bonus_scales, with_disagreement=False
         )
-        exploratory = jnp.argmax(mask(value + beta * (raw + apart)), axis=-1)
-        apart = jnp.take_along_axis(apart, exploratory[:, None], axis=1)[:, 0]
+        exploratory = jnp.argmax(mask(value + beta * (raw + w_avg)), axis=-1)
+        w_avg = jnp.take_along_axis(w_avg, exploratory[:, None], axis=1)[:, 0]
         remaining = discount if agent.config.episodic_bonus else gamma
         remaining = remaining * agent.config.bonus_discount**agent.config.n_step
         hidden = mlp.hidden(phi, obs, active=True)
         gradient, losses, _ = loss_and_gradient(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),
             _outputs(target, next_obs),
-            (action, exploratory), (remaining * apart, remaining, share), layout, bonus_scales,
+            (action, exploratory), (remaining * w_avg, remaining, share), layout, bonus_scales,
         )  # fmt: skip
         learned.append(("bonus", hidden, gradient))
         total = total + losses
@@ -120,8 +117,8 @@ def _layout(agent: Any) -> Layout:
     )
 
 
-def _scales(agent: Any, hyper: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-    """Ends of the categories of values and of bonuses, each with the factor of the priors."""
+def _support_and_prior_scale(agent: Any, hyper: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+    """Ends of the supports of values and of bonuses, each with the factor of the priors."""
     low, high = jnp.asarray(hyper.z_min), jnp.asarray(hyper.z_max)
     scale = jnp.asarray(hyper.prior_scale, jnp.float32)
     bonus = jnp.stack([jnp.zeros_like(low), agent.config.bonus_support * (high - low), scale])
@@ -151,10 +148,10 @@ def _prior(agent: Any, prior: Ensemble | None, obs: Array) -> Float[Array, "P B 
         return table(prior.layers[0])
     weights = weights_of(prior)
     if obs.ndim == 1:
-        made = mlp.row_products(weights, obs)[:, None]
+        products = mlp.row_products(weights, obs)[:, None]
     else:
-        made = mlp.products(mlp.hidden(weights, obs)[0], weights)
-    return made + weights.last_bias[:, None]
+        products = mlp.products(mlp.hidden(weights, obs)[0], weights)
+    return products + weights.last_bias[:, None]
 
 
 def _adam_step(

@@ -19,7 +19,7 @@ from winkel.networks.mlp import he_uniform
 SIDE = 3
 """Side of all kernels."""
 HERE, BEFORE, AFTER = range(3)
-"""Of three neighbours, in the order of preference where they are equal."""
+"""Numbers of three neighbours, in the order of preference where they are equal."""
 
 
 class Conv(eqx.Module):

@@ -59,7 +59,7 @@ class Lookup(eqx.Module):
     side: int | None = eqx.field(static=True, default=None)
 
     def __call__(self, index: Int[Array, ""]) -> Float[Array, " outputs"]:
-        """One example; the index `inputs` stands for the all-zero observation."""
+        """One example; the index after the last stands for the all-zero observation."""
         return self.of_row(row_of(index, self.side))
 
     def of_row(self, row: Int[Array, ""]) -> Float[Array, " outputs"]:

@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     age: Int[Array, "*batch E"]
     """Steps stored of the current episode."""
     priorities: SumTree
-    """Of every slot as the start of a sample, 0 if no sample can start there."""
+    """Priority of every slot as the start of a sample, 0 if no sample can start there."""
     highest: Num[Array, "*batch"]
     """The largest priority so far, which new samples get."""
 
@@ -89,7 +89,8 @@ class Streams:
 
     capacity: int
     """Starts of samples in all environments, in equal shares; the last observation of an episode
-    takes the place of one. Slots that they need before and after come on top."""
+    takes the place of one. The ring has n_step + depth − 1 more slots per environment, so that
+    every start has its frames before and its steps after."""
     num_envs: int
     """Length of the leading axis of added transitions."""
     n_step: int = 1
@@ -98,7 +99,7 @@ class Streams:
     alpha: float = 0.0
     """The exponent of priorities; 0 draws uniformly."""
     importance_exponent: float = 0.45
-    """Of the importance weights at the start of a run."""
+    """Exponent of the importance weights at the start of a run."""
     importance_final: float = 1.0
     """The same at its end."""
 
@@ -160,24 +161,24 @@ class Streams:
             ages=_write(state.ages, at, state.age),
             cursor=(state.cursor + kept + ends) % self.slots,
             age=jnp.where(kept & ~ends, state.age + 1, 0),
-            priorities=self._starts(state, kept, ends),
+            priorities=self._priorities_after(state, kept, ends),
             highest=state.highest,
         )
 
-    def _starts(self, state: Stored, kept: Bool[Array, "E"], ends: Bool[Array, "E"]) -> SumTree:
-        """Priorities after a step: new starts of samples, and starts that are overwritten.
+    def _priorities_after(
+        self, state: Stored, kept: Bool[Array, "E"], ends: Bool[Array, "E"]
+    ) -> SumTree:
+        """Priorities after a step: of samples that can start now, and of those that no longer can.
 
         A stored step is the n-th of the sample that starts n − 1 before it, and an end completes
-        all shorter ones. A start is gone when its oldest frame is overwritten: that of the slot
-        after the step or, if an episode has just ended, of two slots.
+        all shorter ones. Adding overwrites the slot after the step and, after an end, the step's
+        own. Samples whose oldest frame was there can no longer start.
         """
         newest = jnp.where(kept, state.cursor, state.cursor - 1)[:, None]
         older = jnp.where(kept, state.age, state.age - 1)[:, None]  # steps of the episode before it
         back = jnp.arange(self.n_step)[None, :]
-        complete = jnp.where(back == self.n_step - 1, kept[:, None], ends[:, None]) & (
-            back <= older
-        )
-        begun = jnp.where(complete, (newest - back) % self.slots, -1)  # [E, n]
+        complete = jnp.where(back == self.n_step - 1, kept[:, None], ends[:, None])
+        begun = jnp.where(complete & (back <= older), (newest - back) % self.slots, -1)  # [E, n]
         gone = (state.cursor[:, None] + self.depth - jnp.arange(2)[None, :]) % self.slots
         gone = jnp.where(kept[:, None], gone, -1)  # [E, 2]
         first = self.slots * jnp.arange(self.num_envs)[:, None]

@@ -38,10 +38,10 @@ def write_compact(root: Path, out: Path, folders: Iterable[Path] | None = None) 
     for folder in find_runs(root) if folders is None else folders:
         groups[compact_path(out, folder.relative_to(root))].append(load_run(folder))
     files, added = {}, {}
-    for path, found in sorted(groups.items()):
+    for path, new in sorted(groups.items()):
         known = read_compact(path) if path.is_file() else []
-        records = {record.config["seed"]: record for record in [*found, *known]}
-        for record in (*known, *found):
+        records = {record.config["seed"]: record for record in [*new, *known]}
+        for record in (*known, *new):
             _check_group(records[min(records)].config, record.config, path)
         if len(records) > len(known):
             files[path] = _join([records[seed] for seed in sorted(records)])
@@ -114,12 +114,12 @@ def fill_solved(record: RunRecord) -> RunRecord:
     episodes["env_steps"][-count:] += np.cumsum(episodes["length"][-count:])
     evaluations = record.evaluations
     if evaluations:
-        every, made = record.config["options"]["evaluate_every"], len(evaluations["evaluation"])
+        every, start = record.config["options"]["evaluate_every"], len(evaluations["evaluation"])
         numbers = np.arange(evaluations["evaluation"][-1] + 1, last // every + 1)
         evaluations = _repeat_last(evaluations, len(numbers))
-        evaluations["evaluation"][made:] = numbers
-        evaluations["episodes"][made:] = numbers * every
-        evaluations["env_steps"][made:] = episodes["env_steps"][numbers * every - 1]
+        evaluations["evaluation"][start:] = numbers
+        evaluations["episodes"][start:] = numbers * every
+        evaluations["env_steps"][start:] = episodes["env_steps"][numbers * every - 1]
     tables = {"evaluations": evaluations, "snapshots": record.snapshots}
     return replace(record, episodes=episodes, tables=tables)
 

@@ -39,7 +39,7 @@ CHUNK = 1_000
 KEY_GREEDY = 2
 """Number of this use of a seed, which makes other environments than training and evaluations."""
 ROW_BYTES = 32
-"""Of the record of an episode: return, length and some facts."""
+"""Bytes of the record of an episode: return, length and some facts."""
 
 _ACTION = re.compile(r"action:(-?[0-9]{1,9})")
 
@@ -79,8 +79,8 @@ def rollout(
     finished: list[list[dict[str, np.ndarray]]] = [[] for _ in batch.ids]
     counts = np.zeros(len(batch.ids), int)
     while counts.min() < num_episodes:
-        lanes, made = advance(batch.env, batch.params, lanes)
-        ended, totals = jax.device_get(made)
+        lanes, results = advance(batch.env, batch.params, lanes)
+        ended, totals = jax.device_get(results)
         for lane, at in enumerate(ended):
             finished[lane].append({name: values[lane][at] for name, values in totals.items()})
         counts += ended.sum(axis=1)
@@ -180,8 +180,8 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
         cells = np.arange(size).reshape(seen.shape)[tuple(map(slice, about["shape"]))]
         arrays = {"table": run.values(np.append(cells, size))}
     else:
-        found = spec.agent.value_networks(run.learner, spec.hyper)
-        about["members"] = [_describe(projection) for projection in found.projections]
+        values = spec.agent.value_networks(run.learner, spec.hyper)
+        about["members"] = [_describe(projection) for projection in values.projections]
         about["prior_members"] = []
         arrays = {}
         if isinstance(seen, Planes):
@@ -190,11 +190,10 @@ def save_policy(path: Path, run: Any, returns: np.ndarray | None = None) -> None
                 "torso_weight": np.asarray(filters.weight),
                 "torso_bias": np.asarray(filters.bias),
             }
-        arrays |= _layers("network", found.networks, about)
-        if found.prior is not None:
-            arrays |= _layers("prior", found.prior, about, float(found.prior_scale))
-            prior_members = found.prior_members
-            every = range(len(found.projections))
+        arrays |= _layers("network", values.networks, about)
+        if values.prior is not None:
+            arrays |= _layers("prior", values.prior, about, float(values.prior_scale))
+            prior_members, every = values.prior_members, range(len(values.projections))
             about["prior_members"] = list(every if prior_members is None else prior_members)
     save_arrays(path, arrays | {"about": np.array(json.dumps(about))})
 

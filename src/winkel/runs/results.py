@@ -103,11 +103,11 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
     have = {folder.relative_to(root) for folder in folders}
     for path in find_compact(root):
         try:
-            found = read_compact(path)
+            compact = read_compact(path)
         except InputError as error:
             problems.append(str(error))
             continue
-        for record in found:
+        for record in compact:
             place = run_folder(Path(), *(record.config[name] for name in ("env", "agent", "seed")))
             if record.config.get("status") == "failed":
                 problems.append(f"{place}: failed, {record.config.get('reason')}")
@@ -131,8 +131,8 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
     if len(versions) > 1:
         problems.append(f"runs of different versions of winkel: {', '.join(versions)}")
     for env, group in itertools.groupby(records, lambda record: record.config["env"]):
-        found = list(group)
-        problems += [f"{env}: {note}" for note in unequal_seeds(found) + unequal_settings(found)]
+        runs = list(group)
+        problems += [f"{env}: {note}" for note in unequal_seeds(runs) + unequal_settings(runs)]
     return Results(tuple(records), tuple(problems), tuple(sweeps))
 
 

@@ -69,7 +69,7 @@ class Options:
     compile_in_background: bool = False
     """Compile the programs of fewer lanes and of the next group while others run."""
     freeze_bonus: bool = False
-    """Stop learning PE-DQN's bonus once β is 0. Episodes and scores stay the same."""
+    """Stop learning PE-DQN's bonus once β is 0 (only with GPU kernels); scores stay the same."""
     devices: int = 1
     """Local devices that lanes are spread over."""
     solved_streak: int | None = None
@@ -128,7 +128,7 @@ class RunSpec:
 
     @property
     def record_bytes(self) -> int:
-        """Memory of all snapshots, four numbers at a time, and of the returns of an evaluation."""
+        """Memory of snapshots, 16 bytes for each state-action, and of an evaluation's returns."""
         seen, options = self.agent.spec, self.options
         chunks = (self.max_steps or UNLIMITED) // options.chunk_steps
         cells = seen.inputs * seen.num_actions if seen.one_hot else 0
@@ -222,13 +222,13 @@ def make_spec(
         raise InputError(f"need until <= {episodes}, the horizon, got {until}")
     if options.solved_streak and ("treasure" not in task.facts or episodes is None):
         raise InputError(f"need episodes of deep sea for a solved_streak, got {task.id}")
-    made, hyper = configure(agent, fields, task)
+    configured, hyper = configure(agent, fields, task)
     label = agent if label is None else label
     check_folder_name("label", label)
     return RunSpec(
         task=task,
         algorithm=agent,
-        agent=made,
+        agent=configured,
         hyper=hyper,
         seed=seed,
         horizon=Horizon(episodes=episodes or UNLIMITED, steps=steps or UNLIMITED),

@@ -145,8 +145,8 @@ class Session:
                 due[number].append(report)
         count = self.specs[0].options.evaluation_episodes
         for number, chosen in sorted(due.items()):
-            found = self.lanes.evaluate([report.run for report in chosen], number, count)
-            for report, returns in zip(chosen, found, strict=True):
+            evaluated = self.lanes.evaluate([report.run for report in chosen], number, count)
+            for report, returns in zip(chosen, evaluated, strict=True):
                 row = {
                     "evaluation": number,
                     "env_steps": report.env_steps,

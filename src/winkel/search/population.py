@@ -36,7 +36,7 @@ class TrialInProgress:
     trial: Trial
     lanes: Lanes = field(init=False)
     reports: dict[int, list[Report]] = field(init=False)
-    """Of its runs in the current environment, by their numbers in the lanes."""
+    """Reports of its runs in the current environment, by their numbers in the lanes."""
     step: int = 0
     """Milestones passed in all environments."""
     updates_before: int = 0

@@ -46,7 +46,7 @@ class Worker:
 
     index: int
     numbers: range
-    """Of its environments, among the `num` of the pool."""
+    """Numbers of its environments, among the `num` of the pool."""
     maker: Maker
     num: int
     descriptors: tuple[int, int]

@@ -32,8 +32,8 @@ STEPS_TO_WAIT = 50_000
 """Steps that the longest run must have left if all lanes wait for a compilation."""
 STEPS_TO_MOVE = 10_000
 """Steps that it must have left if the program is compiled in the background."""
-SOON = 0.02
-"""Share of a run before all bonuses are frozen in which the program without them is compiled."""
+COMPILE_AHEAD_SHARE = 0.02
+"""So long before all bonuses are frozen, the program for that is compiled; a share of a run."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Compaction:
             return [run for run, lane in row.running.items() if is_frozen(run, lane)]
 
         runs, frozen = [*row.running], frozen_within(0.0)
-        if len(rows) == 1 and frozen_within(SOON) == runs:
+        if len(rows) == 1 and frozen_within(COMPILE_AHEAD_SHARE) == runs:
             if self._is_ready(lanes, frozen_agent, row.num_lanes) and frozen == runs:
                 row.agent = frozen_agent
             return rows

@@ -42,8 +42,8 @@ class CompiledWorld(World):
         saved = {lane: plans[lane].saved for lane in new if plans[lane].saved is not None}
         fresh = np.isin(np.arange(row.num_lanes), [lane for lane in new if lane not in saved])
         if fresh.any():
-            made = {"num_steps": row.agent.config.burn_in, "learning": False}
-            runs, trace = self._call(advance, row.agent, row.jobs, runs, **made)
+            static = {"num_steps": row.agent.config.burn_in, "learning": False}
+            runs, trace = self._call(advance, row.agent, row.jobs, runs, **static)
             _, episodes, _ = self.read(runs, trace)
             counts = fresh[episodes["lane"]]
             burn_in = {name: column[counts] for name, column in episodes.items()}
@@ -77,10 +77,10 @@ class CompiledWorld(World):
         return self._fetch_lanes(returns, row, lanes)
 
     def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
-        def found(jobs: Job, runs: RunState) -> Any:
+        def snapshot(jobs: Job, runs: RunState) -> Any:
             return {"visits": runs.visits, **self._call(survey, agent, jobs, runs)}
 
-        return self._fetch_lanes(found, row, lanes)
+        return self._fetch_lanes(snapshot, row, lanes)
 
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
         jobs = steps.make_jobs([plan], agent.spec, masked=False)
@@ -111,8 +111,8 @@ class CompiledWorld(World):
     ) -> list[Any]:
         """Results of a function of all lanes for some; one after the other if memory is short."""
         try:
-            found = self.programs.fetch(function(*row.inputs))
-            return [jax.tree.map(lambda x, lane=lane: x[lane], found) for lane in lanes]
+            stacked = self.programs.fetch(function(*row.inputs))
+            return [jax.tree.map(lambda x, lane=lane: x[lane], stacked) for lane in lanes]
         except jax.errors.JaxRuntimeError as error:
             if not programs.out_of_memory(error):
                 raise
@@ -181,12 +181,12 @@ def _advance(
 def whole_run(agent: Agent, env: Any, job: Job, num_steps: int) -> tuple[RunState, Trace]:
     """Make a run of one lane from its first step; metrics are those after burn-in.
 
-    A program over lanes gets job and environment as arguments, and every leaf of the job for each
-    lane. Here they may be constants, which XLA would fold to other roundings. The barrier hides
-    that they are, and the choice by a number of the key gives each leaf the mapped axis of the key.
+    Job and environment may be constants here. XLA folds constants, which changes rounding; the
+    barrier hides that they are. `jnp.where(nonzero, x, x)` is x, and under `vmap` it gives every
+    leaf of the job the axis of the key, as in a program over lanes.
     """
-    lane = jax.random.bits(job.key) > 0
-    job = jax.tree.map(lambda x: jnp.where(lane, x, x), job)
+    nonzero = jax.random.bits(job.key) > 0
+    job = jax.tree.map(lambda x: jnp.where(nonzero, x, x), job)
     env, job = jax.lax.optimization_barrier((jax.tree.map(jnp.asarray, env), job))
     burn_in = agent.config.burn_in
     run = _begin(agent, env, job)
@@ -228,8 +228,8 @@ def _survey(agent: Agent, env: Any, job: Job, run: RunState) -> dict[str, Array]
     agent = steps.fit_agent(agent, job)
 
     def at(obs: Int[Array, ""]) -> dict[str, Float[Array, " A"]]:
-        found = agent.estimates(run.learner, obs, job.hyper)
-        return {name: getattr(found, name) for name in ("value", "disagreement", "bonus")}
+        estimates = agent.estimates(run.learner, obs, job.hyper)
+        return {name: getattr(estimates, name) for name in ("value", "disagreement", "bonus")}
 
     return jax.vmap(at)(jnp.arange(run.visits.shape[0], dtype=jnp.int32))
 

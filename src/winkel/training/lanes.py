@@ -165,13 +165,13 @@ class Lanes:
 
     def _each(self, function: Callable[..., list[Any]], runs: Sequence[int], *more: int) -> Any:
         """Call a function of the agent, each row and some of its lanes; the results of `runs`."""
-        found = dict[int, Any]()
+        result_of = dict[int, Any]()
         for row in self.rows:
             lanes = {run: lane for run, lane in row.running.items() if run in runs}
             if lanes:
                 results = function(self.agent, row, [*lanes.values()], *more)
-                found |= zip(lanes, results, strict=True)
-        return [found[run] for run in runs]
+                result_of |= zip(lanes, results, strict=True)
+        return [result_of[run] for run in runs]
 
     def _fill(self) -> Arrays | None:
         """Start queued runs in idle lanes of the first row; returns the episodes of burn-in."""

@@ -1,9 +1,9 @@
 """Programs over lanes, and the memory that lanes need.
 
 Arrays have a leading axis of lanes, on one device or spread over several. On several devices each
-runs a program of its own for its share of the lanes: no device waits for another, and a lane has
-the numbers that it has in a program of that many lanes on one device. A program that is compiled in
-the background is found in JAX's own cache by the call that needs it.
+runs a program of its own for its share of the lanes: no device waits for another, and results of a
+lane equal those of a one-device program with that device's number of lanes. A program that is
+compiled in the background is found in JAX's own cache by the call that needs it.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 COPIES = 3
 """Copies of the states that exist at once: before a chunk, after it, one more while runs change."""
 STEP_BYTES = 64
-"""Of the results of one step: facts about the episode, and metrics of the update."""
+"""Bytes of the results of one step: facts about the episode, and metrics of the update."""
 SIZES = "environment, batch_size, capacity, num_atoms, hidden, chunk_steps and evaluations"
 """What makes a lane large."""
 CGROUPS = (
@@ -56,8 +56,8 @@ CGROUPS = (
 
 Arrays = dict[str, np.ndarray]
 ChunkResults = tuple[Clock, Arrays, Arrays]
-"""Of a chunk, on the host: the clocks of all lanes; a table of the episodes that ended, with their
-`lane`; the metrics of the updates `[lanes, updates]`, empty without learning."""
+"""Results of a chunk, on the host: clocks of all lanes; a table of the episodes that ended, with
+their `lane`; the metrics of the updates `[lanes, updates]`, empty without learning."""
 
 _compilations = Counter[int]()
 """Programs compiled so far, by thread."""
@@ -212,13 +212,13 @@ def per_lane(function: Callable[..., Any], static: Sequence[str] = (), **options
 
 def make_mesh(devices: int) -> Mesh | None:
     """The first devices of this machine; None for one, which needs no mesh."""
-    found = jax.local_devices()
-    if not 1 <= devices <= len(found):
+    local = jax.local_devices()
+    if not 1 <= devices <= len(local):
         raise InputError(
-            f"need 1 to {len(found)} devices, which this machine has "
-            f"({found[0].device_kind}), got {devices}"
+            f"need 1 to {len(local)} devices, which this machine has "
+            f"({local[0].device_kind}), got {devices}"
         )
-    return None if devices == 1 else Mesh(np.array(found[:devices]), (AXIS,))
+    return None if devices == 1 else Mesh(np.array(local[:devices]), (AXIS,))
 
 
 def shard_lanes(tree: Any, mesh: Mesh | None) -> Any:

@@ -29,7 +29,7 @@ from winkel.training.steps import Job, Plan
 from winkel.types import AnyArray, Decision, EnvStep, Image, Observation, RunState
 
 Metrics = dict[str, Float[Array, "*S size"]]
-"""Of the last updates; those of an update are written at index `updates % size`."""
+"""Metrics of the last updates; those of an update are at index `updates % size`."""
 MOST_EVALUATED = 16
 """Environments in which one run is evaluated."""
 DISCOUNTED = "discounted return"
@@ -47,8 +47,9 @@ ended, and 0 where a transition was lost `[runs, 4, E]`."""
 class EpisodeTotals:
     """Sums over the current episode of every simulator, and the episodes that have ended.
 
-    Environments of a pool stand run by run, as many for each run. Also counts episodes whose
-    discounted return was outside of the support, which a categorical model cannot represent.
+    The pool's environments are ordered by run: first those of run 0, then those of run 1; every
+    run has the same number. Also counts episodes whose discounted return was outside of the
+    support, which a categorical model cannot represent.
     """
 
     def __init__(self, pool: Pool, hypers: Sequence[Any]):
@@ -133,10 +134,10 @@ class SimulatorWorld(World):
     ) -> tuple[RunState, Arrays | None]:
         """Start all simulators; runs continue in new episodes with other seeds. No burn-in yet."""
         agent, jobs = row.agent, row.jobs
-        made = {0 if plan.saved is None else int(plan.saved.clock.env_steps) for plan in plans}
-        if len(made) > 1:
-            raise InputError(f"need runs that have made equally many steps, got {sorted(made)}")
-        (self._steps,) = made
+        before = {0 if plan.saved is None else int(plan.saved.clock.env_steps) for plan in plans}
+        if len(before) > 1:
+            raise InputError(f"need runs that have made equally many steps, got {sorted(before)}")
+        (self._steps,) = before
         use = (2, self._steps) if self._steps else ()
         seeds = [seed for plan in plans for seed in make_seeds(plan.seed, self.num_envs, use)]
         self.pool = self._resources.enter_context(self.make_pool(seeds))
@@ -177,14 +178,13 @@ class SimulatorWorld(World):
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
     ) -> list[np.ndarray]:
-        found = []
+        returns = []
         for lane in lanes:
             count = min(num_episodes, self.num_envs, MOST_EVALUATED)
-            learner = programs.select_lane(row.states.learner, lane)
-            plan = self._plans[lane]
+            learner, plan = programs.select_lane(row.states.learner, lane), self._plans[lane]
             with self.make_pool(make_seeds(plan.seed, count, (1, index))) as pool:
-                found.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
-        return found
+                returns.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
+        return returns
 
     def support_notice(self, lane: int) -> str | None:
         return self.totals.support_notice(lane)
@@ -212,8 +212,8 @@ class SimulatorWorld(World):
         )
         try:
             if learning:
-                made = self.programs.call(learn, agent, (), jobs, runs, self._metrics)
-                runs, self._metrics = made
+                learned = self.programs.call(learn, agent, (), jobs, runs, self._metrics)
+                runs, self._metrics = learned
                 self._updates += 1
         finally:
             self.programs.call(sent.result)
@@ -233,8 +233,8 @@ class SimulatorWorld(World):
 def make_seeds(seed: int, count: int, use: tuple[int, ...] = ()) -> list[int]:
     """Seeds of the environments of a run: the first has the run's own, unless for another use."""
     sources = [np.random.SeedSequence((seed, env, *use)) for env in range(count)]
-    made = [int(source.generate_state(1)[0]) for source in sources]
-    return made if use else [seed, *made[1:]]
+    seeds = [int(source.generate_state(1)[0]) for source in sources]
+    return seeds if use else [seed, *seeds[1:]]
 
 
 def greedy_returns(
@@ -249,7 +249,7 @@ def greedy_returns(
     totals: np.ndarray = np.zeros(len(pool))
     observation = agent.spec.observation
     obs = stack_frames(observation, None, pool.reset(), np.ones(len(pool), bool))
-    while any(len(made) < share for made, share in zip(done, shares, strict=True)):
+    while any(len(returns) < share for returns, share in zip(done, shares, strict=True)):
         moves = pool.step(np.asarray(select_greedy(agent, learner, obs, hyper)))
         totals += moves.reward
         for env in np.flatnonzero(moves.boundary):
@@ -257,7 +257,7 @@ def greedy_returns(
                 done[env].append(float(totals[env]))
             totals[env] = 0.0
         obs = stack_frames(observation, obs, moves.obs, moves.boundary)
-    return np.concatenate([made[:share] for made, share in zip(done, shares, strict=True)])
+    return np.concatenate([returns[:share] for returns, share in zip(done, shares, strict=True)])
 
 
 def blank_metrics(agent: Agent, jobs: Job, runs: RunState, size: int) -> Metrics:
@@ -277,7 +277,7 @@ def select_greedy(agent: Agent, learner: Any, obs: Array, hyper: Any) -> Int[Arr
 
 
 def pack_step(moves: StepBatch, num_runs: int) -> PackedStep:
-    """Pack the moves of a pool, whose environments stand run by run."""
+    """Pack the moves of a pool, whose environments are ordered by run."""
 
     def stack(*arrays: np.ndarray) -> np.ndarray:
         return np.stack([x.reshape(num_runs, -1, *x.shape[1:]) for x in arrays], axis=1)

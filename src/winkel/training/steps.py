@@ -35,7 +35,7 @@ UNLIMITED = 2**31 - 1
 """A horizon that no run reaches."""
 
 KEY_LEARNER, KEY_ACTOR, KEY_RESET, KEY_RUN, _, KEY_EVALUATION = range(6)
-"""Numbers that are folded into the key of a run, by use; 4 is not used any more."""
+"""Numbers folded into the key of a run, by use. 4 is free; renumbering would change all results."""
 
 KEY_DECIDE, KEY_ENVIRONMENT, KEY_SAMPLE, KEY_UPDATE, KEY_MORE_UPDATES = range(5)
 """Numbers that are folded into the key of a step, by use."""
@@ -51,7 +51,10 @@ class Horizon(NamedTuple):
     steps: Int[Array, "*batch"] | int = UNLIMITED
 
     def progress(self, clock: Clock) -> Float[Array, "*batch"]:
-        """Share of the horizon that is done, in [0, 1]."""
+        """Share of the horizon that is done, in [0, 1]: of its episodes or steps, the larger share.
+
+        With a horizon of episodes only, it moves when an episode ends. Burn-in counts.
+        """
         by_episodes = clock.episodes / jnp.asarray(self.episodes, float)
         by_steps = clock.env_steps / jnp.asarray(self.steps, float)
         return jnp.clip(jnp.maximum(by_episodes, by_steps), 0.0, 1.0)
@@ -67,7 +70,7 @@ class Plan(NamedTuple):
     horizon: Horizon
     """When the run ends; schedules use it."""
     seed: int
-    """Of everything random in the run."""
+    """Seed of everything random in the run."""
     fan_in: int | None = None
     """Numbers of an observation without padding; None if it is not padded."""
     stop: Horizon | None = None
@@ -140,7 +143,7 @@ def start_clock() -> Clock:
 
 
 def fit_agent(agent: Agent, job: Job) -> Agent:
-    """Tell the agent which inputs and actions this setting really has."""
+    """Return the agent for the inputs and actions that this setting has."""
     spec = agent.spec._replace(fan_in=job.fan_in, available=job.available)
     return dataclasses.replace(agent, spec=spec)
 
@@ -184,13 +187,13 @@ def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[
 
 def learn(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[RunState, Update]:
     """Make the updates of one step; returns the last one, with the means of all metrics."""
-    made = []
+    metrics = []
     for number in range(agent.config.updates_per_step):
         key_update = jax.random.fold_in(key, KEY_MORE_UPDATES + number) if number else key
         run, update = _update(agent, run, hyper, key_update)
-        made.append(update.metrics)
-    if len(made) > 1:
-        means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *made)
+        metrics.append(update.metrics)
+    if len(metrics) > 1:
+        means = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *metrics)
         update = update._replace(metrics=means)
     return run, update
 

@@ -14,7 +14,7 @@ from winkel.types import AnyArray, Dense, EnvStep
 NUM_ARMS = 11
 PAYS = np.linspace(0, 1, NUM_ARMS).astype(np.float32)
 Ranks = Int[AnyArray, "A"]
-"""Of the arms: arm a pays ranks[a]/10."""
+"""Ranks of the arms: arm a pays ranks[a]/10."""
 
 
 class Bandit(PerturbedReward):

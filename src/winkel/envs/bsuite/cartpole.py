@@ -34,7 +34,7 @@ class CartpoleState(NamedTuple):
 
 
 Limits = tuple[Float[AnyArray, ""], Float[AnyArray, ""]]
-"""Of height and x, within which the pole is up and the cart is central."""
+"""Limits of height and x, within which the pole is up and the cart is central."""
 
 
 def move(state: CartpoleState, action: Int[Array, ""]) -> CartpoleState:

@@ -18,7 +18,7 @@ LOG_SPACED = (*range(1, 11), 12, 14, 17, 20, 25)
 LENGTHS = (*LOG_SPACED, *range(30, 105, 10))
 """Lengths of chains, and numbers of distractors."""
 MAX_LENGTH, MAX_WIDTH = 1_000_000, 10_000
-"""Of chains and of their observations."""
+"""The greatest length of a chain, and width of its observations."""
 COPIES = 4
 """Environments of each scale in an experiment."""
 
