@@ -125,10 +125,10 @@ def test_a_family_without_experiments_is_one_with_one_setting(walk, task_id, len
 
 def test_a_family_without_experiments_is_listed_but_not_counted_as_bsuites(walk, capsys):
     cli.main(["list", "envs"])
-    listed, override, total = capsys.readouterr().out.splitlines()[2 * len(envs.EXPERIMENTS) :][:3]
-    assert listed.split() == ["walk/0", "1000", "episodes", "tags", "none"]
-    assert override.split() == ["override", "walk:key=value", "with", "length"]
-    assert total == "23 experiments, 468 settings"
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "walk/0 1000 episodes tags none" in lines
+    assert "override walk:key=value with length" in lines
+    assert "23 experiments, 468 settings" in lines
 
 
 @pytest.mark.parametrize(
