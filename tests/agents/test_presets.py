@@ -110,5 +110,11 @@ def test_vizdoom_has_settings_of_its_own_by_default():
 
 
 def test_unknown_agents_are_refused():
-    with pytest.raises(InputError, match="got 'ppo'"):
+    with pytest.raises(InputError, match=r"of the preset vizdoom from pe_dqn, .*, got 'ppo'"):
         named_preset("vizdoom", "ppo")
+
+
+def test_an_agent_without_an_entry_in_the_preset_is_refused(monkeypatch):
+    monkeypatch.delitem(PRESETS["vizdoom"], "dqn")
+    with pytest.raises(InputError, match=r"need an agent of the preset vizdoom .*, got 'dqn'"):
+        named_preset("vizdoom", "dqn")

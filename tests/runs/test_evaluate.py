@@ -98,13 +98,13 @@ def test_a_run_is_shown_in_one_line(sea, tmp_path):
     run, folder = sea.runs[1], sea.runs[1].folder
     mean = f"{run.episodes['return'].mean():.4g}"
     assert repr(run) == (
-        f"<RunRecord: pe_dqn in {ENV}, seed 1, 20 episodes, mean return {mean} of the last 100, "
+        f"<RunRecord: pe_dqn in {ENV}, seed 1, 20 episodes, mean return {mean} of the last 50, "
         f"{folder}>"
     )
     shown = repr(winkel.load(folder.parent))
     assert shown.startswith(f"<Training: pe_dqn in {ENV}, seeds 0, 1, 40 episodes, mean return ")
     assert shown.endswith(f", {folder.parent}>")
-    assert repr(learn(episodes=1)).endswith(" of the last 100, in memory>")
+    assert repr(learn(episodes=1)).endswith(" of the last 50, in memory>")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from winkel.agents import AGENTS
 from winkel.envs.outside import estimate_range, make_simulator_task
 from winkel.errors import InputError
 from winkel.runs.results import read_metrics
-from winkel.runs.spec import Options, configure
+from winkel.runs.spec import Options, configure, field_names
 from winkel.simulators import StepBatch
 from winkel.simulators.names import parse
 from winkel.training import simulated
@@ -28,14 +28,13 @@ from winkel.training.simulated import SimulatorWorld, make_seeds, pack_step
 from winkel.training.steps import Horizon, Plan, make_jobs, make_replay
 
 TINY = {"hidden": (8,), "batch_size": 8, "burn_in": 16, "capacity": 64}
-ATOMS = {"num_atoms": 5}
 CATCH = "simulators.jax_env:make:env=catch/0"
+STREAMS = {"n_step": 3, "priority_exponent": 0.5}
 OPTIONS = Options(chunk_steps=50, checkpoint_seconds=1e9, snapshots=0)
 
 
 def fields_of(agent):
-    known = AGENTS[agent].config_type.__dataclass_fields__
-    return TINY | {name: value for name, value in ATOMS.items() if name in known}
+    return TINY | ({"num_atoms": 5} if "num_atoms" in field_names(agent) else {})
 
 
 QUICK = ("pe_dqn", "streams")
@@ -50,11 +49,9 @@ QUICK = ("pe_dqn", "streams")
 )
 def test_simulators_and_the_accelerator_give_the_same_records(agent, tmp_path):
     """116 steps, 100 updates: equal episodes, equal metrics to rounding."""
-    if agent == "streams":
-        agent, fields = "dqn", TINY | {"n_step": 3, "priority_exponent": 0.5}
-    else:
-        fields = fields_of(agent)
-    if "z_min" in AGENTS[agent].hyper_type._fields:
+    agent, fields = ("dqn", STREAMS) if agent == "streams" else (agent, {})
+    fields = fields | fields_of(agent)
+    if "z_min" in field_names(agent):
         fields |= {"z_min": -1, "z_max": 1}
     settings = {"steps": 116, "seeds": [3], "options": OPTIONS}
     ours = winkel.train("catch/0", agent, out=tmp_path / "device", **settings, **fields)

@@ -88,8 +88,9 @@ def _list_environments() -> None:
     for name in dict.fromkeys((*EXPERIMENTS, *FAMILIES)):
         experiment, _ = parse(name)
         keys = ", ".join(FAMILIES[experiment.family].defaults)
-        ids = f"{name}/0 … {name}/{len(experiment.settings) - 1}"
-        say(f"{ids:50} {experiment.num_episodes:6d} episodes  tags {', '.join(experiment.tags)}")
+        ids = " … ".join(dict.fromkeys((experiment.ids[0], experiment.ids[-1])))
+        tags = ", ".join(experiment.tags) or "none"
+        say(f"{ids:50} {experiment.num_episodes:6d} episodes  tags {tags}")
         say(f"{'':50} override {name}:{'key=value'} with {keys}")
     total = sum(len(experiment.settings) for experiment in EXPERIMENTS.values())
     say(f"{len(EXPERIMENTS)} experiments, {total} settings")

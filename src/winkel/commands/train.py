@@ -25,8 +25,8 @@ from winkel.commands.options import (
 )
 from winkel.errors import require_integer
 from winkel.runs import recorder
-from winkel.runs.record import Training
-from winkel.runs.recorder import RECENT, Status
+from winkel.runs.record import RECENT, Training
+from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
 from winkel.training.programs import make_deterministic

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from winkel.agents import AGENTS, PRESETS, VARIANTS
+from winkel.agents import PRESETS, VARIANTS
 from winkel.agents.base import check_names
 from winkel.errors import InputError
 from winkel.files import write_text
@@ -31,7 +31,7 @@ def named_preset(name: str, agent: str) -> dict[str, Any]:
     """Settings of an agent or variant: a preset of the paper, or a file by its name or path."""
     base, variant = VARIANTS.get(agent, (agent, {}))
     if name in PRESETS:
-        check_names("agent", (base,), AGENTS)
+        check_names(f"an agent of the preset {name}", (base,), PRESETS[name])
         return {**PRESETS[name][base], **variant}
     path = Path(name) if name.endswith(".toml") else _folder() / f"{name}.toml"
     if not path.is_file():

@@ -36,8 +36,8 @@ from winkel.types import AnyArray, Clock, Estimates, Observation, OneHot
 Arrays = dict[str, np.ndarray]
 Policy = Callable[[Any], Any]
 """An action from an observation, an array of actions from a batch of observations."""
-RECENT = 100
-"""The last episodes of each run, whose mean return `repr` shows."""
+RECENT = 50
+"""The last episodes of each run, whose mean return `repr` and a `Status` show."""
 SHOWN = 10
 """Seeds that `repr` shows."""
 

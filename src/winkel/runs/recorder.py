@@ -20,6 +20,7 @@ from winkel.runs.record import (
     CHECKPOINTS,
     CONFIG,
     METRICS,
+    RECENT,
     Arrays,
     RunRecord,
     load_run,
@@ -32,8 +33,6 @@ from winkel.training.steps import UNLIMITED
 from winkel.types import OneHot
 
 MetricsRow = Mapping[str, float | int]
-RECENT = 50
-"""Episodes in the mean return of a `Status`."""
 
 
 class Status(NamedTuple):

@@ -16,7 +16,7 @@ import jax
 from filelock import FileLock
 
 from winkel.envs.base import Task
-from winkel.envs.registry import EXPERIMENTS, family_of, make, make_padded, parse
+from winkel.envs.registry import EXPERIMENTS, make, make_padded, parse
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import ensure_folder, write_text
 from winkel.runs.recorder import Status, load_ended
@@ -104,7 +104,7 @@ class Group(NamedTuple):
         """The agent and its environments."""
         task = self.runs[0].task
         alone = len({run.task.id for run in self.runs}) == 1
-        where = task.pack or (task.id if alone else family_of(experiment_of(task.id)))
+        where = task.pack or (task.id if alone else parse(task.id)[0].family)
         return f"{self.runs[0].algorithm} in {where}"
 
 
