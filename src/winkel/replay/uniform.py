@@ -21,10 +21,14 @@ class Ring(NamedTuple):
 def read_before_write(priorities: Float[Array, "B"]) -> Int[Array, ""]:
     """Return 0, as a function of an update's losses, to be added to the place of the next write.
 
-    So XLA must read a batch before it overwrites a transition. Otherwise both orders are possible,
-    and on a CPU it copies the whole replay at every step (docs/performance.md).
+    On a CPU only: there XLA copies the whole replay at every step unless it must read a batch
+    before it overwrites a transition (docs/performance.md).
     """
-    return jnp.any(priorities < -jnp.inf).astype(jnp.int32)
+    return jax.lax.platform_dependent(
+        priorities,
+        cpu=lambda losses: jnp.any(losses < -jnp.inf).astype(jnp.int32),
+        default=lambda _: jnp.zeros((), jnp.int32),
+    )
 
 
 @dataclass(frozen=True)
