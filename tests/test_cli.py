@@ -4,7 +4,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import jax
 import pytest
 
 from terminal_helpers import refused
@@ -199,33 +198,6 @@ def test_the_list_of_environments_is_complete(capsys):
 def test_bad_environments_and_runs_are_one_line(arguments, shown, capsys, monkeypatch):
     monkeypatch.setenv("WINKEL_MNIST", "/nowhere")
     assert shown in refused(arguments, capsys)
-
-
-def test_deterministic_reaches_xla_before_it_starts():
-    """Without flags of the user, and after one of them."""
-    flag = "--xla_backend_optimization_level=0"
-    program = (
-        "import os\n"
-        "from winkel.training.programs import make_deterministic\n"
-        "import winkel.cli\n"
-        f"for flags in ('', '{flag}'):\n"
-        "    os.environ['XLA_FLAGS'] = flags\n"
-        "    make_deterministic()\n    make_deterministic()\n"
-        "    print(os.environ['XLA_FLAGS'])\n"
-        "import jax\n"
-        "jax.jit(lambda x: x + 1)(1).block_until_ready()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    ours = "--xla_gpu_deterministic_ops=true"
-    assert done.stdout.splitlines() == [ours, f"{flag} {ours}"]
-
-
-def test_deterministic_comes_too_late_for_a_backend_that_runs(capsys):
-    jax.devices()
-    arguments = ["train", "deep_sea:size=3", "--deterministic"]
-    assert "before JAX has started" in refused(arguments, capsys)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ def test_a_folder_in_use_names_who_uses_it(tmp_path, capsys):
         (("--manifest-only", "--dry-run"), "need --dry-run without"),
         (("--manifest-only", "--cluster", "ray"), "need --manifest-only without"),
         (("--manifest-only", "--shard-runs", "1"), "need --shard-runs >= --lanes"),
-        (("--cluster", "ray", "--cpus-per-shard", "-1"), "CPUs and GPUs of a shard >= 0"),
+        (("--cluster", "ray", "--cpus-per-shard", "-1"), "CPUs of a shard >= 0, got -1"),
+        (("--cluster", "ray", "--gpus-per-shard", "2"), "one GPU for a shard or a part of one"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, words):
@@ -94,10 +95,10 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, capsys, options, 
 
 def test_a_shard_for_gpus_has_the_lanes_of_a_sweep_on_gpus(tmp_path):
     arguments = [part for part in SWEEP if part not in ("--lanes", "2")]
-    cli.main([*arguments, "--out", str(tmp_path), "--manifest-only", "--gpus-per-shard", "2"])
+    cli.main([*arguments, "--out", str(tmp_path), "--manifest-only", "--gpus-per-shard", "1"])
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert [(len(s["runs"]), s["lanes"]) for s in manifest["shards"]] == [(3, 4)]
-    assert (manifest["options"]["devices"], manifest["options"]["chunk_steps"]) == (2, 200)
+    assert [(len(s["runs"]), s["lanes"]) for s in manifest["shards"]] == [(3, 3)]
+    assert manifest["options"]["chunk_steps"] == 200
 
 
 @pytest.mark.parametrize(

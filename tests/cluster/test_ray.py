@@ -203,8 +203,8 @@ def test_a_folder_that_is_not_shared_is_named_with_its_node(tmp_path):
 
 
 def test_what_no_node_has_is_refused_at_once(tmp_path, capsys):
-    arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", "--gpus-per-shard", "64"]
-    assert "need a node with 1 CPUs and 64 GPUs for a shard" in refused(arguments, capsys)
+    arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", "--cpus-per-shard", "9999"]
+    assert "need a node with 9999 CPUs and 0 GPUs for a shard" in refused(arguments, capsys)
 
 
 def test_failed_runs_are_counted_and_exit_with_1(tmp_path, capsys):

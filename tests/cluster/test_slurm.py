@@ -81,9 +81,9 @@ def test_the_script_is_of_whole_gpus_and_names_the_interpreter(tmp_path, capsys)
     arguments = [*SWEEP, "--out", str(out), "--cluster", "slurm", "--script", str(script)]
     message = refused([*arguments, "--gpus-per-shard", "0.5"], capsys)
     assert "--gpus-per-shard to be a whole number for SLURM, got 0.5" in message
-    cli.main([*arguments, "--gpus-per-shard", "2", "--resume"])
+    cli.main([*arguments, "--gpus-per-shard", "1", "--resume"])
     text = script.read_text()
-    assert "#SBATCH --gpus-per-task=2\n" in text
+    assert "#SBATCH --gpus-per-task=1\n" in text
     assert sys.executable in text
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
     assert f"manifest='{out}/manifest.json'" in text

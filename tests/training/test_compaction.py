@@ -142,14 +142,23 @@ def test_without_memory_lanes_are_evaluated_one_by_one(monkeypatch, look):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), ours, theirs)
 
 
-def test_idle_lanes_are_left_out(whole, monkeypatch):
-    monkeypatch.setattr(compaction, "STEPS_TO_WAIT", 0)
-    machine = make_lanes(PLANS, 6, rearrange=Compaction(unit=2).rearrange)
+class AtOnce(Programs):
+    """Programs for which the caller waits, so that a test knows when they are ready."""
+
+    def compile_in_background(self, function, *arguments, **named):
+        begun = super().compile_in_background(function, *arguments, **named)
+        begun.result()
+        return begun
+
+
+def test_idle_lanes_are_left_out(whole):
+    rearrange = Compaction(unit=2).rearrange
+    machine = make_lanes(PLANS, 6, rearrange=rearrange, programs=AtOnce())
     records, counts = finished(machine)
     for number, table in whole.items():
         np.testing.assert_array_equal(records[number]["length"], table["length"])
     assert counts[0] == 6
-    assert set(counts) == {6, 2}  # not 4, where only a third would be idle
+    assert set(counts) == {6, 4, 2}
     assert counts == sorted(counts, reverse=True)
     ends = {i: -(-max(p.horizon.episodes * 3 - 4, 1) // CHUNK) for i, p in enumerate(PLANS)}
     running = [sum(end > chunk for end in ends.values()) for chunk in range(len(counts))]
@@ -160,13 +169,15 @@ def test_idle_lanes_are_left_out(whole, monkeypatch):
 @pytest.mark.parametrize(("left", "shrinks"), [(None, True), (10**6, True), (10, False)])
 def test_a_program_of_fewer_lanes_must_be_worth_its_compilation(left, shrinks):
     plans = [p._replace(most_steps=left) for p in PLANS[:4]]
-    _, counts = finished(make_lanes(plans, 4, rearrange=Compaction(unit=1).rearrange))
+    rearrange = Compaction(unit=1).rearrange
+    _, counts = finished(make_lanes(plans, 4, rearrange=rearrange, programs=AtOnce()))
     assert (counts[-1] < 4) == shrinks
 
 
 def test_lanes_stay_by_default_and_while_runs_wait():
     assert set(finished(make_lanes(PLANS, 4))[1]) == {4}
-    queued = make_lanes(PLANS, 2, rearrange=Compaction(unit=1).rearrange)
+    rearrange = Compaction(unit=1).rearrange
+    queued = make_lanes(PLANS, 2, rearrange=rearrange, programs=AtOnce())
     for _ in range(3):
         for report in queued.advance():
             if report.finished:
@@ -175,21 +186,18 @@ def test_lanes_stay_by_default_and_while_runs_wait():
 
 
 @pytest.mark.parametrize(
-    ("num_lanes", "running", "unit", "waits", "fewer"),
+    ("num_lanes", "running", "unit", "fewer"),
     [
-        (186, 163, 8, False, 186),  # 168 would leave out less than an eighth
-        (186, 160, 8, False, 160),
-        (186, 93, 8, True, 186),  # 96 is more than half
-        (186, 88, 8, True, 88),
-        (24, 17, 8, False, 24),
-        (24, 16, 8, False, 16),
-        (8, 1, 8, False, 8),
-        (20, 1, 8, True, 8),
-        (4, 1, 1, True, 1),
+        (186, 163, 8, 186),  # 168 would leave out less than an eighth
+        (186, 160, 8, 160),
+        (24, 17, 8, 24),
+        (24, 16, 8, 16),
+        (8, 1, 8, 8),
+        (4, 1, 1, 1),
     ],
 )
-def test_how_many_lanes_runs_need(num_lanes, running, unit, waits, fewer):
-    assert compaction.fewer_lanes(num_lanes, running, unit, waits) == fewer
+def test_how_many_lanes_runs_need(num_lanes, running, unit, fewer):
+    assert compaction.fewer_lanes(num_lanes, running, unit) == fewer
 
 
 class Later(Future):
@@ -206,12 +214,10 @@ def slow():
     """A compiler, and the programs that it was asked for, by number of lanes."""
     asked = {}
 
-    class Compiler(Programs):
+    class Compiler(AtOnce):
         def compile_in_background(self, function, *arguments, **_):
             if function is gather_lanes:
-                begun = super().compile_in_background(function, *arguments)
-                begun.result()
-                return begun
+                return super().compile_in_background(function, *arguments)
             return asked.setdefault(jax.tree.leaves(arguments[3])[0].shape[0], Later())
 
     return Compiler(), asked
@@ -219,7 +225,7 @@ def slow():
 
 def test_one_program_of_fewer_lanes_is_compiled_at_a_time(slow):
     compiler, asked = slow
-    mover = Compaction(unit=8, in_background=True)
+    mover = Compaction(unit=8)
     lanes = make_lanes(PLANS, 8, programs=compiler)
     lanes.advance()
 
@@ -241,7 +247,7 @@ def test_one_program_of_fewer_lanes_is_compiled_at_a_time(slow):
 
 def test_lanes_go_on_until_the_program_of_fewer_is_ready(whole, slow):
     compiler, asked = slow
-    rearrange = Compaction(unit=1, in_background=True).rearrange
+    rearrange = Compaction(unit=1).rearrange
     machine = make_lanes(PLANS, 4, rearrange=rearrange, programs=compiler)
 
     def compile_it(counts):

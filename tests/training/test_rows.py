@@ -11,10 +11,23 @@ from training.chance import CHUNK, Freezer, courses, make_lanes, plan
 from winkel.training import compaction, compiled
 
 
+def compile_at_once(lanes):
+    """Let all lanes wait for what is compiled in the background."""
+    compile_it = lanes.programs.compile_in_background
+
+    def at_once(*arguments, **named):
+        begun = compile_it(*arguments, **named)
+        begun.result()
+        return begun
+
+    lanes.programs.compile_in_background = at_once
+
+
 @pytest.mark.parametrize("freeze", [True, False])
 def test_bonuses_are_frozen_when_all_may_be_and_records_stay_the_same(freeze):
     plans = [plan(seed=0, beta_decay=0.3), plan(seed=1, beta_decay=0.7)]
     lanes = make_lanes(plans, 2, Freezer(), freeze_bonus=freeze)
+    compile_at_once(lanes)
     episodes, frozen, due = [], [], False
     while reports := lanes.advance():
         losses = {report.metrics["loss"] for report in reports}
@@ -36,7 +49,7 @@ def test_bonuses_are_frozen_when_all_may_be_and_records_stay_the_same(freeze):
 def test_the_frozen_program_is_compiled_before_it_is_needed(monkeypatch):
     monkeypatch.setattr(compaction, "COMPILE_AHEAD_SHARE", 0.2)
     plans = [plan(seed=0, beta_decay=0.3), plan(seed=1, beta_decay=0.7)]
-    lanes = make_lanes(plans, 2, Freezer(), freeze_bonus=True, in_background=True)
+    lanes = make_lanes(plans, 2, Freezer(), freeze_bonus=True)
     asked, frozen, done = [], [], 0.0
     compile_it = lanes.programs.compile_in_background
 
@@ -66,20 +79,10 @@ PLANS = [
 ]
 
 
-MOVING = {"freeze_bonus": True, "in_background": True}
-
-
 def waiting_lanes(plans, chunk_steps, unit=1):
     """A lane for each run, all of which wait for what is compiled in the background."""
-    lanes = make_lanes(plans, len(plans), Freezer(), chunk_steps, unit=unit, **MOVING)
-    compile_it = lanes.programs.compile_in_background
-
-    def at_once(*arguments, **named):
-        begun = compile_it(*arguments, **named)
-        begun.result()
-        return begun
-
-    lanes.programs.compile_in_background = at_once
+    lanes = make_lanes(plans, len(plans), Freezer(), chunk_steps, unit=unit, freeze_bonus=True)
+    compile_at_once(lanes)
     return lanes
 
 
@@ -194,7 +197,7 @@ def test_few_frozen_runs_stay_where_they_are(expected):
         p._replace(hyper=p.hyper._replace(beta_decay=0.2 if i < 2 else 2.0))
         for i, p in enumerate(PLANS)
     ]
-    lanes = make_lanes(plans, 6, Freezer(), unit=4, **MOVING)
+    lanes = make_lanes(plans, 6, Freezer(), unit=4, freeze_bonus=True)
     returns, frozen = finished(lanes)
     assert not any(frozen)
     for found, right in zip(returns, expected, strict=True):

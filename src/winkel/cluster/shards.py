@@ -28,7 +28,6 @@ from winkel.files import ensure_folder, hold_runs, read_json, write_text
 from winkel.runs.recorder import Status
 from winkel.runs.spec import Options, RunSpec, fingerprint, run_folder
 from winkel.runs.sweep import Item, Sweep, choose_lanes, group_runs, remaining_groups, run_sweep
-from winkel.training.programs import DETERMINISTIC
 from winkel.version import __version__
 
 MANIFEST = "manifest.json"
@@ -64,7 +63,6 @@ class Manifest:
     sweep: Sweep
     options: Options
     shards: tuple[Shard, ...]
-    deterministic: bool = False
 
     @property
     def id(self) -> str:
@@ -93,7 +91,6 @@ def plan_manifest(
     options: Options,
     lanes: int | None,
     shard_runs: int | None,
-    deterministic: bool = False,
     max_lanes: int | None = None,
 ) -> Manifest:
     """Split a sweep into shards of at most `shard_runs` runs, by default one run for each lane.
@@ -111,14 +108,14 @@ def plan_manifest(
     for group in group_runs(sweep, options):
         count = choose_lanes(group, max_lanes if lanes is None else lanes)
         if lanes is None and shard_runs is not None:
-            count = min(count, -(-shard_runs // options.devices) * options.devices)
+            count = min(count, shard_runs)
         size = shard_runs or count
         for first in range(0, len(group.runs), size):
             runs = group.runs[first : first + size]
             items = tuple((run.task.id, run.label, run.seed) for run in runs)
             name = _shard_id(runs, count)
             shards.append(Shard(id=name, group=group.name, lanes=count, runs=items))
-    return Manifest(sweep=sweep, options=options, shards=tuple(shards), deterministic=deterministic)
+    return Manifest(sweep=sweep, options=options, shards=tuple(shards))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -327,9 +324,6 @@ def _environment(manifest: Manifest, gpus: float) -> dict[str, str]:
         variables["JAX_PLATFORMS"] = "cpu"
     elif gpus < 1:  # all shards on a GPU together get 0.9 of its memory
         variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 * gpus:.3f}"
-    if manifest.deterministic:
-        flags = os.environ.get("XLA_FLAGS", "").split()
-        variables["XLA_FLAGS"] = " ".join(dict.fromkeys([*flags, DETERMINISTIC]))
     return variables
 
 

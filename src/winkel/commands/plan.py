@@ -20,7 +20,7 @@ BESIDE_PLAN = ("plan", "budget", "out", "dry_run", "allow_failures")
 """Options that stand beside --plan."""
 PIECE_OPTIONS = (
     "agents", "seeds", "first_seed", "experiments", "sizes", "episodes", "until", "solved_streak",
-    "label", "paper", "lanes", "pack", "compact_lanes", "freeze_bonus", "deterministic",
+    "label", "paper", "lanes", "pack", "compact_lanes", "freeze_bonus",
     "snapshots", "chunk_steps", "evaluate_every", "checkpoint_seconds",
 )  # fmt: skip
 """Options of `winkel sweep` that a piece may have, beside fields of its agents."""

@@ -15,7 +15,7 @@ from winkel.errors import set_exit_message
 from winkel.runs.record import load_run
 from winkel.runs.spec import run_folder
 from winkel.runs.sweep import Item
-from winkel.training.programs import make_deterministic, start_jax
+from winkel.training.programs import start_jax
 
 
 def shard(
@@ -37,8 +37,6 @@ def shard(
     set_exit_message("stopped; run the shard again to continue", STOPPED)
     sweep, out = read_manifest(manifest), manifest.parent
     chosen = sweep.shard(number)
-    if sweep.deterministic:
-        make_deterministic()
     start_jax()
     say(f"shard {number}: {len(chosen.runs)} runs, {chosen.group}, {chosen.lanes} lanes")
     with stop_at_signals(), Display(f"shard {number}") as display:

@@ -25,7 +25,7 @@ from winkel.runs import sweep as sweeps
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import MAX_LANES
-from winkel.training.programs import make_deterministic, start_jax
+from winkel.training.programs import start_jax
 
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
@@ -79,13 +79,10 @@ class SweepCommand:
     pack: bool | None = None
     """For bsuite: pad experiments to one shape, for one program; by default on an accelerator."""
     compact_lanes: bool | None = None
-    """Continue in fewer lanes if enough are idle; by default on an accelerator, except with
-    --deterministic."""
+    """Continue in fewer lanes if enough are idle; by default on an accelerator."""
     freeze_bonus: bool | None = None
     """Stop learning PE-DQN's bonus once β is 0; with PE-DQN's kernels. By default for bsuite on an
-    accelerator, except with --deterministic."""
-    deterministic: bool = False
-    """Compute the same bits each time on a GPU, more slowly; a CPU always does."""
+    accelerator."""
     snapshots: int = 6
     """Maps of visits, value, disagreement and bonus to keep of every run, where states are few."""
     chunk_steps: int | None = None
@@ -113,7 +110,7 @@ class SweepCommand:
     cpus_per_shard: float = 1.0
     """CPUs that a shard takes."""
     gpus_per_shard: float | None = None
-    """GPUs that a shard takes, or a part of one; by default 1 if there are any, else 0."""
+    """The GPU that a shard takes, or a part of it: 1 by default if there are any, else 0."""
     fields: Fields = field(default_factory=dict)
 
     def run(self) -> None:
@@ -156,8 +153,8 @@ class SweepCommand:
             "--allow-failures for `winkel shard`, not for a plan": (
                 self.allow_failures and not (here or ray)
             ),
-            f"CPUs and GPUs of a shard >= 0, got {cpus} and {gpus}": min(cpus, gpus or 0) < 0,
-            f"a part of one GPU or whole ones, got {gpus}": gpus and gpus > 1 and gpus % 1,
+            f"CPUs of a shard >= 0, got {cpus}": cpus < 0,
+            f"one GPU for a shard or a part of one, got {gpus}": gpus and not 0 <= gpus <= 1,
         }
         for rule, is_broken in broken.items():
             if is_broken:
@@ -171,8 +168,6 @@ class SweepCommand:
 
     def run_here(self, done: Collection[str] = (), seconds: float = math.inf) -> None:
         """Run all but those with the fingerprints `done`; raises `BudgetSpent` after `seconds`."""
-        if self.deterministic:
-            make_deterministic()
         start_jax()
         sweep, options = self._choose()
         all_groups = plans.leave_out(sweeps.group_runs(sweep, options), done)
@@ -215,9 +210,9 @@ class SweepCommand:
     def _choose(self, gpus: float | None = None) -> tuple[sweeps.Sweep, Options]:
         """What to run and how, with so many GPUs or with what is here."""
         accelerated = jax.default_backend() != "cpu" if gpus is None else gpus > 0
-        fast, bsuite = accelerated and not self.deterministic, self.kind == "bsuite"
+        bsuite = self.kind == "bsuite"
         packed = accelerated and bsuite if self.pack is None else self.pack
-        compacts = fast if self.compact_lanes is None else self.compact_lanes
+        compacts = accelerated if self.compact_lanes is None else self.compact_lanes
         freezes = compacts and bsuite if self.freeze_bonus is None else self.freeze_bonus
         if packed and not bsuite:
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
@@ -232,8 +227,6 @@ class SweepCommand:
             log_every=5 if accelerated else 1,
             compact_lanes=8 if compacts else None,
             freeze_bonus=freezes,
-            compile_in_background=accelerated,
-            devices=jax.local_device_count() if gpus is None else max(int(gpus), 1),
         )
         return self._sweep(packed), options
 
@@ -245,10 +238,7 @@ class SweepCommand:
             options,
             lanes=self.lanes,
             shard_runs=self.shard_runs,
-            deterministic=self.deterministic,
-            max_lanes=MAX_LANES * options.devices
-            if gpus and jax.default_backend() == "cpu"
-            else None,
+            max_lanes=MAX_LANES if gpus and jax.default_backend() == "cpu" else None,
         )
         path, text = self.out / shards.MANIFEST, manifest.to_json()
         is_new = not path.exists() or path.read_text() != text

@@ -29,7 +29,6 @@ from winkel.runs.record import RECENT, Training
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
-from winkel.training.programs import make_deterministic
 
 MAX_ROWS = 12
 """Runs in the live table."""
@@ -59,7 +58,6 @@ def train_agent(
     evaluation_episodes: int = 1,
     checkpoint_seconds: float = 60.0,
     chunk_steps: int = 100,
-    deterministic: bool = False,
     tensorboard: bool = False,
     wandb: str | None = None,
     allow_failures: bool = False,
@@ -89,15 +87,12 @@ def train_agent(
         evaluation_episodes: Greedy episodes of an evaluation.
         checkpoint_seconds: Least time between checkpoints.
         chunk_steps: Steps between two reports to the host.
-        deterministic: Compute the same bits each time on a GPU, more slowly; a CPU always does.
         tensorboard: Also write TensorBoard's files, into each run's folder.
         wandb: Also log to this project of Weights & Biases.
         allow_failures: Exit with status 0 also if runs failed.
     """
     require_integer("--seeds", seeds, at_least=1, at_most=MAX_RUNS)
     check_fields(train_agent, fields, agent)
-    if deterministic:
-        make_deterministic()
 
     def make_mirrors(config: dict[str, Any], folder: Path) -> tuple[recorder.Mirror, ...]:
         name = f"{config['env']}-{config['agent']}-{config['seed']}"

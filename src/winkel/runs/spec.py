@@ -65,13 +65,9 @@ class Options:
     """Chunks of a run between two lines of its metrics; the last chunk has a line."""
     compact_lanes: int | None = None
     """If no run waits and enough lanes are idle, continue in fewer lanes, a multiple of this
-    number, which changes rounding; None to keep all lanes."""
-    compile_in_background: bool = False
-    """Compile the programs of fewer lanes and of the next group while others run."""
+    number, which changes rounding; None to keep all lanes. Programs are compiled meanwhile."""
     freeze_bonus: bool = False
     """Stop learning PE-DQN's bonus once β is 0 (only with GPU kernels); scores stay the same."""
-    devices: int = 1
-    """Local devices that lanes are spread over."""
     solved_streak: int | None = None
     """End a run of deep sea after so many episodes in a row with the treasure, counted once all
     schedules over the horizon have ended. The episodes that are left count as rewarded."""
@@ -79,7 +75,7 @@ class Options:
     def __post_init__(self) -> None:
         require_integer("snapshots", self.snapshots, at_least=0)
         optional = ("evaluate_every", "compact_lanes", "solved_streak")
-        for name in ("evaluation_episodes", "chunk_steps", "log_every", "devices", *optional):
+        for name in ("evaluation_episodes", "chunk_steps", "log_every", *optional):
             if name not in optional or getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=1)
         seconds = self.checkpoint_seconds

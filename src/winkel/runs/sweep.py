@@ -31,7 +31,7 @@ from winkel.runs.spec import (
     run_folder,
 )
 from winkel.runs.train import MAX_LANES, Session, check_run, make_lanes, state_shapes
-from winkel.training.lanes import Lanes, round_up
+from winkel.training.lanes import Lanes
 from winkel.training.programs import device_memory, lane_bytes
 from winkel.training.steps import Horizon
 
@@ -189,7 +189,7 @@ def run_sweep(
                 ended=lambda record: counts.update([record.config["status"]]),
                 progress=partial(progress, number), notice=notice,
             )  # fmt: skip
-            if group.runs[0].options.compile_in_background and number + 1 < len(groups):
+            if jax.default_backend() != "cpu" and number + 1 < len(groups):
                 compile_next = partial(_prepare, groups[number + 1], lanes)
                 threading.Thread(target=compile_next, name="compiling", daemon=True).start()
             try:
@@ -243,17 +243,16 @@ def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
 
 
 def choose_lanes(group: Group, wanted: int | None) -> int:
-    """How many runs of a group go side by side: all, if the devices have room for them.
+    """How many runs of a group go side by side: all, if the device has room for them.
 
     A number that is asked for is used; if memory does not suffice, `Lanes` continues with fewer.
     """
     run = group.runs[0]
-    devices = run.options.devices
-    default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES * devices
-    lanes = round_up(min(default if wanted is None else wanted, group.total), devices)
+    default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES
+    lanes = min(default if wanted is None else wanted, group.total)
     if wanted is None:
         fit = lanes_that_fit(lane_bytes(run.agent, state_shapes(run), run.task.params))
-        lanes = lanes if fit is None else min(lanes, fit * devices)
+        lanes = lanes if fit is None else min(lanes, fit)
     check_run(run, lanes)
     return lanes
 
@@ -277,10 +276,10 @@ def _prepare(group: Group, lanes: int | None) -> None:
 
 
 def _plain_lanes(group: Group, lanes: int | None, **changes: Any) -> Lanes:
-    """Lanes for a group that are neither compacted nor compiled in the background."""
+    """Lanes for a group that are not compacted."""
     run, options = group.runs[0], group.runs[0].options
     plans = [run.plan()._replace(**changes) for run in group.runs]
-    plain = Options(chunk_steps=options.chunk_steps, devices=options.devices)
+    plain = Options(chunk_steps=options.chunk_steps)
     return make_lanes(run, plans, choose_lanes(group, lanes), plain)
 
 

@@ -335,13 +335,13 @@ def make_lanes(
 ) -> Lanes:
     """Make lanes for runs with the agent and the shapes of one of them, `spec`."""
     unit, freeze = options.compact_lanes, options.freeze_bonus
-    compaction = Compaction(unit, freeze, options.compile_in_background)
+    compaction = Compaction(unit, freeze)
     world = make_world(spec.task, notice, watch)
     check_memory(world, spec.agent, plans[0], num_lanes, options.chunk_steps)
     return Lanes(
         spec.agent, world, plans, num_lanes, options.chunk_steps,
         rearrange=compaction.rearrange if unit is not None or freeze else None, notice=notice,
-        programs=programs or Programs(), devices=options.devices,
+        programs=programs or Programs(),
     )  # fmt: skip
 
 

@@ -11,9 +11,8 @@ no run waits for a lane, two things change rows:
   their own as soon as they are an eighth of the lanes.
 
 Each number of lanes is another program to compile. So rows grow and shrink by `unit` lanes, and
-lanes move only if runs are long enough to repay it. If programs are compiled in the background,
-rows stay as they are until the next program is ready; if not, all lanes wait, so half of a row must
-be idle, and frozen runs do not get a row of their own.
+lanes move only if runs are long enough to repay it. Programs are compiled in the background: rows
+stay as they are until the next program is ready.
 """
 
 from collections.abc import Callable
@@ -25,13 +24,11 @@ import jax
 import numpy as np
 
 from winkel.agents.base import Agent
-from winkel.training.lanes import Lanes, round_up
-from winkel.training.programs import Row, gather_lanes, resized, shard_lanes
+from winkel.training.lanes import Lanes
+from winkel.training.programs import Row, gather_lanes, resized
 
-STEPS_TO_WAIT = 50_000
-"""Steps that the longest run must have left if all lanes wait for a compilation."""
 STEPS_TO_MOVE = 10_000
-"""Steps that it must have left if the program is compiled in the background."""
+"""Steps that the longest run must have left."""
 COMPILE_AHEAD_SHARE = 0.02
 """So long before all bonuses are frozen, the program for that is compiled; a share of a run."""
 
@@ -44,23 +41,22 @@ class Compaction:
     """Rows grow and shrink by so many lanes; None to keep all lanes."""
     freeze_bonus: bool = False
     """Do not learn a bonus that changes nothing any more."""
-    in_background: bool = False
     _started: dict[Any, list[Future[Any]]] = field(init=False, default_factory=dict)
     """Programs that are compiled in the background, or have been."""
 
     def rearrange(self, lanes: Lanes) -> list[Row]:
         """Rows of the same runs: those that learn the bonus first, then the frozen ones."""
         rows = [row for row in lanes.rows if row.running]
-        unit = None if self.unit is None else round_up(self.unit, lanes.devices)
         if self.freeze_bonus:
-            rows = self._freeze(lanes, rows, unit)
-        if unit is not None:
-            rows = [self._compact(lanes, row, unit) for row in rows]
+            rows = self._freeze(lanes, rows)
+        if self.unit is not None:
+            rows = [self._compact(lanes, row, self.unit) for row in rows]
         return rows
 
-    def _freeze(self, lanes: Lanes, rows: list[Row], unit: int | None) -> list[Row]:
+    def _freeze(self, lanes: Lanes, rows: list[Row]) -> list[Row]:
         """Let frozen runs use the program that does not learn the bonus."""
-        row, agent, frozen_agent = rows[0], lanes.agent, lanes.agent.with_frozen_bonus()
+        row, agent, unit = rows[0], lanes.agent, self.unit
+        frozen_agent = agent.with_frozen_bonus()
         if row.agent != agent:
             return rows
 
@@ -76,12 +72,12 @@ class Compaction:
             if self._is_ready(lanes, frozen_agent, row.num_lanes) and frozen == runs:
                 row.agent = frozen_agent
             return rows
-        if unit is None or not self.in_background:
+        if unit is None:
             return rows
         enough = frozen == runs or len(frozen) >= max(unit, row.num_lanes / 8)
         if not enough or steps_left(lanes, row, frozen) < STEPS_TO_MOVE:
             return rows
-        left = fewer_lanes(row.num_lanes, len(runs) - len(frozen), unit, waits=False)
+        left = fewer_lanes(row.num_lanes, len(runs) - len(frozen), unit)
         if 0 < left < row.num_lanes:
             self._is_ready(lanes, row.agent, left)  # the row that stays will need it
         there = sum(len(other.running) for other in rows[1:])
@@ -97,10 +93,9 @@ class Compaction:
 
     def _compact(self, lanes: Lanes, row: Row, unit: int) -> Row:
         """The row without idle lanes, if there are enough of them and a program is ready."""
-        runs, waits = [*row.running], not self.in_background
-        wanted = fewer_lanes(row.num_lanes, len(runs), unit, waits)
-        least = STEPS_TO_WAIT if waits else STEPS_TO_MOVE
-        if wanted == row.num_lanes or steps_left(lanes, row, runs) < least:
+        runs = [*row.running]
+        wanted = fewer_lanes(row.num_lanes, len(runs), unit)
+        if wanted == row.num_lanes or steps_left(lanes, row, runs) < STEPS_TO_MOVE:
             return row
         sizes = range(len(runs), row.num_lanes)
         return self._gather(lanes, row.agent, [(row, runs)], wanted, sizes) or row
@@ -134,7 +129,7 @@ class Compaction:
         moved = [*lane_of][:size]
         idle = size - len(moved)
         which = np.array([lane_of[run] for run in (*moved, *moved[:1] * idle)], np.int32)
-        jobs, states = shard_lanes(gather_lanes(states, which), lanes.mesh)
+        jobs, states = gather_lanes(states, which)
         clocks = [row.clock for row, _ in parts]
         clock = jax.tree.map(lambda *columns: np.concatenate(columns)[which], *clocks)
         return Row(agent, [*moved, *[None] * idle], jobs, states, clock)
@@ -145,8 +140,6 @@ class Compaction:
         Only `sizes` count; None if no program of these sizes is ready. What is wanted changes as
         runs end: another program is started only when none of these sizes is being compiled.
         """
-        if not self.in_background:
-            return wanted
         started = [size for size in sizes if (agent, size) in self._started]
         ready = [size for size in started if self._is_ready(lanes, agent, size)]
         if wanted not in started and ready == started:
@@ -157,26 +150,26 @@ class Compaction:
         """Whether this agent's program for so many lanes is compiled; if not, start that."""
 
         def compile_it() -> list[Future[Any]]:
-            shapes = resized(lanes.rows[0].inputs, num_lanes, lanes.mesh)
+            shapes = resized(lanes.rows[0].inputs, num_lanes)
             return lanes.world.compile_ahead(agent, lanes.chunk_steps, *shapes)
 
         return self._is_compiled((agent, num_lanes), compile_it)
 
     def _is_compiled(self, key: Any, compile_it: Callable[[], list[Future[Any]]]) -> bool:
-        if not self.in_background:
-            return True  # it is compiled when it is called
         if key not in self._started:
             self._started[key] = compile_it()
         return all(future.done() for future in self._started[key])
 
 
-def fewer_lanes(num_lanes: int, running: int, unit: int, waits: bool) -> int:
-    """Lanes for the runs under way, a multiple of `unit`; `num_lanes` if too few are idle.
+def round_up(count: int, unit: int) -> int:
+    """The next multiple of `unit`."""
+    return -(-count // unit) * unit
 
-    An eighth must be idle, or half of them if all lanes wait for the compilation.
-    """
+
+def fewer_lanes(num_lanes: int, running: int, unit: int) -> int:
+    """Lanes for the runs under way, a multiple of `unit`; `num_lanes` if less than 1/8 is idle."""
     needed = round_up(running, unit)
-    return needed if num_lanes - needed >= num_lanes / (2 if waits else 8) else num_lanes
+    return needed if num_lanes - needed >= num_lanes / 8 else num_lanes
 
 
 def steps_left(lanes: Lanes, row: Row, runs: list[int]) -> float:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
 from winkel.agents.base import Agent
@@ -29,10 +28,8 @@ class CompiledWorld(World):
     env: Any
     refills = True
 
-    def open(self, programs: Programs, mesh: Mesh | None) -> None:
-        self.programs, self.mesh = programs, mesh
-        everywhere = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        self.env = jax.device_put(jax.tree.map(jnp.asarray, self.env), everywhere)
+    def open(self, programs: Programs) -> None:
+        self.programs, self.env = programs, jax.tree.map(jnp.asarray, self.env)
 
     def begin(
         self, row: Row, plans: Sequence[Plan], new: Sequence[int]
@@ -51,7 +48,7 @@ class CompiledWorld(World):
             runs = programs.where_lanes(fresh, runs, row.states)
         for lane, state in saved.items():
             runs = programs.replace_lane(runs, lane, state)
-        return programs.shard_lanes(runs, self.mesh), burn_in
+        return runs, burn_in
 
     def advance(self, row: Row, num_steps: int) -> tuple[RunState, Trace]:
         return self._call(advance, row.agent, *row.inputs, num_steps=num_steps, learning=True)
@@ -91,20 +88,18 @@ class CompiledWorld(World):
         self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None
     ) -> list[Future[Any]]:
         def compile_it(program: Any, *arrays: Any, **static: Any) -> Future[Any]:
-            return self.programs.compile_in_background(
-                program, agent, self.env, *arrays, mesh=self.mesh, **static
-            )
+            return self.programs.compile_in_background(program, agent, self.env, *arrays, **static)
 
         started = []
         if runs is None:
             runs = jax.eval_shape(lambda env, jobs: begin(agent, env, jobs), self.env, jobs)
-            runs = programs.resized(runs, len(jobs.key), self.mesh)
+            runs = programs.resized(runs, len(jobs.key))
             burn_in = {"num_steps": agent.config.burn_in, "learning": False}
             started = [compile_it(begin, jobs), compile_it(advance, jobs, runs, **burn_in)]
         return [*started, compile_it(advance, jobs, runs, num_steps=num_steps, learning=True)]
 
     def _call(self, program: Any, agent: Agent, *arrays: Any, **static: Any) -> Any:
-        return self.programs.call(program, agent, self.env, *arrays, mesh=self.mesh, **static)
+        return self.programs.call(program, agent, self.env, *arrays, **static)
 
     def _fetch_lanes(
         self, function: Callable[[Job, RunState], Any], row: Row, lanes: Sequence[int]
@@ -118,8 +113,7 @@ class CompiledWorld(World):
                 raise
         results = []
         for lane in lanes:
-            copies = np.array([lane] * (1 if self.mesh is None else self.mesh.size), np.int32)
-            one = programs.shard_lanes(programs.gather_lanes([row.inputs], copies), self.mesh)
+            one = programs.gather_lanes([row.inputs], np.array([lane], np.int32))
             results.append(jax.tree.map(lambda x: x[0], self.programs.fetch(function(*one))))
         return results
 

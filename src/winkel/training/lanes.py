@@ -67,16 +67,12 @@ class Lanes:
     notice: Callable[[str], None] = lambda _: None
     """Called with a sentence when memory did not suffice."""
     programs: Programs = field(default_factory=Programs)
-    devices: int = 1
-    """Number of local devices that lanes are spread over; lanes are rounded up to a multiple."""
     rows: list[Row] = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.world.refills:
-            self.num_lanes, self.devices = len(self.plans), 1
-        self.mesh = programs.make_mesh(self.devices)
-        self.world.open(self.programs, self.mesh)
-        self.num_lanes = round_up(self.num_lanes, self.devices)
+            self.num_lanes = len(self.plans)
+        self.world.open(self.programs)
         self.rows = [Row(self.agent, [None] * self.num_lanes)]
         self._queue = deque(range(len(self.plans)))
 
@@ -197,7 +193,7 @@ class Lanes:
 
     def _make_jobs(self, plans: Sequence[Plan]) -> Job:
         masked = any(plan.available is not None for plan in self.plans)
-        return programs.shard_lanes(make_jobs(plans, self.agent.spec, masked), self.mesh)
+        return make_jobs(plans, self.agent.spec, masked)
 
     def _report(
         self, row: Row, burn_in: Arrays | None, states: RunState, results: ChunkResults
@@ -217,9 +213,7 @@ class Lanes:
         failures = find_failures(losses, before.updates, learning, ratio)
         if self.world.refills and (ended or failures):
             which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
-            states = programs.shard_lanes(
-                programs.where_lanes(which, row.states, states), self.mesh
-            )
+            states = programs.where_lanes(which, row.states, states)
             clock = jax.tree.map(lambda old, new: np.where(which, old, new), before, clock)
             new = ~which[episodes["lane"]]
             episodes = {name: column[new] for name, column in episodes.items()}
@@ -237,7 +231,7 @@ class Lanes:
 
     def _halve(self) -> None:
         """Continue with half as many lanes; runs that had one wait on the host and come first."""
-        if self.num_lanes == self.devices:
+        if self.num_lanes == 1:
             raise InputError(f"out of memory with a single lane; need a smaller {SIZES}")
         running, plans = self.running, list(self.plans)
         for row in self.rows:
@@ -248,8 +242,7 @@ class Lanes:
                     plans[run] = plans[run]._replace(saved=state)
         self.plans = plans
         self._queue.extendleft(reversed(running))
-        before = self.num_lanes
-        self.num_lanes = before // self.devices // 2 * self.devices
+        before, self.num_lanes = self.num_lanes, self.num_lanes // 2
         self.rows = [Row(self.agent, [None] * self.num_lanes)]
         self.notice(f"out of memory with {before} lanes: continuing with {self.num_lanes}")
 
@@ -295,11 +288,6 @@ def make_report(
         finished=failure is None and done == 1.0,
         failure=failure,
     )
-
-
-def round_up(count: int, unit: int) -> int:
-    """The next multiple of `unit`."""
-    return -(-count // unit) * unit
 
 
 def split_by_lane(num_lanes: int, tables: list[Arrays]) -> list[Arrays]:

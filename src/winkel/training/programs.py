@@ -1,9 +1,7 @@
 """Programs over lanes, and the memory that lanes need.
 
-Arrays have a leading axis of lanes, on one device or spread over several. On several devices each
-runs a program of its own for its share of the lanes: no device waits for another, and results of a
-lane equal those of a one-device program with that device's number of lanes. A program that is
-compiled in the background is found in JAX's own cache by the call that needs it.
+Arrays have a leading axis of lanes. A program that is compiled in the background is found in JAX's
+own cache by the call that needs it.
 """
 
 import contextlib
@@ -22,7 +20,6 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Int
 
 from winkel.agents.base import Agent
@@ -30,7 +27,6 @@ from winkel.errors import InputError
 from winkel.training.steps import Job, Plan
 from winkel.types import Clock, RunState
 
-AXIS = "lanes"
 BACKGROUND_THREADS = 4
 """Programs compiled at a time in the background."""
 CUDA_GRAPHS: dict[str, str] = {
@@ -40,8 +36,6 @@ CUDA_GRAPHS: dict[str, str] = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
 }
 """What XLA records into CUDA graphs by default, and convolutions; branches run side by side."""
-DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
-"""XLA's flag for the same bits each time on a GPU."""
 COPIES = 3
 """Copies of the states that exist at once: before a chunk, after it, one more while runs change."""
 STEP_BYTES = 64
@@ -144,8 +138,8 @@ class World(Protocol):
     refills: bool
     """Whether a free lane can take another run, and lanes can move between rows."""
 
-    def open(self, programs: Programs, mesh: Mesh | None) -> None:
-        """Use these programs and devices from now on."""
+    def open(self, programs: Programs) -> None:
+        """Use these programs from now on."""
 
     def begin(
         self, row: Row, plans: Sequence[Plan], new: Sequence[int]
@@ -192,46 +186,19 @@ def per_lane(function: Callable[..., Any], static: Sequence[str] = (), **options
     """Turn a function of one lane into a compiled program over all lanes.
 
     The program takes the agent, the environment and arrays of all lanes, and by name the `static`
-    arguments and the mesh of the devices (None for one device). `options` are those of `jax.jit`.
+    arguments. `options` are those of `jax.jit`.
     """
 
-    def program(agent: Any, env: Any, *arrays: Any, mesh: Mesh | None = None, **named: Any) -> Any:
-        def batched(env: Any, *arrays: Any) -> Any:
-            return jax.vmap(lambda *one: function(agent, env, *one, **named))(*arrays)
-
-        if mesh is None:
-            return batched(env, *arrays)
-        shares = (PartitionSpec(), *(PartitionSpec(AXIS) for _ in arrays))
-        return jax.shard_map(
-            batched, mesh=mesh, in_specs=shares, out_specs=PartitionSpec(AXIS), check_vma=False
-        )(env, *arrays)
+    def program(agent: Any, env: Any, *arrays: Any, **named: Any) -> Any:
+        return jax.vmap(lambda *one: function(agent, env, *one, **named))(*arrays)
 
     program.__name__ = function.__name__.strip("_")
-    return jax.jit(program, static_argnames=("agent", "mesh", *static), **options)
+    return jax.jit(program, static_argnames=("agent", *static), **options)
 
 
-def make_mesh(devices: int) -> Mesh | None:
-    """The first devices of this machine; None for one, which needs no mesh."""
-    local = jax.local_devices()
-    if not 1 <= devices <= len(local):
-        raise InputError(
-            f"need 1 to {len(local)} devices, which this machine has "
-            f"({local[0].device_kind}), got {devices}"
-        )
-    return None if devices == 1 else Mesh(np.array(local[:devices]), (AXIS,))
-
-
-def shard_lanes(tree: Any, mesh: Mesh | None) -> Any:
-    """Give each device its share of the lanes."""
-    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec(AXIS)))
-
-
-def resized(tree: Any, num_lanes: int, mesh: Mesh | None) -> Any:
+def resized(tree: Any, num_lanes: int) -> Any:
     """Shapes and types of the same arrays with another number of lanes."""
-    sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(AXIS))
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct((num_lanes, *x.shape[1:]), x.dtype, sharding=sharding), tree
-    )
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_lanes, *x.shape[1:]), x.dtype), tree)
 
 
 @jax.jit
@@ -298,25 +265,6 @@ def start_jax() -> None:
         reason = " ".join(str(error).split()) or "there is no such device"
         asked = os.environ.get("JAX_PLATFORMS", "")
         raise InputError(f"cannot start JAX with JAX_PLATFORMS={asked!r}: {reason}") from error
-
-
-def make_deterministic() -> None:
-    """Make a GPU compute the same bits each time; a CPU always does.
-
-    XLA reads its flags once: raises if JAX has started.
-    """
-    devices = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
-    try:  # JAX refuses to change this setting once it has started
-        jax.config.update("jax_num_cpu_devices", devices + 1)
-    except RuntimeError as error:
-        raise InputError(
-            "need --deterministic before JAX has started, but it has; "
-            f"start anew with XLA_FLAGS={DETERMINISTIC}"
-        ) from error
-    jax.config.update("jax_num_cpu_devices", devices)
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    if DETERMINISTIC not in flags:
-        os.environ["XLA_FLAGS"] = " ".join([*flags, DETERMINISTIC])
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -392,8 +340,4 @@ def array_bytes(leaf: Any) -> int:
 
 
 def _shape_of(leaf: Any) -> Any:
-    if not hasattr(leaf, "dtype"):
-        return leaf
-    sharding = getattr(leaf, "sharding", None)
-    spread = isinstance(sharding, NamedSharding) and sharding.mesh.size > 1
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding if spread else None)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from winkel.agents.base import Agent
@@ -126,7 +125,7 @@ class SimulatorWorld(World):
     watch: Watch | None = None
     refills = False
 
-    def open(self, programs: Programs, mesh: Mesh | None) -> None:
+    def open(self, programs: Programs) -> None:
         self.programs, self._resources = programs, contextlib.ExitStack()
 
     def begin(
