@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from winkel.agents.optimizer import adam, clip_by_global_norm
+from winkel.agents.learning import adam, clip_by_global_norm, init_optimizer
 from winkel.networks.batched import RowGradient
 
 RATE, EPSILON = 0.01, 1e-3
@@ -23,12 +23,8 @@ def expected_after(params, gradients):
 
 
 def step(params, gradients, state):
-    updates, state = adam(RATE, EPSILON).update(gradients, state)
+    updates, state = adam(gradients, state, RATE, EPSILON)
     return optax.apply_updates(params, updates), state
-
-
-def init(params):
-    return adam(RATE, EPSILON).init(params)
 
 
 def assert_same(found, expected):
@@ -40,7 +36,7 @@ def test_adam_is_that_of_optax():
     keys = jax.random.split(jax.random.key(0), 4)
     params = {"a": jnp.ones((2, 3)), "b": jnp.zeros(4)}
     gradients = [jax.tree.map(lambda x, k=k: jax.random.normal(k, x.shape), params) for k in keys]
-    found, state = params, init(params)
+    found, state = params, init_optimizer(params)
     for gradient in gradients:
         found, state = jax.jit(step)(found, gradient, state)
     assert_same((found, state), expected_after(params, gradients))
@@ -62,7 +58,7 @@ def test_adam_by_rows_is_adam_on_the_table(lanes, platform, monkeypatch):
     def of_lanes(tree):
         return tree if lanes is None else jax.tree.map(lambda x: jnp.stack([x] * lanes), tree)
 
-    found, state = of_lanes(table), of_lanes(init(table))
+    found, state = of_lanes(table), of_lanes(init_optimizer(table))
     for batch in batches:
         found, state = jax.jit(one)(found, of_lanes(batch), state)
     assert_same((found, state), of_lanes(expected_after(table, dense)))

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from winkel import kernels
 from winkel.agents import Spec
 from winkel.agents.pe_dqn import PEDQN, Config, Hyper
 from winkel.kernels import common
@@ -89,7 +88,7 @@ def test_updates_and_choices_equal_the_plain_ones(spec, changes):
     batches = [random_batch(spec, CONFIG.batch_size, number) for number in range(5)]
     config = dataclasses.replace(CONFIG, **changes)
     agent = PEDQN(config, spec)
-    assert kernels.support(config, spec)
+    assert agent.supported_by_kernels()
     plain = jax.jit(partial(with_two(agent).update, hyper=HYPER, key=jax.random.key(0)))
     expected = made = jax.jit(agent.init)(jax.random.key(1), HYPER)
     clock = start_clock()
@@ -153,15 +152,17 @@ def test_lanes_lower_to_kernels_for_a_gpu(spec, monkeypatch):
     ],
 )
 def test_configurations_that_the_kernels_do_not_support(changes):
-    assert kernels.support(CONFIG, DENSE)
-    assert not kernels.support(dataclasses.replace(CONFIG, **changes), DENSE)
+    assert PEDQN(CONFIG, DENSE).supported_by_kernels()
+    assert not PEDQN(dataclasses.replace(CONFIG, **changes), DENSE).supported_by_kernels()
 
 
 def test_observations_that_the_kernels_do_not_support():
-    assert kernels.support(dataclasses.replace(CONFIG, n_step=10), DENSE)
-    assert not kernels.support(CONFIG, Spec(Image((8, 8), 1), 2))
-    assert not kernels.support(CONFIG, Spec(Dense((28, 28)), num_actions=10))
-    assert kernels.support(CONFIG, Spec(OneHot((100, 100), triangle=True), num_actions=2))
+    assert PEDQN(dataclasses.replace(CONFIG, n_step=10), DENSE).supported_by_kernels()
+    assert not PEDQN(CONFIG, Spec(Image((8, 8), 1), 2)).supported_by_kernels()
+    assert not PEDQN(CONFIG, Spec(Dense((28, 28)), num_actions=10)).supported_by_kernels()
+    assert PEDQN(
+        CONFIG, Spec(OneHot((100, 100), triangle=True), num_actions=2)
+    ).supported_by_kernels()
 
 
 assert_equal_to_rounding = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)

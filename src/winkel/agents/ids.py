@@ -14,7 +14,6 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from winkel.agents import base, bdqn, distributional, learning
 from winkel.agents.base import PerAction
-from winkel.agents.optimizer import clip_by_global_norm
 from winkel.distributions import variance
 from winkel.errors import require_integer
 from winkel.projections import Projection
@@ -171,7 +170,7 @@ class IDS(base.Agent):
             self._projection(hyper), learner.c51, inputs, batch.weights, self.spec,
             gamma=hyper.gamma, prior_scale=hyper.c51_prior_scale,
         )  # fmt: skip
-        in_ensemble, in_c51, in_body = clip_by_global_norm(
+        in_ensemble, in_c51, in_body = learning.clip_by_global_norm(
             (of_values.params, of_c51.params, learning.body_gradient(inputs, of_values, of_c51)),
             config.clip_norm,
         )

@@ -27,7 +27,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from winkel import kernels
 from winkel.agents import base, learning
 from winkel.agents.base import PerAction
 from winkel.agents.learning import Learner, RunningMoments, at_action, mass_outside
@@ -36,7 +35,7 @@ from winkel.errors import require_integer
 from winkel.networks import Ensemble
 from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import Categorical, Projection, find_projection
-from winkel.types import Atoms, Batch, Clock, Estimates, Transition, Update
+from winkel.types import Atoms, Batch, Clock, Dense, Estimates, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +74,7 @@ class Config(base.Settings):
     """On one-hot observations, draw the first layers of priors with a fan-in of 1. Their outputs
     have the deviation √2 `prior_scale` in grids of any size, instead of √(2 / cells) times it."""
     kernels: bool = True
-    """Use `winkel.kernels` on a GPU, for configurations that they support."""
+    """Use GPU kernels on a GPU, for configurations that they support."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,6 +87,13 @@ class Config(base.Settings):
     def prior_members(self) -> tuple[int, ...]:
         """Indices of the members with a prior."""
         return tuple(i for i, name in enumerate(self.projections) if name in self.priors)
+
+
+ONLY_DEFAULTS = (
+    "kernels", "backup", "propagate", "intrinsic_reward", "normalise_intrinsic", "average_bonus",
+    "distance", "huber_width", "adam_epsilon", "clip_norm",
+)  # fmt: skip
+"""Fields of `Config` whose defaults alone have GPU kernels."""
 
 
 class Hyper(NamedTuple):
@@ -146,7 +152,7 @@ class PEDQN(base.Agent):
         config, spec = self.config, self.spec
         members, priors = len(config.projections), len(config.prior_members)
         unit: dict[str, Any] = {"fan_in": 1} if config.unit_prior and spec.one_hot else {}
-        aligned = kernels.support(config, spec)
+        aligned = self.supported_by_kernels()  # on every platform: a CPU reads a GPU's checkpoints
         networks = partial(
             learning.init_networks, agent=self, columns=config.num_atoms, aligned=aligned
         )
@@ -317,9 +323,21 @@ class PEDQN(base.Agent):
     def with_frozen_bonus(self) -> "PEDQN":
         return replace(self, bonus_frozen=True)
 
+    def supported_by_kernels(self) -> bool:
+        """Whether there are GPU kernels for this configuration and environment (decision 015)."""
+        config, spec = self.config, self.spec
+        return (
+            all(getattr(config, name) == getattr(Config, name) for name in ONLY_DEFAULTS)
+            and sorted(config.projections) == ["categorical", "quantile"]
+            and (config.n_step == 1 or config.episodic_bonus)
+            and len(config.hidden) == 1
+            and config.batch_size in (16, 32, 64, 128, 256)
+            and (spec.one_hot or (isinstance(spec.observation, Dense) and spec.inputs <= 128))
+        )
+
     def _kernels(self) -> ModuleType | None:
-        """Lines 8–10 and 14–24 as GPU kernels (decision 015), if they support this agent."""
-        if jax.default_backend() != "gpu" or not kernels.support(self.config, self.spec):
+        """Lines 8–10 and 14–24 as GPU kernels, on a GPU, if they support this agent."""
+        if jax.default_backend() != "gpu" or not self.supported_by_kernels():
             return None
         from winkel.kernels import pe_dqn as fused  # imports Triton
 

@@ -1,7 +1,7 @@
 """PE-DQN on a GPU: the functions of `winkel.agents.pe_dqn`, by kernels.
 
 For the paper's agent (a quantile and a categorical model, the mixture's target, a propagated bonus)
-on networks with one hidden layer, see `kernels.support`. All other configurations run in
+on networks with one hidden layer, see `PEDQN.supported_by_kernels`. All other configurations run in
 plain JAX; `tests/kernels/test_pe_dqn.py` compares the two.
 """
 
