@@ -42,7 +42,7 @@ def measure(name, num_lanes, steps, fields):
     lanes.advance()
     compiling = time.perf_counter() - begin
     whole = statistics.median(time_chunks(lanes.advance))
-    jobs, _ = lanes.rows[0].inputs
+    jobs, _ = lanes.row.inputs
     alone = partial(step_environments, world.env, jobs.params, jobs.key, jnp.arange(steps))
     share = statistics.median(time_chunks(alone)) / whole
     inputs = math.prod(task.env.observation.shape)

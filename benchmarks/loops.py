@@ -65,7 +65,7 @@ def main():
         print(f"burn-in and compilation: {time.perf_counter() - begin:.1f} s")
         chunk = lanes.chunk_steps * task.num_envs
         whole = frame_rate(lanes.advance, chunk, options.seconds)
-        row, (program, _) = lanes.rows[0], step_programs()
+        row, (program, _) = lanes.row, step_programs()
         metrics = blank_metrics(row.agent, *row.inputs, lanes.chunk_steps)
         learning = frame_rate(learn, task.num_envs, options.seconds)
         simulation = frame_rate(simulate, task.num_envs, options.seconds)

@@ -44,7 +44,7 @@ def measure_row(spec, num_lanes, steps, bandwidth):
     world = CompiledWorld(task.env)
     lanes = Lanes(spec.agent, world, plans, num_lanes, chunk_steps=steps, notice=refuse)
     whole = time_chunks(lanes.advance)
-    jobs, state = lanes.rows[0].inputs
+    jobs, state = lanes.row.inputs
     acting, environment = (
         statistics.median(time_chunks(chunk))
         for chunk in (

@@ -164,7 +164,7 @@ def test_first_layers_have_the_scale_of_the_true_fan_in():
     ]
     lanes = Lanes(agent, CompiledWorld(task.env), plans, 2)
     lanes._fill()
-    weights = np.asarray(lanes.rows[0].states.learner.params.layers[0].weight)
+    weights = np.asarray(lanes.row.states.learner.params.layers[0].weight)
     np.testing.assert_allclose(weights[0].std(), math.sqrt(2 / 100), rtol=0.02)
     np.testing.assert_allclose(weights[1].std(), math.sqrt(2 / 2_500), rtol=0.02)
 

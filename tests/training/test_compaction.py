@@ -13,7 +13,7 @@ from winkel.training import compaction, compiled
 from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
 from winkel.training.lanes import Lanes
-from winkel.training.programs import Programs, gather_lanes
+from winkel.training.programs import Programs, take_lanes
 from winkel.training.steps import Horizon, Plan
 
 TASK = make("deep_sea:size=3")
@@ -216,7 +216,7 @@ def slow():
 
     class Compiler(AtOnce):
         def compile_in_background(self, function, *arguments, **_):
-            if function is gather_lanes:
+            if function is take_lanes:
                 return super().compile_in_background(function, *arguments)
             return asked.setdefault(jax.tree.leaves(arguments[3])[0].shape[0], Later())
 

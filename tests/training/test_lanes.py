@@ -109,7 +109,7 @@ def test_runs_are_taken_from_the_queue_as_lanes_become_free():
     assert lanes.running == []
     told = []
     while reports := lanes.advance():
-        told.append([(r.run, lanes.rows[0].running[r.run]) for r in reports])
+        told.append([(r.run, lanes.row.running[r.run]) for r in reports])
         for report in reports:
             if report.finished:
                 lanes.release(report.run)

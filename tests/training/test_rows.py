@@ -1,4 +1,4 @@
-"""Rows: compaction of idle lanes, and lanes whose bonus is frozen."""
+"""Rows: compaction of idle lanes, and bonuses that are frozen."""
 
 import threading
 
@@ -86,11 +86,6 @@ def waiting_lanes(plans, chunk_steps, unit=1):
     return lanes
 
 
-@pytest.fixture
-def two_rows():
-    return waiting_lanes(PLANS, CHUNK)
-
-
 @pytest.fixture(scope="module")
 def expected():
     return [course.episodes["return"] for course in courses(PLANS, 6, agent=Freezer())]
@@ -109,73 +104,40 @@ def finished(lanes, each_chunk=lambda reports: None):
     return returns, frozen
 
 
-def test_frozen_runs_have_a_row_of_their_own(two_rows, expected):
-    done, shown = dict.fromkeys(range(6), 0.0), []
+def test_the_row_shrinks_and_freezes_and_records_stay_the_same(expected):
+    lanes, done, shown = waiting_lanes(PLANS, CHUNK), dict.fromkeys(range(6), 0.0), []
 
     def look(reports):
-        shown.append([(row.agent.frozen, sorted(row.running)) for row in two_rows.rows])
+        shown.append((lanes.row.agent.frozen, lanes.num_lanes))
         assert [r.run for r in reports] == sorted(r.run for r in reports)
         for report in reports:
-            after_end = int(two_rows.state(report.run).clock.env_steps) - report.env_steps
+            after_end = int(lanes.state(report.run).clock.env_steps) - report.env_steps
             assert 0 <= after_end < CHUNK if report.finished else after_end == 0
             if report.metrics["loss"] == -1.0:
                 assert done[report.run] >= DECAYS[report.run]
             done[report.run] = report.share_done
 
-    returns, frozen = finished(two_rows, look)
-    assert [(False, [1, 3]), (True, [0, 2, 4])] in shown
-    assert {0, 2, 4} in frozen
-    assert frozen[0] == set()
-    assert frozen[-1] == {1} or frozen[-1] == {1, 4}
-    for found, right in zip(returns, expected, strict=True):
-        np.testing.assert_array_equal(found, right)
-
-
-def test_the_last_runs_join_the_frozen_ones_however_few_they_are(expected):
-    """Two, where rows go by four."""
-    plans = [
-        p._replace(hyper=p.hyper._replace(beta_decay=0.5 if i == 1 else 0.2))
-        for i, p in enumerate(PLANS)
-    ]
-    lanes = waiting_lanes(plans, CHUNK, unit=4)
-    shown = []
-
-    def look(_):
-        shown.append([(row.agent.frozen, row.num_lanes, sorted(row.running)) for row in lanes.rows])
-
     returns, frozen = finished(lanes, look)
-    assert [(False, 4, [1, 4]), (True, 4, [0, 2, 3])] in shown
-    assert [(True, 4, [0, 1, 2, 4])] in shown
-    assert frozen[-1] == {1, 4}
+    assert shown[0] == (False, 6)
+    assert shown[-1][0]
+    assert shown[-1][1] < 6
+    assert frozen[0] == set()
     for found, right in zip(returns, expected, strict=True):
         np.testing.assert_array_equal(found, right)
 
 
-def test_lanes_of_several_rows_are_evaluated_and_surveyed(two_rows):
-    for _ in range(6):  # from a fifth of the first run on
-        two_rows.advance()
-    assert len(two_rows.rows) == 2
-    runs = two_rows.running[::-1]
-    assert len(runs) > 3
-    together = two_rows.evaluate(runs, 1, 2)
-    apart = [two_rows.evaluate([run], 1, 2)[0] for run in runs]
-    np.testing.assert_array_equal(together, apart)
-    seen = [int(survey["visits"].sum()) for survey in two_rows.survey(runs)]
-    steps = [int(two_rows.state(run).clock.env_steps) for run in runs]
-    assert seen == steps
-
-
-def test_rows_without_memory_become_one_of_half_as_many_lanes(two_rows, expected, monkeypatch):
-    call, notices = two_rows.programs.call, []
-    two_rows.notice = notices.append
+def test_a_frozen_row_without_memory_becomes_one_of_half_as_many_lanes(expected, monkeypatch):
+    lanes = waiting_lanes(PLANS, CHUNK)
+    call, notices = lanes.programs.call, []
+    lanes.notice = notices.append
 
     def short(function, *arguments, **named):
-        if len(two_rows.rows) == 2 and not notices:
+        if lanes.row.agent.frozen and not notices:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED")
         return call(function, *arguments, **named)
 
-    monkeypatch.setattr(two_rows.programs, "call", short)
-    returns, frozen = finished(two_rows)
+    monkeypatch.setattr(lanes.programs, "call", short)
+    returns, frozen = finished(lanes)
     assert len(notices) == 1
     assert any(frozen)
     for found, right in zip(returns, expected, strict=True):
@@ -187,18 +149,23 @@ def test_rows_change_without_a_compilation_that_all_wait_for():
     lanes.advance()
     with compilations() as found:
         finished(lanes)
-    assert len(found) > 4
+    assert len(found) > 2
     assert threading.main_thread() not in {thread for _, thread in found}
 
 
-def test_few_frozen_runs_stay_where_they_are(expected):
-    """Two of six, where rows go by four."""
+def test_a_bonus_is_learned_while_one_run_needs_it(expected):
     plans = [
-        p._replace(hyper=p.hyper._replace(beta_decay=0.2 if i < 2 else 2.0))
+        p._replace(hyper=p.hyper._replace(beta_decay=2.0 if i == 1 else 0.2))
         for i, p in enumerate(PLANS)
     ]
     lanes = make_lanes(plans, 6, Freezer(), unit=4, freeze_bonus=True)
-    returns, frozen = finished(lanes)
-    assert not any(frozen)
+    done, learned = set(), []
+
+    def look(reports):
+        learned.append((1 in done, {r.metrics["loss"] == -1.0 for r in reports}))
+        done.update(r.run for r in reports if r.finished)
+
+    returns, _ = finished(lanes, look)
+    assert all(frozen == {False} for is_done, frozen in learned if not is_done)
     for found, right in zip(returns, expected, strict=True):
         np.testing.assert_array_equal(found, right)

@@ -113,7 +113,7 @@ class CompiledWorld(World):
                 raise
         results = []
         for lane in lanes:
-            one = programs.gather_lanes([row.inputs], np.array([lane], np.int32))
+            one = programs.take_lanes(row.inputs, np.array([lane], np.int32))
             results.append(jax.tree.map(lambda x: x[0], self.programs.fetch(function(*one))))
         return results
 

@@ -59,27 +59,27 @@ class Lanes:
     plans: Sequence[Plan]
     """The runs; they begin in this order, and are identified by their index in it."""
     num_lanes: int
-    """How many there are now, in all rows. Simulators have one for each run."""
+    """How many there are now. Simulators have one for each run."""
     chunk_steps: int = 100
     """Steps between two reports."""
-    rearrange: Callable[["Lanes"], list[Row]] | None = None
-    """Makes new rows of the runs under way when no run waits (`compaction`); None for one row."""
+    rearrange: Callable[["Lanes"], Row] | None = None
+    """Makes a new row of the runs under way when no run waits (`compaction`); None for none."""
     notice: Callable[[str], None] = lambda _: None
     """Called with a sentence when memory did not suffice."""
     programs: Programs = field(default_factory=Programs)
-    rows: list[Row] = field(init=False)
+    row: Row = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.world.refills:
             self.num_lanes = len(self.plans)
         self.world.open(self.programs)
-        self.rows = [Row(self.agent, [None] * self.num_lanes)]
+        self.row = Row(self.agent, [None] * self.num_lanes)
         self._queue = deque(range(len(self.plans)))
 
     @property
     def running(self) -> list[int]:
         """Runs under way."""
-        return [run for row in self.rows for run in row.running]
+        return [*self.row.running]
 
     def advance(self) -> list[Report]:
         """Fill idle lanes from the queue, then move all by a chunk. Empty when all is done.
@@ -90,29 +90,25 @@ class Lanes:
         """
         while True:
             if self.rearrange is not None and self.running and not self._queue:
-                self.rows = self.rearrange(self)
-                self.num_lanes = sum(row.num_lanes for row in self.rows)
+                self.row = self.rearrange(self)
+                self.num_lanes = self.row.num_lanes
             queue, plans = self._queue.copy(), self.plans
-            rows = [replace(row, run_of=row.run_of[:]) for row in self.rows]
+            row = replace(self.row, run_of=self.row.run_of[:])
             try:
                 return self._advance()
             except jax.errors.JaxRuntimeError as error:
                 if not self.world.refills or not programs.out_of_memory(error):
                     raise
-            self.rows, self._queue, self.plans = rows, queue, plans
-            del rows  # its arrays would stay in memory
+            self.row, self._queue, self.plans = row, queue, plans
+            del row  # its arrays would stay in memory
             self._halve()
 
     def _advance(self) -> list[Report]:
         burn_in = self._fill()
         if not self.running:
             return []
-        moved = [self.world.advance(row, self.chunk_steps) for row in self.rows]
-        reports = []
-        for row, (states, results) in zip(self.rows, moved, strict=True):
-            reports += self._report(row, burn_in, states, self.world.read(states, results))
-            burn_in = None  # only the first row starts runs
-        return sorted(reports, key=lambda report: report.run)
+        states, results = self.world.advance(self.row, self.chunk_steps)
+        return self._report(burn_in, states, self.world.read(states, results))
 
     def prepare(self) -> list[Future[Any]]:
         """Compile what the first chunks need, in the background."""
@@ -132,46 +128,34 @@ class Lanes:
         if run in self._queue:
             self._queue.remove(run)
         else:
-            row = self._row(run)
-            row.run_of[row.running[run]] = None
+            self.row.run_of[self.row.running[run]] = None
 
     def state(self, run: int) -> RunState:
         """The state of one run, on the host (keys stay JAX's)."""
-        row = self._row(run)
-        return jax.device_get(programs.select_lane(row.states, row.running[run]))
+        lane = self.row.running[run]
+        return jax.device_get(programs.take_lanes(self.row.states, lane))
 
     def evaluate(self, runs: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
         """As `World.evaluate`, for some runs: `[runs, num_episodes]`."""
-        return np.stack(self._each(self.world.evaluate, runs, index, num_episodes))
+        lanes = [self.row.running[run] for run in runs]
+        return np.stack(self.world.evaluate(self.agent, self.row, lanes, index, num_episodes))
 
     def survey(self, runs: Sequence[int]) -> list[Arrays]:
         """As `World.survey`, for some runs."""
-        return self._each(self.world.survey, runs)
+        lanes = [self.row.running[run] for run in runs]
+        return self.world.survey(self.agent, self.row, lanes) if lanes else []
 
     def support_notice(self, run: int) -> str | None:
         """As `World.support_notice`."""
-        return self.world.support_notice(self._row(run).running[run])
+        return self.world.support_notice(self.row.running[run])
 
     def close(self) -> None:
         """End all simulators."""
         self.world.close()
 
-    def _row(self, run: int) -> Row:
-        return next(row for row in self.rows if run in row.run_of)
-
-    def _each(self, function: Callable[..., list[Any]], runs: Sequence[int], *more: int) -> Any:
-        """Call a function of the agent, each row and some of its lanes; the results of `runs`."""
-        result_of = dict[int, Any]()
-        for row in self.rows:
-            lanes = {run: lane for run, lane in row.running.items() if run in runs}
-            if lanes:
-                results = function(self.agent, row, [*lanes.values()], *more)
-                result_of |= zip(lanes, results, strict=True)
-        return [result_of[run] for run in runs]
-
     def _fill(self) -> Arrays | None:
-        """Start queued runs in idle lanes of the first row; returns the episodes of burn-in."""
-        row = self.rows[0]
+        """Start queued runs in idle lanes; returns the episodes of burn-in."""
+        row = self.row
         idle = [lane for lane, run in enumerate(row.run_of) if run is None]
         new = idle[: len(self._queue)]
         if not new:
@@ -196,7 +180,7 @@ class Lanes:
         return make_jobs(plans, self.agent.spec, masked)
 
     def _report(
-        self, row: Row, burn_in: Arrays | None, states: RunState, results: ChunkResults
+        self, burn_in: Arrays | None, states: RunState, results: ChunkResults
     ) -> list[Report]:
         """Take over the states after a chunk, and report it together with the burn-in before it.
 
@@ -204,7 +188,7 @@ class Lanes:
         ended before. With simulators that state is gone.
         """
         clock, episodes, metrics = results
-        running, before = row.running, row.clock
+        row, running, before = self.row, self.row.running, self.row.clock
         counts = list(zip(before.episodes, before.env_steps, strict=True))
         ended = {n for run, n in running.items() if self.plans[run].share_done(*counts[n]) == 1.0}
         learning = {*running.values()} - ended
@@ -222,7 +206,7 @@ class Lanes:
         row.states, row.clock = states, clock
         tables = split_by_lane(row.num_lanes, [*([burn_in] if burn_in else []), episodes])
         reports = []
-        for run, lane in running.items():
+        for run, lane in sorted(running.items()):
             old, new = jax.tree.map(lambda x, lane=lane: int(x[lane]), (before, clock))
             values = {name: x[lane] for name, x in metrics.items()}
             plan, failure = self.plans[run], failures.get(lane)
@@ -234,16 +218,14 @@ class Lanes:
         if self.num_lanes == 1:
             raise InputError(f"out of memory with a single lane; need a smaller {SIZES}")
         running, plans = self.running, list(self.plans)
-        for row in self.rows:
-            if row.running:
-                states = jax.device_get(row.states)
-                for run, lane in row.running.items():
-                    state = jax.tree.map(lambda x, lane=lane: x[lane], states)
-                    plans[run] = plans[run]._replace(saved=state)
+        states = jax.device_get(self.row.states)
+        for run, lane in self.row.running.items():
+            state = jax.tree.map(lambda x, lane=lane: x[lane], states)
+            plans[run] = plans[run]._replace(saved=state)
         self.plans = plans
         self._queue.extendleft(reversed(running))
         before, self.num_lanes = self.num_lanes, self.num_lanes // 2
-        self.rows = [Row(self.agent, [None] * self.num_lanes)]
+        self.row = Row(self.agent, [None] * self.num_lanes)
         self.notice(f"out of memory with {before} lanes: continuing with {self.num_lanes}")
 
 

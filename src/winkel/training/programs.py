@@ -136,7 +136,7 @@ class World(Protocol):
     """What steps the environments of a row of lanes."""
 
     refills: bool
-    """Whether a free lane can take another run, and lanes can move between rows."""
+    """Whether a free lane can take another run."""
 
     def open(self, programs: Programs) -> None:
         """Use these programs from now on."""
@@ -202,9 +202,9 @@ def resized(tree: Any, num_lanes: int) -> Any:
 
 
 @jax.jit
-def select_lane(tree: Any, lane: Int[Array, ""] | int) -> Any:
-    """One of many lanes."""
-    return jax.tree.map(lambda x: x[lane], tree)
+def take_lanes(tree: Any, which: Int[Array, "*N"] | int) -> Any:
+    """One of many lanes, or several."""
+    return jax.tree.map(lambda x: x[which], tree)
 
 
 @jax.jit
@@ -221,12 +221,6 @@ def where_lanes(which: Bool[Array, "S"], yes: Any, no: Any) -> Any:
         return jnp.where(which.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
 
     return jax.tree.map(choose, yes, no)
-
-
-@jax.jit
-def gather_lanes(trees: list[Any], which: Int[Array, "N"]) -> Any:
-    """Select lanes of several pytrees, whose lanes are numbered one after the other."""
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[which], *trees)
 
 
 def cuda_graphs() -> dict[str, str] | None:

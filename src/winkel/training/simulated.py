@@ -180,7 +180,7 @@ class SimulatorWorld(World):
         returns = []
         for lane in lanes:
             count = min(num_episodes, self.num_envs, MOST_EVALUATED)
-            learner, plan = programs.select_lane(row.states.learner, lane), self._plans[lane]
+            learner, plan = programs.take_lanes(row.states.learner, lane), self._plans[lane]
             with self.make_pool(make_seeds(plan.seed, count, (1, index))) as pool:
                 returns.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
         return returns
