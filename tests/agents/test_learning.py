@@ -248,11 +248,12 @@ def test_online_and_target_heads_get_the_features_of_their_own_body():
     """`encode` gives online features of s and s' after a step of power iteration, the target's of
     s'. Without `online_next` the second is the third.
     """
-    shared, transitions = drawn("pe_dqn").shared, random_batch("pe_dqn").transitions
+    shared, batch = drawn("pe_dqn").shared, random_batch("pe_dqn")
 
     @jax.jit
-    def features(shared, t):
-        inputs, short = learning.encode(shared, t), learning.encode(shared, t, online_next=False)
+    def features(shared, batch):
+        inputs, t = learning.encode(shared, batch), batch.transitions
+        short = learning.encode(shared, batch, online_next=False)
         body, target = shared.params.power_iteration(), shared.target_params
         by_hand = body(t.obs), body(t.next_obs), target(t.next_obs)
         found = inputs.transitions.obs, inputs.transitions.next_obs, inputs.target_next_obs
@@ -264,7 +265,7 @@ def test_online_and_target_heads_get_the_features_of_their_own_body():
             body.spectra,
         )
 
-    found, by_hand, short, spectra, stepped = features(shared, transitions)
+    found, by_hand, short, spectra, stepped = features(shared, batch)
     for a, b in zip(found, by_hand, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(short, found[2])
@@ -387,7 +388,7 @@ def test_the_bodys_gradient_is_that_of_the_whole_loss():
     @jax.jit
     def loss(step):
         """With the targets and the spectra that there are without a step."""
-        inputs = learning.encode(learner.shared, batch.transitions)
+        inputs = learning.encode(learner.shared, batch)
         targets = jax.vmap(lambda t, later: agent.targets(learner, jnp.ones(()), hyper, t, later))(
             inputs.transitions, inputs.target_next_obs
         )

@@ -88,10 +88,9 @@ class BDQN(base.Agent):
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step of every member on the transitions of its mask."""
-        config, masks, rate = self.config, batch.transitions.extras, hyper.learning_rate
-        inputs = learning.encode(learner.shared, batch.transitions, online_next=config.double)
-        gradients = td_gradient(self, learner, inputs, batch.weights, masks, hyper)
-        learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
+        inputs = learning.encode(learner.shared, batch, online_next=self.config.double)
+        gradients = td_gradient(self, learner, inputs, batch.transitions.extras, hyper)
+        learner = learning.optimizer_step(self, learner, inputs, gradients, clock, hyper)
         return learner, Update(priorities=gradients.losses, metrics={"loss": gradients.loss})
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
@@ -125,12 +124,7 @@ def point_masses(members: Float[Array, "M A"], value: PerAction, apart: PerActio
 
 
 def td_gradient(
-    agent: base.Agent,
-    learner: Learner,
-    inputs: Inputs,
-    weights: Float[Array, " B"],
-    masks: Bool[Array, "B M"],
-    hyper: Any,
+    agent: base.Agent, learner: Learner, inputs: Inputs, masks: Bool[Array, "B M"], hyper: Any
 ) -> Gradients:
     """Differentiate the sum of all members' TD losses, ½ δ² or Huber's, averaged over a batch.
 
@@ -138,7 +132,8 @@ def td_gradient(
     its online network if the agent is `double`, else by Q̃_m. A member learns only from the
     transitions of its mask. As a sum, the loss gives every member the gradient it would have alone.
     """
-    params, prior, transitions = learner.params, learner.prior, inputs.transitions
+    params, prior = learner.params, learner.prior
+    transitions, weights = inputs.transitions, inputs.weights
     double, huber_width = agent.config.double, agent.config.huber_width
 
     def forward(params: Ensemble, obs: Array) -> tuple[Float[Array, "M B A"], batched.Residuals]:

@@ -49,13 +49,12 @@ class SingleModel(Agent):
     ) -> tuple[Learner, Update]:
         """One step on the projection's loss; the target's action is greedy by the mean."""
         double = getattr(self.config, "double", True)
-        inputs = learning.encode(learner.shared, batch.transitions, online_next=double)
+        inputs = learning.encode(learner.shared, batch, online_next=double)
         gradients, metrics = projected_gradient(
-            self.projection(hyper), learner, inputs, batch.weights, self.spec, gamma=hyper.gamma,
+            self.projection(hyper), learner, inputs, self.spec, gamma=hyper.gamma,
             prior_scale=getattr(hyper, "prior_scale", 0.0), double=double,
         )  # fmt: skip
-        rate = hyper.learning_rate
-        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
+        learner = learning.optimizer_step(self, learner, inputs, gradients, clock, hyper)
         metrics.update(self.schedules(clock, hyper))
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
@@ -91,7 +90,6 @@ def projected_gradient(
     projection: Projection,
     learner: Learner,
     inputs: Inputs,
-    weights: Float[Array, " B"],
     spec: Spec,
     *,
     gamma: Number,
@@ -121,7 +119,7 @@ def projected_gradient(
         return projection.loss(theta, target)
 
     targets = jax.vmap(target)(inputs.transitions, inputs.target_next_obs)
-    gradients = learning.loss_and_gradient(loss, learner.params, inputs, targets, weights)
+    gradients = learning.loss_and_gradient(loss, learner.params, inputs, targets)
     metrics = {"loss": gradients.loss}
     if isinstance(projection, Categorical):
         z_min, z_max = projection.z_min, projection.z_max

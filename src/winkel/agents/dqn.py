@@ -51,11 +51,10 @@ class DQN(base.Agent):
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on the squared TD error."""
-        config, masks = self.config, jnp.ones((len(batch.weights), 1), bool)
-        inputs = learning.encode(learner.shared, batch.transitions, online_next=config.double)
-        gradients = bdqn.td_gradient(self, learner, inputs, batch.weights, masks, hyper)
-        rate = hyper.learning_rate
-        learner = learning.optimizer_step(learner, inputs, gradients, clock, config, rate)
+        masks = jnp.ones((len(batch.weights), 1), bool)
+        inputs = learning.encode(learner.shared, batch, online_next=self.config.double)
+        gradients = bdqn.td_gradient(self, learner, inputs, masks, hyper)
+        learner = learning.optimizer_step(self, learner, inputs, gradients, clock, hyper)
         metrics = {"loss": gradients.loss, **self.schedules(clock, hyper)}
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 

@@ -106,7 +106,7 @@ class HyperAgent(base.Agent):
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on the squared TD errors of `num_indices` indices for each transition."""
-        inputs = learning.encode(learner.shared, batch.transitions)
+        inputs = learning.encode(learner.shared, batch)
         keys = jax.random.split(key, len(batch.weights))
         targets = jax.vmap(lambda k, t, n: self._targets(learner, hyper, k, t, n))(
             keys, inputs.transitions, inputs.target_next_obs
@@ -118,13 +118,11 @@ class HyperAgent(base.Agent):
             found = at_index(select_action(outputs, transition.action), indices)
             return jnp.mean((found - values) ** 2)
 
-        params, weights = learner.params, batch.weights
-        gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
+        gradients = learning.loss_and_gradient(loss, learner.params, inputs, targets)
         gradients = eqx.tree_at(  # last layers have no bias
             lambda found: found.params.layers[-1].bias, gradients, replace_fn=jnp.zeros_like
         )
-        rate = hyper.learning_rate
-        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
+        learner = learning.optimizer_step(self, learner, inputs, gradients, clock, hyper)
         return learner, Update(priorities=gradients.losses, metrics={"loss": gradients.loss})
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:

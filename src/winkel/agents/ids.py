@@ -164,10 +164,10 @@ class IDS(base.Agent):
         A body gets both gradients, and the ensemble's learning rate.
         """
         config, masks = self.config, batch.transitions.extras
-        inputs = learning.encode(learner.shared, batch.transitions)
-        of_values = bdqn.td_gradient(self, learner.ensemble, inputs, batch.weights, masks, hyper)
+        inputs = learning.encode(learner.shared, batch)
+        of_values = bdqn.td_gradient(self, learner.ensemble, inputs, masks, hyper)
         of_c51, metrics = distributional.projected_gradient(
-            self._projection(hyper), learner.c51, inputs, batch.weights, self.spec,
+            self._projection(hyper), learner.c51, inputs, self.spec,
             gamma=hyper.gamma, prior_scale=hyper.c51_prior_scale,
         )  # fmt: skip
         in_ensemble, in_c51, in_body = learning.clip_by_global_norm(

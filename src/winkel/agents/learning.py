@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from winkel.agents.base import Agent, Number, Settings
+from winkel.agents.base import Agent, Number
 from winkel.networks import MLP, Body
 from winkel.networks.batched import RowGradient
 from winkel.networks.impala import num_features
 from winkel.projections import Projection, find_projection
-from winkel.types import Atoms, Clock, Image, Planes, Transition
+from winkel.types import Atoms, Batch, Clock, Image, Planes, Transition
 
 
 class Learner(NamedTuple):
@@ -118,6 +118,8 @@ class Inputs(NamedTuple):
 
     transitions: Transition
     """With `obs` and `next_obs` for the online networks."""
+    weights: Float[Array, " B"]
+    """Importance of each in the loss."""
     target_next_obs: Array
     """`next_obs` for the target networks."""
     shared: Learner | None
@@ -131,20 +133,22 @@ def features(shared: Learner | None, obs: Array) -> Array:
     return obs if shared is None else shared.params(obs[None])[0]
 
 
-def encode(shared: Learner | None, transitions: Transition, *, online_next: bool = True) -> Inputs:
+def encode(shared: Learner | None, batch: Batch, *, online_next: bool = True) -> Inputs:
     """Run the body on `obs`, on `next_obs`, and the target body on `next_obs`.
 
     Only the first has a gradient. Without `online_next` there is no second: for agents that ask
     only target networks about `next_obs`.
     """
+    transitions, weights = batch.transitions, batch.weights
     if shared is None:
-        return Inputs(transitions, transitions.next_obs, shared=None, pull=None)
+        return Inputs(transitions, weights, transitions.next_obs, shared=None, pull=None)
     body = shared.params.power_iteration()
     obs, pull = jax.vjp(lambda part: eqx.combine(part, body)(transitions.obs), body.learned)
     target_next_obs = shared.target_params(transitions.next_obs)
     next_obs = body(transitions.next_obs) if online_next else target_next_obs
     return Inputs(
         transitions=transitions._replace(obs=obs, next_obs=next_obs),
+        weights=weights,
         target_next_obs=target_next_obs,
         shared=shared._replace(params=body),
         pull=pull,
@@ -195,14 +199,13 @@ def loss_and_gradient(
     params: PyTree,
     inputs: Inputs,
     targets: PyTree,
-    weights: Float[Array, " B"],
 ) -> Gradients:
     """Differentiate the weighted mean over a batch of `loss(params, transition, target)`."""
 
     def batch_loss(params: PyTree, obs: Array) -> tuple[Float[Array, ""], Float[Array, " B"]]:
         transitions = inputs.transitions._replace(obs=obs)
         losses = jax.vmap(lambda t, target: loss(params, t, target))(transitions, targets)
-        return jnp.mean(weights * losses), losses
+        return jnp.mean(inputs.weights * losses), losses
 
     arguments = (0,) if inputs.shared is None else (0, 1)
     differentiate = jax.value_and_grad(batch_loss, argnums=arguments, has_aux=True)
@@ -211,20 +214,15 @@ def loss_and_gradient(
 
 
 def optimizer_step(
-    learner: Learner,
-    inputs: Inputs,
-    gradients: Gradients,
-    clock: Clock,
-    settings: Settings,
-    learning_rate: Number,
+    agent: Agent, learner: Learner, inputs: Inputs, gradients: Gradients, clock: Clock, hyper: Any
 ) -> Learner:
     """Clip, take a step of Adam on networks and body, and update their targets when due."""
+    config, rate, shared = agent.config, hyper.learning_rate, inputs.shared
     in_params, in_body = clip_by_global_norm(
-        (gradients.params, body_gradient(inputs, gradients)), settings.clip_norm
+        (gradients.params, body_gradient(inputs, gradients)), config.clip_norm
     )
-    shared = inputs.shared and adam_step(inputs.shared, in_body, clock, settings, learning_rate)
-    learner = adam_step(learner, in_params, clock, settings, learning_rate)
-    return learner._replace(shared=shared)
+    shared = shared and adam_step(shared, in_body, clock, config, rate)
+    return adam_step(learner, in_params, clock, config, rate)._replace(shared=shared)
 
 
 def body_gradient(inputs: Inputs, *gradients: Gradients) -> Body | None:
@@ -236,16 +234,16 @@ def body_gradient(inputs: Inputs, *gradients: Gradients) -> Body | None:
 
 
 def adam_step(
-    learner: Learner, gradient: PyTree, clock: Clock, settings: Settings, learning_rate: Number
+    learner: Learner, gradient: PyTree, clock: Clock, config: Any, learning_rate: Number
 ) -> Learner:
     """Take a step of Adam, and copy the parameters to the target every `target_period` updates.
 
     Of a body all is copied, but only what has a gradient is changed.
     """
-    epsilon = settings.adam_epsilon / settings.batch_size
+    epsilon = config.adam_epsilon / config.batch_size
     updates, opt_state = adam(gradient, learner.opt_state, learning_rate, epsilon)
     params = eqx.apply_updates(learner.params, updates)
-    due = (clock.updates + 1) % settings.target_period == 0
+    due = (clock.updates + 1) % config.target_period == 0
     target_params = jax.tree.map(
         lambda new, old: jnp.where(due, new, old), params, learner.target_params
     )

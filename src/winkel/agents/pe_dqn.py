@@ -189,20 +189,17 @@ class PEDQN(base.Agent):
             return fused.update(self, learner, batch, clock, beta, hyper)
 
         # Lines 15–18 and 21–22: targets.
-        inputs = learning.encode(learner.shared, batch.transitions)
+        inputs = learning.encode(learner.shared, batch)
         gamma_power = jnp.broadcast_to(jnp.asarray(batch.gamma_power), batch.weights.shape)
         target = partial(self.targets, learner, beta, hyper)
         targets = jax.vmap(target)(inputs.transitions, inputs.target_next_obs, gamma_power)
 
         # Lines 14, 19–20 and 23: l_1 + l_2 + l_3, averaged over the batch, and its gradient.
         loss = partial(self.loss, learner.prior, hyper)
-        params, weights = learner.params, batch.weights
-        gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
+        gradients = learning.loss_and_gradient(loss, learner.params, inputs, targets)
 
         # Line 24: a step of Adam on θ and φ; θ̃ and φ̃ become copies every `target_period` updates.
-        learner = learning.optimizer_step(
-            learner, inputs, gradients, clock, self.config, hyper.learning_rate
-        )
+        learner = learning.optimizer_step(self, learner, inputs, gradients, clock, hyper)
         if learner.intrinsic is not None:
             learner = learner._replace(intrinsic=learner.intrinsic.update(targets.disagreement))
         metrics = {"loss": gradients.loss, "beta": beta, "clipped": jnp.mean(targets.clipped)}

@@ -92,7 +92,7 @@ class RND(base.Agent):
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
         """One step on both TD errors and on the predictor's error."""
-        inputs = learning.encode(learner.shared, batch.transitions)
+        inputs = learning.encode(learner.shared, batch)
         errors = jax.vmap(lambda t: _errors(learner.params, learner.prior, t.obs)[t.action])(
             inputs.transitions
         )
@@ -107,9 +107,8 @@ class RND(base.Agent):
             errors = _errors(params, learner.prior, transition.obs)
             return 0.5 * jnp.sum((values - targets) ** 2) + errors[transition.action]
 
-        params, weights, rate = learner.params, batch.weights, hyper.learning_rate
-        gradients = learning.loss_and_gradient(loss, params, inputs, targets, weights)
-        learner = learning.optimizer_step(learner, inputs, gradients, clock, self.config, rate)
+        gradients = learning.loss_and_gradient(loss, learner.params, inputs, targets)
+        learner = learning.optimizer_step(self, learner, inputs, gradients, clock, hyper)
         metrics = {"loss": gradients.loss, "intrinsic": jnp.mean(errors)}
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
