@@ -21,6 +21,7 @@ TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 4, "capacity
 AGENT, HYPER = configure("qr_dqn", TINY, TASK)
 PLAN = Plan(TASK.params, HYPER, Horizon(), seed=0)
 WORLD = CompiledWorld(TASK.env)
+SHAPES = WORLD.shapes(AGENT, PLAN)
 
 
 def need(**fields):
@@ -59,11 +60,13 @@ def test_what_a_lane_needs_does_not_overflow():
 def test_lanes_without_memory_are_refused_with_both_figures(monkeypatch):
     lane = need() + 100 * memory.STEP_BYTES
     monkeypatch.setattr(memory, "machine_memory", lambda: 3 * lane)
-    memory.check_memory(WORLD, AGENT, PLAN, num_lanes=3, num_steps=100)
-    memory.check_memory(WORLD, AGENT, PLAN, num_lanes=1, num_steps=100, other_bytes=2 * lane)
+    memory.check_memory(AGENT, SHAPES, TASK.params, num_lanes=3, num_steps=100)
+    memory.check_memory(
+        AGENT, SHAPES, TASK.params, num_lanes=1, num_steps=100, other_bytes=2 * lane
+    )
     for lanes, others in ((4, 0), (1, 2 * lane + 1)):
         with pytest.raises(InputError, match=r"need about \d+ MiB of memory for .*, got \d+ MiB"):
-            memory.check_memory(WORLD, AGENT, PLAN, lanes, 100, others)
+            memory.check_memory(AGENT, SHAPES, TASK.params, lanes, 100, others)
     spec = make_spec(TASK, "qr_dqn", TINY)
     with pytest.raises(InputError, match="need about"):
         check_run(spec, 4)
@@ -74,10 +77,10 @@ def test_lanes_without_memory_are_refused_with_both_figures(monkeypatch):
 def test_a_device_that_tells_must_have_memory_for_one_lane(device):
     lane = need() + 100 * memory.STEP_BYTES
     device(lane)
-    memory.check_memory(WORLD, AGENT, PLAN, num_lanes=1000, num_steps=100)
+    memory.check_memory(AGENT, SHAPES, TASK.params, num_lanes=1000, num_steps=100)
     device(lane - 1)
     with pytest.raises(InputError, match="for a lane with this environment"):
-        memory.check_memory(WORLD, AGENT, PLAN, num_lanes=1, num_steps=100)
+        memory.check_memory(AGENT, SHAPES, TASK.params, num_lanes=1, num_steps=100)
 
 
 @pytest.mark.parametrize(

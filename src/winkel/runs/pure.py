@@ -18,7 +18,7 @@ from winkel.envs.functional import is_functional
 from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer, require_type
 from winkel.runs.spec import RunSpec, configure, make_spec, make_task, name_agent
-from winkel.runs.train import make_world
+from winkel.runs.train import state_shapes
 from winkel.simulators.names import Factory, identify
 from winkel.training.compiled import whole_run
 from winkel.training.programs import check_memory
@@ -122,7 +122,7 @@ def make_train(
         raise InputError(f"need steps for {task.id}, whose longest episode is unknown, got none")
     if num_steps <= burn_in:
         raise InputError(f"need more than {burn_in} steps, the burn-in, got {num_steps}")
-    check_memory(make_world(task), spec.agent, spec.plan(), 1, num_steps)
+    check_memory(spec.agent, state_shapes(spec), task.params, 1, num_steps)
     return PureTrain(spec, num_steps)
 
 

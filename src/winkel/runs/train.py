@@ -39,8 +39,8 @@ from winkel.simulators.names import identify
 from winkel.simulators.visits import watch_visits
 from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
-from winkel.training.lanes import Lanes, Report
-from winkel.training.programs import Programs, World, check_memory, start_jax
+from winkel.training.lanes import Lanes, Report, World
+from winkel.training.programs import Programs, check_memory, start_jax
 from winkel.training.simulated import SimulatorWorld, Watch
 from winkel.training.steps import Plan, start_clock
 from winkel.training.steps import learn as learn_step
@@ -337,7 +337,8 @@ def make_lanes(
     unit, freeze = options.compact_lanes, options.freeze_bonus
     compaction = Compaction(unit, freeze)
     world = make_world(spec.task, notice, watch)
-    check_memory(world, spec.agent, plans[0], num_lanes, options.chunk_steps)
+    shapes, params = world.shapes(spec.agent, plans[0]), plans[0].params
+    check_memory(spec.agent, shapes, params, num_lanes, options.chunk_steps)
     return Lanes(
         spec.agent, world, plans, num_lanes, options.chunk_steps,
         rearrange=compaction.rearrange if unit is not None or freeze else None, notice=notice,
@@ -359,8 +360,8 @@ def learner_shapes(spec: RunSpec) -> dict[str, Any]:
 def check_run(spec: RunSpec, num_lanes: int) -> None:
     """Raise unless the agent's functions fit together, and there is memory for so many runs."""
     _check_agent(spec)
-    world, chunk = make_world(spec.task), spec.options.chunk_steps
-    check_memory(world, spec.agent, spec.plan(), num_lanes, chunk, spec.record_bytes)
+    agent, params, chunk = spec.agent, spec.task.params, spec.options.chunk_steps
+    check_memory(agent, state_shapes(spec), params, num_lanes, chunk, spec.record_bytes)
 
 
 def _check_agent(spec: RunSpec) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from winkel.agents.base import Agent
 from winkel.training import programs, steps
-from winkel.training.programs import Arrays, ChunkResults, Programs, Row, World, per_lane
+from winkel.training.programs import Arrays, ChunkResults, Programs, Row, per_lane
 from winkel.training.steps import Job, Plan
 from winkel.types import OneHot, RunState
 
@@ -22,26 +22,32 @@ the number of state-actions that the run has visited; the metrics of the update.
 
 
 @dataclass
-class CompiledWorld(World):
+class CompiledWorld:
     """An environment in JAX: a chunk of steps of all lanes is one call of one program."""
 
     env: Any
     refills = True
+    """Whether a free lane can take another run."""
 
     def open(self, programs: Programs) -> None:
+        """Use these programs from now on."""
         self.programs, self.env = programs, jax.tree.map(jnp.asarray, self.env)
 
     def begin(
         self, row: Row, plans: Sequence[Plan], new: Sequence[int]
     ) -> tuple[RunState, Arrays | None]:
-        """Start runs in some lanes; new runs make their burn-in, resumed runs have made it."""
+        """Start or continue the runs of the lanes `new`; `plans` are of all lanes.
+
+        New runs make their burn-in, resumed runs have made it. Returns the states of all lanes, and
+        the episodes of burn-in.
+        """
         runs, burn_in = self._call(begin, row.agent, row.jobs), None
         saved = {lane: plans[lane].saved for lane in new if plans[lane].saved is not None}
         fresh = np.isin(np.arange(row.num_lanes), [lane for lane in new if lane not in saved])
         if fresh.any():
             static = {"num_steps": row.agent.config.burn_in, "learning": False}
             runs, trace = self._call(advance, row.agent, row.jobs, runs, **static)
-            _, episodes, _ = self.read(runs, trace)
+            _, episodes, _ = self._read(runs, trace)
             counts = fresh[episodes["lane"]]
             burn_in = {name: column[counts] for name, column in episodes.items()}
         if row.states is not None:
@@ -50,10 +56,13 @@ class CompiledWorld(World):
             runs = programs.replace_lane(runs, lane, state)
         return runs, burn_in
 
-    def advance(self, row: Row, num_steps: int) -> tuple[RunState, Trace]:
-        return self._call(advance, row.agent, *row.inputs, num_steps=num_steps, learning=True)
+    def advance(self, row: Row, num_steps: int) -> tuple[RunState, ChunkResults]:
+        """Make a chunk of steps; returns new states, and what happened."""
+        static = {"num_steps": num_steps, "learning": True}
+        runs, trace = self._call(advance, row.agent, *row.inputs, **static)
+        return runs, self._read(runs, trace)
 
-    def read(self, runs: RunState, trace: Trace) -> ChunkResults:
+    def _read(self, runs: RunState, trace: Trace) -> ChunkResults:
         (ended, sums, metrics), clock = self.programs.fetch((trace, runs.clock))
         lanes, at = np.nonzero(ended)
         columns = {
@@ -67,6 +76,8 @@ class CompiledWorld(World):
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
     ) -> list[np.ndarray]:
+        """Undiscounted returns of greedy episodes of some lanes; `index` numbers evaluations."""
+
         def returns(jobs: Job, runs: RunState) -> Any:
             indices = np.full(len(runs.first), index, np.int32)
             return self._call(evaluate, agent, jobs, runs, indices, num_episodes=num_episodes)
@@ -74,12 +85,18 @@ class CompiledWorld(World):
         return self._fetch_lanes(returns, row, lanes)
 
     def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
+        """Visits, value, disagreement and bonus of some lanes at every countable observation."""
+
         def snapshot(jobs: Job, runs: RunState) -> Any:
             return {"visits": runs.visits, **self._call(survey, agent, jobs, runs)}
 
         return self._fetch_lanes(snapshot, row, lanes)
 
+    def support_notice(self, lane: int) -> str | None:
+        """No sentence: nothing is known of discounted returns."""
+
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
+        """Shapes and types of the state of one run, without computing it."""
         jobs = steps.make_jobs([plan], agent.spec, masked=False)
         runs = jax.eval_shape(lambda env, jobs: begin(agent, env, jobs), self.env, jobs)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), runs)
@@ -87,6 +104,8 @@ class CompiledWorld(World):
     def compile_ahead(
         self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None
     ) -> list[Future[Any]]:
+        """Compile in the background what a row's chunks need; without `runs`, its beginning too."""
+
         def compile_it(program: Any, *arrays: Any, **static: Any) -> Future[Any]:
             return self.programs.compile_in_background(program, agent, self.env, *arrays, **static)
 
@@ -97,6 +116,9 @@ class CompiledWorld(World):
             burn_in = {"num_steps": agent.config.burn_in, "learning": False}
             started = [compile_it(begin, jobs), compile_it(advance, jobs, runs, **burn_in)]
         return [*started, compile_it(advance, jobs, runs, num_steps=num_steps, learning=True)]
+
+    def close(self) -> None:
+        """Nothing has to be ended."""
 
     def _call(self, program: Any, agent: Agent, *arrays: Any, **static: Any) -> Any:
         return self.programs.call(program, agent, self.env, *arrays, **static)

@@ -17,10 +17,14 @@ import numpy as np
 from winkel.agents.base import Agent
 from winkel.errors import InputError
 from winkel.training import programs
-from winkel.training.programs import SIZES, Arrays, ChunkResults, Programs, Row, World
+from winkel.training.compiled import CompiledWorld
+from winkel.training.programs import SIZES, Arrays, ChunkResults, Programs, Row
+from winkel.training.simulated import SimulatorWorld
 from winkel.training.steps import Job, Plan, make_jobs
 from winkel.types import RunState
 
+World = CompiledWorld | SimulatorWorld
+"""What steps the environments of a row of lanes."""
 COUNTED = ("return", "length", "env_steps", "visited")
 """Columns of the table of episodes besides facts."""
 
@@ -107,8 +111,7 @@ class Lanes:
         burn_in = self._fill()
         if not self.running:
             return []
-        states, results = self.world.advance(self.row, self.chunk_steps)
-        return self._report(burn_in, states, self.world.read(states, results))
+        return self._report(burn_in, *self.world.advance(self.row, self.chunk_steps))
 
     def prepare(self) -> list[Future[Any]]:
         """Compile what the first chunks need, in the background."""
@@ -136,17 +139,17 @@ class Lanes:
         return jax.device_get(programs.take_lanes(self.row.states, lane))
 
     def evaluate(self, runs: Sequence[int], index: int, num_episodes: int) -> np.ndarray:
-        """As `World.evaluate`, for some runs: `[runs, num_episodes]`."""
+        """Undiscounted returns of greedy episodes of some runs, `[runs, num_episodes]`."""
         lanes = [self.row.running[run] for run in runs]
         return np.stack(self.world.evaluate(self.agent, self.row, lanes, index, num_episodes))
 
     def survey(self, runs: Sequence[int]) -> list[Arrays]:
-        """As `World.survey`, for some runs."""
+        """Visits, value, disagreement and bonus of some runs at every countable observation."""
         lanes = [self.row.running[run] for run in runs]
         return self.world.survey(self.agent, self.row, lanes) if lanes else []
 
     def support_notice(self, run: int) -> str | None:
-        """As `World.support_notice`."""
+        """A sentence on returns outside of the support, None without any."""
         return self.world.support_notice(self.row.running[run])
 
     def close(self) -> None:

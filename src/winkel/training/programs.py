@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Int
 
 from winkel.agents.base import Agent
 from winkel.errors import InputError
-from winkel.training.steps import Job, Plan
+from winkel.training.steps import Job
 from winkel.types import Clock, RunState
 
 BACKGROUND_THREADS = 4
@@ -131,57 +131,6 @@ class Row:
         return self.jobs, self.states
 
 
-@runtime_checkable
-class World(Protocol):
-    """What steps the environments of a row of lanes."""
-
-    refills: bool
-    """Whether a free lane can take another run."""
-
-    def open(self, programs: Programs) -> None:
-        """Use these programs from now on."""
-
-    def begin(
-        self, row: Row, plans: Sequence[Plan], new: Sequence[int]
-    ) -> tuple[RunState, Arrays | None]:
-        """Start or continue the runs of the lanes `new`; `plans` are of all lanes.
-
-        Returns the states of all lanes, and the episodes of burn-in if it is done at once.
-        """
-
-    def advance(self, row: Row, num_steps: int) -> tuple[RunState, Any]:
-        """Make a chunk of steps; returns new states, and results for `read`."""
-
-    def read(self, runs: RunState, results: Any) -> ChunkResults:
-        """Wait for what `advance` returned, and fetch it."""
-
-    def evaluate(
-        self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
-    ) -> list[np.ndarray]:
-        """Undiscounted returns of greedy episodes of some lanes; `index` numbers evaluations."""
-
-    def shapes(self, agent: Agent, plan: Plan) -> RunState:
-        """Shapes and types of the state of one run, without computing it."""
-
-    def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
-        """Visits, value, disagreement and bonus of some lanes at every countable observation."""
-        return [{} for _ in lanes]
-
-    def support_notice(self, lane: int) -> str | None:
-        """A sentence on returns outside of the support, None without any."""
-        return None
-
-    def compile_ahead(
-        self, agent: Agent, num_steps: int, jobs: Job, runs: RunState | None = None
-    ) -> list[Future[Any]]:
-        """Compile in the background what a row's chunks need; without `runs`, its beginning too."""
-        return []
-
-    def close(self) -> None:
-        """End all processes."""
-        return
-
-
 def per_lane(function: Callable[..., Any], static: Sequence[str] = (), **options: Any) -> Any:
     """Turn a function of one lane into a compiled program over all lanes.
 
@@ -267,14 +216,19 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def check_memory(
-    world: World, agent: Agent, plan: Plan, num_lanes: int, num_steps: int, other_bytes: int = 0
+    agent: Agent,
+    shapes: RunState,
+    params: Any,
+    num_lanes: int,
+    num_steps: int,
+    other_bytes: int = 0,
 ) -> None:
     """Raise unless there is memory for so many lanes of a run with chunks of so many steps.
 
     On a device that says how much it has, one lane must fit: `Lanes` continues with fewer lanes.
-    `other_bytes` are those of other arrays of a lane.
+    `other_bytes` are those of other arrays of a lane, beside those that `lane_bytes` counts.
     """
-    need = lane_bytes(agent, world.shapes(agent, plan), plan.params) + other_bytes
+    need = lane_bytes(agent, shapes, params) + other_bytes
     need += STEP_BYTES * max(num_steps, agent.config.burn_in)
     if (limit := device_memory()) is not None:
         require_memory(need, f"a lane with this {SIZES}", limit)

@@ -10,7 +10,7 @@ With one environment, a run is the same as in a compiled environment, random num
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from winkel.agents.base import Agent
 from winkel.errors import InputError
 from winkel.simulators import Pool, StepBatch
 from winkel.training import programs, steps
-from winkel.training.programs import Arrays, ChunkResults, Programs, Row, World, per_lane
+from winkel.training.programs import Arrays, ChunkResults, Programs, Row, per_lane
 from winkel.training.steps import Job, Plan
 from winkel.types import AnyArray, Decision, EnvStep, Image, Observation, RunState
 
@@ -112,11 +112,12 @@ class EpisodeTotals:
 
 
 @dataclass
-class SimulatorWorld(World):
+class SimulatorWorld:
     """Simulators outside of the accelerator, `num_envs` for each lane.
 
-    All runs begin together, keep their simulators, and make equally many steps. A run that has
-    ended stays until the last one has; what its simulators do then is not recorded.
+    Its methods are those of `CompiledWorld`. All runs begin together, keep their simulators, and
+    make equally many steps. A run that has ended stays until the last one has; what its simulators
+    do then is not recorded.
     """
 
     make_pool: Callable[[list[int]], Pool]
@@ -156,7 +157,7 @@ class SimulatorWorld(World):
         self._decided = self.programs.call(decide, agent, (), jobs, runs._replace(replay=()))
         return runs, None
 
-    def advance(self, row: Row, num_steps: int) -> tuple[RunState, range]:
+    def advance(self, row: Row, num_steps: int) -> tuple[RunState, ChunkResults]:
         """Make a chunk of steps, which ends with the burn-in if that ends before."""
         agent, runs, before = row.agent, row.states, self._updates
         learning = self._steps >= agent.config.burn_in
@@ -166,13 +167,10 @@ class SimulatorWorld(World):
             runs = self._step(agent, row.jobs, runs, learning)
             if (self._steps >= agent.config.burn_in) != learning:
                 break
-        return runs, range(before, self._updates)
-
-    def read(self, runs: RunState, updates: range) -> ChunkResults:
         clock, metrics = self.programs.fetch((runs.clock, self._metrics))
-        numbers = np.array(updates, int)
+        numbers = np.arange(before, self._updates)
         metrics = {name: rows[:, numbers % rows.shape[1]] for name, rows in metrics.items()}
-        return clock, self.totals.take(), metrics
+        return runs, (clock, self.totals.take(), metrics)
 
     def evaluate(
         self, agent: Agent, row: Row, lanes: Sequence[int], index: int, num_episodes: int
@@ -185,7 +183,12 @@ class SimulatorWorld(World):
                 returns.append(greedy_returns(agent, learner, plan.hyper, pool, num_episodes))
         return returns
 
+    def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
+        """Nothing: no observations are counted."""
+        return [{} for _ in lanes]
+
     def support_notice(self, lane: int) -> str | None:
+        """A sentence on returns outside of the support, None without any."""
         return self.totals.support_notice(lane)
 
     def shapes(self, agent: Agent, plan: Plan) -> RunState:
@@ -195,7 +198,12 @@ class SimulatorWorld(World):
         job = jax.tree.map(lambda x: x[0], steps.make_jobs([plan], agent.spec, masked=False))
         return jax.eval_shape(lambda job, obs: _begin(agent, (), job, obs), job, obs)
 
+    def compile_ahead(self, *_: Any) -> list[Future[Any]]:
+        """Nothing: programs are compiled when they are called."""
+        return []
+
     def close(self) -> None:
+        """End all simulators."""
         self._resources.close()
 
     def _step(self, agent: Agent, jobs: Job, runs: RunState, learning: bool) -> RunState:

@@ -20,16 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 from winkel.agents.base import Agent, Spec
 from winkel.errors import InputError
 from winkel.replay import Streams, Uniform
-from winkel.types import (
-    Clock,
-    Decision,
-    EnvStep,
-    Image,
-    Observation,
-    RunState,
-    Transition,
-    Update,
-)
+from winkel.types import Clock, Decision, EnvStep, Image, Observation, RunState, Transition, Update
 
 UNLIMITED = 2**31 - 1
 """A horizon that no run reaches."""
