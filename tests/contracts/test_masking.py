@@ -162,7 +162,7 @@ def test_lanes_of_one_program_have_their_own_actions():
         ]
         lanes = Lanes(agent, CompiledWorld(task.env), plans, 2, 30)
         lanes.advance()
-        actions = np.asarray(lanes.rows[0].states.replay.items.action)[:, :38]
+        actions = np.asarray(lanes.row.states.replay.items.action)[:, :38]
         return actions, lanes.evaluate([0, 1], 1, 3)
 
     actions, returns = played([2, None])

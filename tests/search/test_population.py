@@ -58,7 +58,7 @@ def test_the_next_trial_takes_the_lane_of_a_pruned_one(tmp_path, scripted, monke
 
     def watched(lanes):
         reports = advance(lanes)
-        seen.append(lanes.rows[0].running)
+        seen.append(lanes.row.running)
         return reports
 
     monkeypatch.setattr(Lanes, "advance", watched)
