@@ -102,7 +102,6 @@ def collect(
         selection.records += part.records
     return {
         "environments": np.array(names),
-        "hard": common.hard_exploration(names),
         "agents": np.array(agents),
         "clocks": np.array(clocks),
         "greedy": greedy,
@@ -193,12 +192,12 @@ def draw(results: Arrays) -> Figure:
 
     Bands may leave a panel: they exceed the curves by no more than the range of the curves.
     """
-    names = results["environments"]
+    names = results["environments"].tolist()
     agents = style.in_order(results["agents"])
     columns = min(_MOST_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     width = style.TEXT_WIDTH if columns > 2 else 1.3 + 1.9 * columns
-    titles = [_title(name, (width - 0.6) / columns) for name in names.tolist()]
+    titles = [_title(name, (width - 0.6) / columns) for name in names]
     breaks = [title.count("\n") for title in titles]
     lines = sum(max(breaks[i : i + columns]) for i in range(0, len(names), columns))
     height = 0.45 + (1.7 if rows == 1 else 1.13) * rows + _LINE * lines
@@ -217,8 +216,7 @@ def draw(results: Arrays) -> Figure:
                 style.draw_band(axes, results["x"][index], curve, agent, len(agents))
         axes.set_title(
             title + ("*" if mixed and not greedy[index] else ""),
-            fontweight="bold" if results["hard"][index] else "normal", fontsize=7, pad=3,
-            linespacing=0.95,
+            fontweight=common.weight_of(names[index]), fontsize=7, pad=3, linespacing=0.95,
         )  # fmt: skip
         style.count_axis(axes, bins=ticks)
         axes.set_xlim(right=float(np.nanmax(results["x"][index])))

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import norm
 
 from winkel.figures import style
 from winkel.files import Arrays
@@ -22,7 +23,7 @@ def compute() -> dict[str, np.ndarray]:
     """
     mdp = FiniteMDP(transitions=np.ones((1, 1, 1)), rewards=Atoms.of([[[REWARD]]]), gamma=GAMMA)
     z = np.linspace(-2.5, 2.5, 2001)
-    density = 0.55 * _bell(z, -0.75, 0.42) + 0.45 * _bell(z, 0.95, 0.25)
+    density = 0.55 * norm.pdf(z, -0.75, 0.42) + 0.45 * norm.pdf(z, 0.95, 0.25)
     eta = Atoms.of(z[None, None], (density / density.sum())[None, None])
     target = bellman(mdp, uniform_policy(mdp), eta)
     quantile = project(Quantile(num_atoms=NUM_ATOMS), target)
@@ -39,10 +40,6 @@ def compute() -> dict[str, np.ndarray]:
         for name, atoms in stages.items()
         for field in Atoms._fields
     }
-
-
-def _bell(z: np.ndarray, center: float, width: float) -> np.ndarray:
-    return np.exp(-0.5 * ((z - center) / width) ** 2) / width
 
 
 def draw(results: Arrays) -> Figure:
