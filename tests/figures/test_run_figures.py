@@ -180,7 +180,7 @@ def test_curves_show_means_and_bold_titles_and_say_what_they_are(rng):
     said = " ".join(words(figure).split())
     assert "Means over 10 seeds, each the mean of all settings, with 90 % Student t bands" in said
     assert "panels with * of training" in said
-    assert "training returns are averaged over 5 % of the time" in said
+    assert "training returns are averaged over 5 % of the episodes" in said
     greedy = draw("learning-curves", results | {"greedy": np.array([1, 1])})
     assert greedy.axes[0].get_ylabel() == "greedy return"
 
