@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import matplotlib as mpl
 import matplotlib.style
@@ -35,7 +35,8 @@ _OTHERS = (
     "#332288", "#44AA99", "#999933", "#AA4499", "#661100", "#6699CC", "#DDCC77", "#117733",
 )  # fmt: skip
 
-_DASHES, _MARKERS = ("--", ":", "-.", "-"), ("h", "*", "d", "8", "H", "p")
+Dashes = Literal["--", ":", "-.", "-"]
+_DASHES, _MARKERS = get_args(Dashes), ("h", "*", "d", "8", "H", "p")
 
 TEXT_WIDTH = 5.5
 """Inches between the margins of a one-column conference paper."""
@@ -51,7 +52,7 @@ class AgentStyle(NamedTuple):
 
     label: str
     colour: str
-    dashes: str
+    dashes: Dashes
     marker: str
 
 
