@@ -1,6 +1,7 @@
 """Environments by name: 'deep_sea/20', 'deep_sea:size=100', 'catch_noise/3:noise_scale=0.5'."""
 
 import contextlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
@@ -95,7 +96,8 @@ def make_padded(task_id: str, *, packed: bool = False) -> Task:
         inner = [found.get(task_id, next(iter(found.values()))) for _, found in members.values()]
         which = np.asarray(list(members).index(experiment.family), np.int32)
         params = PackedParams(which=which, inner=tuple(inner))
-    inputs = FAMILIES[experiment.family].num_inputs(setting, own)
+    size_of = FAMILIES[experiment.family].inputs
+    inputs = math.prod(own.observation.shape) if size_of is None else size_of(setting)
     shape = {"env": env, "params": params, "inputs": inputs, "available": available}
     return _task(task_id, experiment, setting, padded=not packed, pack=pack, **shape)
 
@@ -179,7 +181,7 @@ def _task(task_id: str, experiment: Experiment, setting: Setting, **shape: Any) 
         copy=experiment.copy_of(task_id),
         num_episodes=experiment.num_episodes,
         longest_episode=family.longest_episode(setting),
-        num_pairs=None if family.num_pairs is None else family.num_pairs(setting),
+        num_pairs=family.num_pairs(setting),
         **shape,
     )
 

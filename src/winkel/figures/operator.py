@@ -48,7 +48,7 @@ def draw(results: Arrays) -> Figure:
     panels = figure.subplots(1, 5, sharex=True)
     _draw_density(panels[0], results, "eta", style.INK, fill=True)
     _draw_density(panels[1], results, "target", style.INK, fill=True)
-    colours = {"quantile": [style.QUANTILE], "categorical": [style.CATEGORICAL]}
+    colours = {name: [colour] for name, colour in style.PROJECTIONS.items()}
     colours["mixture"] = [style.QUANTILE, style.CATEGORICAL]
     # One height scale for all stems: an atom's height is its mass.
     tallest = 1.12 * max(results[f"{stage}_probs"].max() for stage in colours)

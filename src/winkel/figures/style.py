@@ -28,6 +28,7 @@ MIXTURE = "#009E73"
 ACCENT = "#CC79A7"
 INK = "#222222"
 FAINT = "#9A9A9A"
+PROJECTIONS = {"quantile": QUANTILE, "categorical": CATEGORICAL}
 _ORANGE, _SKY = "#E69F00", "#56B4E9"
 # Tol's muted one, for agents without a colour of their own.
 _WINE = "#882255"

@@ -57,7 +57,7 @@ class Worker:
         here = [os.getcwd()] if self.search_here else []
         path = [os.path.abspath(folder) for folder in sys.path if folder not in ("", *here)]
         self._path = os.pathsep.join([*here, *path])
-        self._arguments = _pickle(self.maker), self.numbers, self.num
+        self._arguments = pickle.dumps(self.maker), self.numbers, self.num
         self.start()
 
     def __str__(self) -> str:
@@ -154,21 +154,6 @@ def open_memory() -> int:
         return os.memfd_create("winkel")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def _pickle(maker: Maker) -> bytes:
-    name = getattr(maker, "__qualname__", type(maker).__qualname__)
-    try:
-        pickled = pickle.dumps(maker)
-    except Exception as error:
-        message = f"need a maker that can be pickled for workers, got {name}: {error}"
-        raise InputError(message) from None
-    if getattr(maker, "__module__", None) == "__main__":
-        raise InputError(
-            f"need a maker from a module that workers can import, got {name} of the main script; "
-            "move it to a module, name it 'module:function', or use num_workers=0"
-        )
-    return pickled
 
 
 def _environment(path: str, *, warnings: bool) -> dict[str, str]:
