@@ -17,7 +17,6 @@ from winkel.errors import InputError
 IDS = {
     family: [i for e in envs.EXPERIMENTS.values() if e.family == family for i in e.ids]
     for family in FAMILIES
-    if FAMILIES[family].experiments
 }
 
 

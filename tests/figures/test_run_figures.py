@@ -55,12 +55,9 @@ def results_of(name, rng, agents, long=False):
         },
         "scores": lambda: band(rng, count, len(experiments)) | {
             "agents": names, "experiments": np.array(experiments),
-            "hard": np.arange(len(experiments)) % 2,
             "seed_scores": rng.uniform(size=(count, len(experiments), 4)),
         },
-        "learning-curves": lambda: curves(rng, environments, "environments", agents) | {
-            "hard": np.arange(len(environments)) % 2
-        },
+        "learning-curves": lambda: curves(rng, environments, "environments", agents),
         "regret": lambda: band(rng, count, len(sizes), scale=1e4) | few | {
             "agents": names, "sizes": sizes, "num_seeds": np.full((count, len(sizes)), 5),
             "seed_regrets": rng.uniform(size=(count, len(sizes), 5)),
@@ -172,17 +169,18 @@ def test_regret_shows_the_medians_and_opens_what_is_infinite(rng):
 
 def test_curves_show_means_and_bold_titles_and_say_what_they_are(rng):
     results = results_of("learning-curves", rng, AGENTS[:2])
+    results["environments"] = np.array(["gym:CartPole-v1", "deep_sea"])
     first, second = (figure := draw("learning-curves", results)).axes[:2]
     np.testing.assert_array_equal(by_label(second, "bdqn").get_ydata(), results["estimate"][1, 1])
     np.testing.assert_array_equal(by_label(second, "bdqn").get_xdata(), results["x"][1])
     weights = [axes.title.get_fontweight() for axes in (first, second)]
     assert weights == ["normal", "bold"]
-    assert [axes.get_title()[-1] for axes in (first, second)] == ["*", "1"]
+    assert [axes.get_title()[-1] for axes in (first, second)] == ["*", "a"]
     assert [axes.get_xlabel() for axes in (first, second)] == ["environment steps", "episodes"]
     said = " ".join(words(figure).split())
-    assert "Means over 10 seeds, with 90 % Student t bands" in said
+    assert "Means over 10 seeds, each the mean of all settings, with 90 % Student t bands" in said
     assert "panels with * of training" in said
-    assert "training returns are averaged over 5 % of the time" in said
+    assert "training returns are averaged over 5 % of the episodes" in said
     greedy = draw("learning-curves", results | {"greedy": np.array([1, 1])})
     assert greedy.axes[0].get_ylabel() == "greedy return"
 
@@ -213,6 +211,9 @@ def test_bars_hold_the_scores_in_order_with_a_dot_for_each_of_few_seeds(rng, lon
     )
     labels = [tick.get_text() for axes in panels for tick in axes.get_xticklabels()]
     assert labels == [name.replace("_", " ") for name in results["experiments"]]
+    bold = draw("scores", results | {"experiments": np.resize(["catch", "deep_sea"], len(labels))})
+    weights = [tick.get_fontweight() for axes in bold.axes for tick in axes.get_xticklabels()]
+    assert weights == np.resize(["normal", "bold"], len(labels)).tolist()
     dots = np.concatenate([line.get_ydata() for line in panels[0].lines])
     assert set(dots) <= set(results["seed_scores"].ravel())
     many = np.repeat(results["seed_scores"], 3, axis=-1)

@@ -133,7 +133,6 @@ def test_scalars_and_other_numbers_are_observations():
         ({"seeds": [-1]}, "need a seed >= 0, a whole number, got -1"),
         ({"seeds": [0.5]}, "need a seed >= 0, a whole number, got 0.5"),
         ({"num_workers": -1}, "need num_workers >= 0, a whole number, got -1"),
-        ({"maker": lambda: Walk(), "num_workers": 1}, "need a maker that can be pickled"),
         ({"maker": TwoKinds(), "num_workers": 0}, "need environments of one kind, got 3 actions"),
     ],
 )
@@ -142,13 +141,6 @@ def test_bad_arguments(arguments, message, without_shape_checks):
     given = {"maker": Walk, "seeds": [1, 2], "num_workers": 0} | arguments
     with pytest.raises(InputError, match=message):
         Pool(**given)
-
-
-def test_a_maker_of_the_main_script_is_refused(monkeypatch):
-    monkeypatch.setattr("__main__.Walk", Walk, raising=False)
-    monkeypatch.setattr(Walk, "__module__", "__main__")
-    with pytest.raises(InputError, match="got Walk of the main script; move it to a module"):
-        Pool(Walk, [1], 1)
 
 
 def test_workers_that_make_different_kinds_are_found_out(tmp_path, monkeypatch):

@@ -147,8 +147,8 @@ class Family:
     """One kind of environment with all of its settings."""
 
     name: str
-    experiments: tuple[Experiment, ...] = ()
-    """Those of bsuite that use it, such as catch and catch_noise; without any it is its own."""
+    experiments: tuple[Experiment, ...]
+    """Those that use it, such as catch and catch_noise."""
     defaults: Mapping[str, int | float]
     """Every setting with its default, whose type is the type of the setting."""
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Family:
     """Upper bound on the number of steps of an episode."""
     inputs: Callable[[Setting], int] | None = None
     """Size of an observation, if it depends on the setting."""
-    num_pairs: Callable[[Setting], int] | None = None
+    num_pairs: Callable[[Setting], int | None] = lambda setting: None
     """Number of state-action pairs that episodes can visit, if it is known."""
     facts: tuple[str, ...] = ()
     """Names in `EnvStep.info`: integers, so that their sums over episodes are exact."""
@@ -174,10 +174,6 @@ class Family:
         """Make one environment for all given settings, and the parameters of each."""
         env = self.make_env(settings)
         return env, [self.make_params(env, setting) for setting in settings]
-
-    def num_inputs(self, setting: Setting, env: Environment) -> int:
-        """Return the size of an observation without padding to other settings."""
-        return math.prod(env.observation.shape) if self.inputs is None else self.inputs(setting)
 
     def return_range(self, setting: Setting, gamma: float) -> tuple[float, float]:
         """Return the ends of a categorical support: bounds, a margin, three widths of noise."""

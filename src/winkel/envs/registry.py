@@ -1,6 +1,7 @@
 """Environments by name: 'deep_sea/20', 'deep_sea:size=100', 'catch_noise/3:noise_scale=0.5'."""
 
 import contextlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
@@ -82,7 +83,7 @@ def make(task_id: str) -> Task:
 def make_padded(task_id: str, *, packed: bool = False) -> Task:
     """Make the environment of a bsuite id, padded to the shape of its experiment or its pack."""
     experiment, setting = parse(task_id)
-    if experiment.name not in EXPERIMENTS or task_id not in experiment.ids:
+    if task_id not in experiment.ids:
         raise InputError(f"need one of bsuite's own ids to pad it with others, got {task_id!r}")
     pack = pack_of(experiment.name, setting) if packed else None
     experiments = tuple(PACKS[pack]) if pack else (experiment.name,)
@@ -95,7 +96,8 @@ def make_padded(task_id: str, *, packed: bool = False) -> Task:
         inner = [found.get(task_id, next(iter(found.values()))) for _, found in members.values()]
         which = np.asarray(list(members).index(experiment.family), np.int32)
         params = PackedParams(which=which, inner=tuple(inner))
-    inputs = FAMILIES[experiment.family].num_inputs(setting, own)
+    size_of = FAMILIES[experiment.family].inputs
+    inputs = math.prod(own.observation.shape) if size_of is None else size_of(setting)
     shape = {"env": env, "params": params, "inputs": inputs, "available": available}
     return _task(task_id, experiment, setting, padded=not packed, pack=pack, **shape)
 
@@ -179,7 +181,7 @@ def _task(task_id: str, experiment: Experiment, setting: Setting, **shape: Any) 
         copy=experiment.copy_of(task_id),
         num_episodes=experiment.num_episodes,
         longest_episode=family.longest_episode(setting),
-        num_pairs=None if family.num_pairs is None else family.num_pairs(setting),
+        num_pairs=family.num_pairs(setting),
         **shape,
     )
 
@@ -188,13 +190,13 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     """Return the experiment that an id names, and its setting with all defaults."""
     whole, colon, overrides = task_id.partition(":")
     name, slash, index = whole.partition("/")
-    if name not in (named := {*EXPERIMENTS, *FAMILIES}):
-        known = [f"gym:{name}"] if _GYMNASIUM.fullmatch(task_id) else named
+    if name not in EXPERIMENTS:
+        known = [f"gym:{name}"] if _GYMNASIUM.fullmatch(task_id) else EXPERIMENTS
         hint = suggest(
             name, known, "see `winkel list envs`", lambda near: near + task_id.removeprefix(name)
         )
         raise InputError(f"unknown environment {task_id!r}; {hint}")
-    experiment = EXPERIMENTS.get(name) or Experiment(name, name, 1_000, (), [{}])  # not of bsuite
+    experiment = EXPERIMENTS[name]
     family = FAMILIES[experiment.family]
     setting: dict[str, Any] = dict(family.defaults)
     if slash:

@@ -110,10 +110,10 @@ def num_episodes(record: RunRecord) -> int:
     return len(record.episodes["return"])
 
 
-def hard_exploration(names: Iterable[str]) -> np.ndarray:
-    """1 for experiments that bsuite tags as exploration, else 0."""
-    tags = [EXPERIMENTS[name].tags if name in EXPERIMENTS else () for name in names]
-    return np.array(["exploration" in tagged for tagged in tags], int)
+def weight_of(name: str) -> str:
+    """Bold letters for an experiment that bsuite tags as exploration."""
+    hard = name in EXPERIMENTS and "exploration" in EXPERIMENTS[name].tags
+    return "bold" if hard else "normal"
 
 
 # Seeds
@@ -139,12 +139,12 @@ def seed_table(
 
 def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval]) -> Interval:
     """Apply a statistic to the values in each cell of a table [..., seeds]; NaN in empty cells."""
-    found = Interval(*(np.full(table.shape[:-1], np.nan) for _ in Interval._fields))
-    for place in np.ndindex(table.shape[:-1]):
-        if (values := table[place][~np.isnan(table[place])]).size:
-            for array, number in zip(found, statistic(values), strict=True):
-                array[place] = number
-    return found
+
+    def of_cell(values: np.ndarray) -> Interval:
+        known = values[~np.isnan(values)]
+        return statistic(known) if known.size else Interval(np.nan, np.nan, np.nan)
+
+    return Interval(*np.moveaxis(np.apply_along_axis(of_cell, -1, table), -1, 0))
 
 
 # Deep sea

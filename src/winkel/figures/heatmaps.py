@@ -74,11 +74,10 @@ def draw(results: Arrays) -> Figure:
     panels = figure.subplots(len(rows), len(shown), sharex=True, sharey=True, squeeze=False)
     for line, (label, pictures) in zip(panels, rows.items(), strict=True):
         image = _draw_row(line, pictures, size)
-        bar = figure.colorbar(
+        figure.colorbar(
             image, ax=list(line), aspect=14, pad=0.02, format="%g", label=label,
             ticks=MaxNLocator(3, steps=[1, 2, 5, 10]),
         )  # fmt: skip
-        bar.outline.set_linewidth(0.6)
     for axes, index in zip(panels[0], shown, strict=True):
         axes.set_title(f"episode {results['episode'][index]:.0f}", pad=4, fontsize=7.5)
     for axes in panels.flat:

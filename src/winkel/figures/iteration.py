@@ -116,8 +116,7 @@ def draw(results: Arrays) -> Figure:
         style.label_panel(axes, letter, title)
         axes.set(xlabel=caption, xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
-    bar = figure.colorbar(image, ax=list(panels[1:]), shrink=0.75, pad=0.02, aspect=16)
-    bar.outline.set_linewidth(0.6)
+    figure.colorbar(image, ax=list(panels[1:]), shrink=0.75, pad=0.02, aspect=16)
     return figure
 
 

@@ -27,7 +27,7 @@ POINTS = 50
 LEVEL = 0.9
 """Confidence of the intervals over seeds."""
 WINDOW = 0.05
-"""Share of the time over which training returns are averaged."""
+"""Share of the episodes over which training returns are averaged."""
 CLOCKS = {"steps": "environment steps", "episodes": "episodes"}
 """Words for the horizontal axis."""
 
@@ -90,7 +90,7 @@ def collect(
         if max(ends) > _UNEQUAL * min(ends):
             end = f"{min(ends):,.0f} {clocks[-1]}"
             part.notes.append(f"curves end after {end}, as the shortest run does")
-        at, values = _interpolate(curves) if greedy[panel] else _smooth(curves)
+        at, values = _interpolate(curves)
         x[panel, : len(at)] = at
         everything = np.concatenate([y for _, y in curves])
         for agent, seeds in _average_settings(part.records, values).items():
@@ -102,7 +102,6 @@ def collect(
         selection.records += part.records
     return {
         "environments": np.array(names),
-        "hard": common.hard_exploration(names),
         "agents": np.array(agents),
         "clocks": np.array(clocks),
         "greedy": greedy,
@@ -141,12 +140,19 @@ def _returns(part: Selection, clock: str, wanted: str | None) -> tuple[list[Curv
 
 def _curve(record: RunRecord, clock: str, greedy: bool) -> Curve:
     table = record.evaluations if greedy else record.episodes
-    returned = np.mean(table["returns"], axis=-1) if greedy else np.asarray(table["return"], float)
+    returned = np.mean(table["returns"], axis=-1) if greedy else _average(table["return"])
     if clock == "steps":
         at = table["env_steps"] if "env_steps" in table else np.cumsum(table["length"])
     else:
         at = table["episodes"] if greedy else np.arange(1, len(returned) + 1)
     return np.asarray(at, float), returned / scale_of(record)
+
+
+def _average(returns: np.ndarray) -> np.ndarray:
+    """Average over the last episodes, a share of all."""
+    total, end = np.append(0.0, np.cumsum(returns)), np.arange(1, len(returns) + 1)
+    begin = np.maximum(end - math.ceil(WINDOW * len(returns)), 0)
+    return (total[end] - total[begin]) / (end - begin)
 
 
 def _average_settings(
@@ -162,27 +168,8 @@ def _average_settings(
     }
 
 
-def _smooth(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Average over the episodes that ended in the last share of the time, at equal distances.
-
-    The time ends with the last episode of the shortest run. Where no episode ended, the average is
-    interpolated.
-    """
-    end = min(x[-1] for x, _ in curves)
-    num_points = max(1, min(POINTS, *(int((x <= end).sum()) for x, _ in curves)))
-    at = np.linspace(0.0, end, num_points + 1)[1:]
-    points = []
-    for x, y in curves:
-        first, last = (np.searchsorted(x, t.round(6), "right") for t in (at - WINDOW * end, at))
-        total = np.append(0.0, np.cumsum(y))
-        have = np.flatnonzero(last > first)
-        mean = (total[last] - total[first])[have] / (last - first)[have]
-        points.append(np.interp(at, at[have], mean))
-    return at, points
-
-
 def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Interpolate between evaluations, over the time in which all runs have been evaluated."""
+    """Interpolate at equal distances, over the time that all curves cover."""
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     at = np.linspace(first, max(first, last), min(POINTS, *(len(x) for x, _ in curves)))
     return at, [np.interp(at, x, y) for x, y in curves]
@@ -193,12 +180,12 @@ def draw(results: Arrays) -> Figure:
 
     Bands may leave a panel: they exceed the curves by no more than the range of the curves.
     """
-    names = results["environments"]
+    names = results["environments"].tolist()
     agents = style.in_order(results["agents"])
     columns = min(_MOST_COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
     width = style.TEXT_WIDTH if columns > 2 else 1.3 + 1.9 * columns
-    titles = [_title(name, (width - 0.6) / columns) for name in names.tolist()]
+    titles = [_title(name, (width - 0.6) / columns) for name in names]
     breaks = [title.count("\n") for title in titles]
     lines = sum(max(breaks[i : i + columns]) for i in range(0, len(names), columns))
     height = 0.45 + (1.7 if rows == 1 else 1.13) * rows + _LINE * lines
@@ -217,8 +204,7 @@ def draw(results: Arrays) -> Figure:
                 style.draw_band(axes, results["x"][index], curve, agent, len(agents))
         axes.set_title(
             title + ("*" if mixed and not greedy[index] else ""),
-            fontweight="bold" if results["hard"][index] else "normal", fontsize=7, pad=3,
-            linespacing=0.95,
+            fontweight=common.weight_of(names[index]), fontsize=7, pad=3, linespacing=0.95,
         )  # fmt: skip
         style.count_axis(axes, bins=ticks)
         axes.set_xlim(right=float(np.nanmax(results["x"][index])))
@@ -260,7 +246,7 @@ def _write_caption(figure: Figure, results: Arrays) -> None:
     if 0 < results["greedy"].mean() < 1:
         caption += "; returns of the greedy policy, but in panels with * of training"
     if not results["greedy"].all():
-        caption += f"; training returns are averaged over {100 * WINDOW:g} % of the time"
+        caption += f"; training returns are averaged over {100 * WINDOW:g} % of the episodes"
     if any(name.endswith("_scale") for name in names):
         caption += "; returns of scale experiments are divided by the scale"
     style.write_below(figure, f"{caption}.", results["notes"])

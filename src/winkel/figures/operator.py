@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import norm
 
 from winkel.figures import style
 from winkel.files import Arrays
@@ -22,7 +23,7 @@ def compute() -> dict[str, np.ndarray]:
     """
     mdp = FiniteMDP(transitions=np.ones((1, 1, 1)), rewards=Atoms.of([[[REWARD]]]), gamma=GAMMA)
     z = np.linspace(-2.5, 2.5, 2001)
-    density = 0.55 * _bell(z, -0.75, 0.42) + 0.45 * _bell(z, 0.95, 0.25)
+    density = 0.55 * norm.pdf(z, -0.75, 0.42) + 0.45 * norm.pdf(z, 0.95, 0.25)
     eta = Atoms.of(z[None, None], (density / density.sum())[None, None])
     target = bellman(mdp, uniform_policy(mdp), eta)
     quantile = project(Quantile(num_atoms=NUM_ATOMS), target)
@@ -41,17 +42,13 @@ def compute() -> dict[str, np.ndarray]:
     }
 
 
-def _bell(z: np.ndarray, center: float, width: float) -> np.ndarray:
-    return np.exp(-0.5 * ((z - center) / width) ** 2) / width
-
-
 def draw(results: Arrays) -> Figure:
     """Draw (a) η, (b) T^π η, (c) Π_Q T^π η, (d) Π_C T^π η and (e) Ω_M T^π η side by side."""
     figure = style.new_figure(height=1.55)
     panels = figure.subplots(1, 5, sharex=True)
     _draw_density(panels[0], results, "eta", style.INK, fill=True)
     _draw_density(panels[1], results, "target", style.INK, fill=True)
-    colours = {"quantile": [style.QUANTILE], "categorical": [style.CATEGORICAL]}
+    colours = {name: [colour] for name, colour in style.PROJECTIONS.items()}
     colours["mixture"] = [style.QUANTILE, style.CATEGORICAL]
     # One height scale for all stems: an atom's height is its mass.
     tallest = 1.12 * max(results[f"{stage}_probs"].max() for stage in colours)

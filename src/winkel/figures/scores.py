@@ -31,7 +31,6 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     experiments = [name for name in EXPERIMENTS if name in present]
     return {
         "experiments": np.array(experiments),
-        "hard": common.hard_exploration(experiments),
         **tabulate(scored, experiments),
         "notes": notes,
     }
@@ -103,10 +102,11 @@ def _draw_row(axes: Axes, results: Arrays, agents: dict[str, int], shown: np.nda
         seeds = results["seed_scores"][agent, shown]  # [E, K]
         colour = style.agent_style(name).colour
         style.draw_bars(axes, x, width, spread, seeds, colour, name, _FEW_SEEDS)
-    names = [str(results["experiments"][index]).replace("_", " ") for index in shown]
+    names = results["experiments"][shown].tolist()
+    labels = [name.replace("_", " ") for name in names]
     axes.set_xticks(
-        range(len(shown)), names, rotation=28, ha="right", rotation_mode="anchor", fontsize=6.5
+        range(len(shown)), labels, rotation=28, ha="right", rotation_mode="anchor", fontsize=6.5
     )
     axes.tick_params(axis="x", length=0, pad=2)
-    for label, index in zip(axes.get_xticklabels(), shown, strict=True):
-        label.set_fontweight("bold" if results["hard"][index] else "normal")
+    for label, name in zip(axes.get_xticklabels(), names, strict=True):
+        label.set_fontweight(common.weight_of(name))

@@ -8,10 +8,8 @@ from winkel.files import Arrays
 from winkel.runs.results import Results
 
 TITLE = "Deep sea: what a statistic explores (Fig. 3)"
-PROJECTIONS = ("quantile", "categorical")
+PROJECTIONS = tuple(style.PROJECTIONS)
 MOMENTS = ("mean", "variance", "skewness", "kurtosis")
-
-_COLOURS = {"quantile": style.QUANTILE, "categorical": style.CATEGORICAL}
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
@@ -42,8 +40,7 @@ def draw(results: Arrays) -> Figure:
         x = groups + (place - (len(projections) - 1) / 2) * width
         spread = [100 * values for values in style.spread_at(results, place)]
         seeds = 100 * results["seed_shares"][place]  # [moments, seeds]
-        colour = _COLOURS.get(name, style.MIXTURE)
-        style.draw_bars(axes, x, width, spread, seeds, colour, f"{name} model")
+        style.draw_bars(axes, x, width, spread, seeds, style.PROJECTIONS[name], f"{name} model")
     axes.set_xticks(groups, results["moments"].tolist())
     axes.tick_params(axis="x", length=0)
     axes.set(ylim=(0, 100), ylabel="state-actions visited [%]")

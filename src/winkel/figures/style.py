@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import matplotlib as mpl
 import matplotlib.style
@@ -28,6 +28,7 @@ MIXTURE = "#009E73"
 ACCENT = "#CC79A7"
 INK = "#222222"
 FAINT = "#9A9A9A"
+PROJECTIONS = {"quantile": QUANTILE, "categorical": CATEGORICAL}
 _ORANGE, _SKY = "#E69F00", "#56B4E9"
 # Tol's muted one, for agents without a colour of their own.
 _WINE = "#882255"
@@ -35,12 +36,8 @@ _OTHERS = (
     "#332288", "#44AA99", "#999933", "#AA4499", "#661100", "#6699CC", "#DDCC77", "#117733",
 )  # fmt: skip
 
-Dashes = Literal["-"] | tuple[float, tuple[float, ...]]
-_SOLID: Dashes = "-"
-_DASHED: Dashes = (0, (4, 1.6))
-_DOTTED: Dashes = (0, (1.2, 1.2))
-_MIXED: Dashes = (0, (5, 1.4, 1.2, 1.4))
-_DASHES, _MARKERS = (_DASHED, _DOTTED, _MIXED, _SOLID), ("h", "*", "d", "8", "H", "p")
+Dashes = Literal["--", ":", "-.", "-"]
+_DASHES, _MARKERS = get_args(Dashes), ("h", "*", "d", "8", "H", "p")
 
 TEXT_WIDTH = 5.5
 """Inches between the margins of a one-column conference paper."""
@@ -63,20 +60,20 @@ class AgentStyle(NamedTuple):
 # The diverse ensemble has the mixture's colour, its uniform ablations those of their projections; a
 # variant of a baseline has the baseline's colour and another line.
 _AGENTS = {
-    "pe_dqn": AgentStyle("PE-DQN", MIXTURE, _SOLID, "o"),
-    "bdqn": AgentStyle("BDQN+P", ACCENT, _DASHED, "s"),
-    "ids": AgentStyle("IDS-C51", _ORANGE, _MIXED, "^"),
-    "ids_clip": AgentStyle("IDS-C51 [clipped]", _ORANGE, _DOTTED, "v"),
-    "dltv": AgentStyle("DLTV", _SKY, _DOTTED, "D"),
-    "dltv_no_prior": AgentStyle("DLTV [no prior]", _SKY, _DASHED, "X"),
-    "pe_dqn_qr_qr": AgentStyle("PE-DQN [QR/QR]", QUANTILE, _DASHED, "v"),
-    "pe_dqn_c51_c51": AgentStyle("PE-DQN [C51/C51]", CATEGORICAL, _MIXED, "^"),
-    "pe_dqn_ind": AgentStyle("PE-DQN [Ind.]", _WINE, _DOTTED, "D"),
-    "pe_dqn_no_prior": AgentStyle("PE-DQN [no prior]", INK, _DASHED, "P"),
-    "dqn": AgentStyle("DQN", INK, _DOTTED, "p"),
-    "c51": AgentStyle("C51", CATEGORICAL, _DOTTED, "<"),
-    "qr_dqn": AgentStyle("QR-DQN", QUANTILE, _DOTTED, ">"),
-    "random": AgentStyle("random", FAINT, _SOLID, "."),
+    "pe_dqn": AgentStyle("PE-DQN", MIXTURE, "-", "o"),
+    "bdqn": AgentStyle("BDQN+P", ACCENT, "--", "s"),
+    "ids": AgentStyle("IDS-C51", _ORANGE, "-.", "^"),
+    "ids_clip": AgentStyle("IDS-C51 [clipped]", _ORANGE, ":", "v"),
+    "dltv": AgentStyle("DLTV", _SKY, ":", "D"),
+    "dltv_no_prior": AgentStyle("DLTV [no prior]", _SKY, "--", "X"),
+    "pe_dqn_qr_qr": AgentStyle("PE-DQN [QR/QR]", QUANTILE, "--", "v"),
+    "pe_dqn_c51_c51": AgentStyle("PE-DQN [C51/C51]", CATEGORICAL, "-.", "^"),
+    "pe_dqn_ind": AgentStyle("PE-DQN [Ind.]", _WINE, ":", "D"),
+    "pe_dqn_no_prior": AgentStyle("PE-DQN [no prior]", INK, "--", "P"),
+    "dqn": AgentStyle("DQN", INK, ":", "p"),
+    "c51": AgentStyle("C51", CATEGORICAL, ":", "<"),
+    "qr_dqn": AgentStyle("QR-DQN", QUANTILE, ":", ">"),
+    "random": AgentStyle("random", FAINT, "-", "."),
 }
 
 
@@ -156,7 +153,7 @@ def draw_band(
 
 def draw_limit(axes: Axes, budget: float) -> None:
     """Draw a dashed line at the budget, the end of an axis of episodes."""
-    axes.axhline(budget, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
+    axes.axhline(budget, color=FAINT, linewidth=0.8, linestyle="--", zorder=0)
     axes.set_ylim(0, 1.06 * budget)
 
 
@@ -258,12 +255,9 @@ def write_below(figure: Figure, caption: str, notes: Iterable[str]) -> None:
         notes[MOST_NOTES:] = [f"and {more} notes more, among the arrays of this figure"]
     for note in notes:
         lines += textwrap.wrap(f"Note: {note}", columns, subsequent_indent="   ")
-    room = _LINE * len(lines) + 0.06
-    figure.set_size_inches(width, height + room)
-    share = room / (height + room)
-    figure.get_layout_engine().set(rect=(0.0, share, 1.0, 1.0 - share))  # type: ignore[union-attr, call-arg]
-    figure.text(
-        0.05 / width, share, "\n".join(lines), va="top", fontsize=6, color=INK, linespacing=1.15
+    figure.set_size_inches(width, height + _LINE * len(lines) + 0.06)
+    figure.supxlabel(
+        "\n".join(lines), x=0.05 / width, ha="left", fontsize=6, color=INK, linespacing=1.15
     )
 
 

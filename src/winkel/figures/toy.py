@@ -74,11 +74,10 @@ def draw(results: Arrays) -> Figure:
     """Draw quantile curves, with bands between symmetric levels and the median in bold."""
     figure = style.new_figure(height=2.3, width=4.6)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    models = (("categorical", style.CATEGORICAL), ("quantile", style.QUANTILE))
     levels, grid = results["levels"], results["grid"]
     middle = len(levels) // 2
-    for axes, letter, (name, colour) in zip(panels, "ab", models, strict=True):
-        curves = results[name]  # [G, L]
+    for axes, letter, name in zip(panels, "ab", ("categorical", "quantile"), strict=True):
+        curves, colour = results[name], style.PROJECTIONS[name]  # [G, L]
         for low, high in zip(curves.T[:middle], curves.T[::-1], strict=False):
             axes.fill_between(grid, low, high, color=colour, alpha=0.09, linewidth=0)
         for index, curve in enumerate(curves.T):

@@ -18,7 +18,6 @@ MAX_NAMED = 4
 """Up to so many members have a colour and a name each; more are drawn with their mixture."""
 _MAX_COLUMNS = 4
 _STRIP = 0.17  # height of the strip with a member's atoms, in units of the cdf
-_COLOURS = {"quantile": style.QUANTILE, "categorical": style.CATEGORICAL}
 _OTHERS = (style.QUANTILE, style.CATEGORICAL, style.MIXTURE, style.ACCENT)
 
 
@@ -116,7 +115,7 @@ def _draw_members(axes: Axes, z: np.ndarray, probs: np.ndarray, names: list[str]
         axes.ecdf(z.ravel(), probs.ravel(), color=style.QUANTILE, linewidth=1.5, label="mixture")
         axes.set_ylim(-0.04, 1.04)
         return
-    colours = [_COLOURS.get(name) for name in names]
+    colours = [style.PROJECTIONS.get(name) for name in names]
     if None in colours or len(set(names)) < len(names):
         colours = [*_OTHERS]
     for member, (at, mass) in enumerate(zip(z, probs, strict=True)):

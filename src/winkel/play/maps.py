@@ -87,7 +87,6 @@ def draw(arrays: Arrays) -> Figure:
     bar = figure.colorbar(image, ax=panels, aspect=18, pad=0.02, fraction=0.06)
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
     bar.ax.minorticks_off()
-    bar.outline.set_linewidth(0.6)
     bar.set_label("share of steps [%]")
     cell = (arrays["extent"][1] - arrays["extent"][0]) / visits.shape[2]
     caption = f"Share of a panel's steps in each cell of side {cell:g}, on a logarithmic scale."

@@ -253,8 +253,7 @@ def found_share(results: Results, *, agents: Sequence[str], settings: Sequence[s
     for agent in agents:
         shares = []
         for setting in settings:
-            doom = [r for r in results.of(agent=agent) if r.experiment == "doom"]
-            runs = [r for r in doom if r.config["env"].endswith(f"/{setting}")]
+            runs = results.of(agent=agent, env=f"doom:my-way-home/{setting}")
             if runs:
                 found = sum(bool((r.episodes["return"] > 0).any()) for r in runs)
                 interval = wilson_interval(found, len(runs))

@@ -47,7 +47,7 @@ class Pool(AbstractContextManager["Pool"]):
     is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced.
 
     Args:
-        maker: makes one environment; picklable unless `num_workers` is 0.
+        maker: makes one environment; unless `num_workers` is 0 picklable, of an importable module.
         seeds: of the environments, each given at its first reset.
         num_workers: processes; by default one per environment or CPU, whichever are fewer. With 0,
             all environments are in this process, for debuggers; it dies and hangs with them.

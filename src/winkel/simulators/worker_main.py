@@ -1,18 +1,15 @@
 """A worker process: makes some of a pool's environments and steps them on request.
 
 It leads a process group of its own, in a folder of its own, and ends with the pool's process,
-however that ends. If the connection closes, it closes its simulators, removes the folder and kills
-its group with everything that the simulators started. A guard, a shell in the same group, does the
-same half a second later, for a worker that is stuck inside a step or was killed itself.
+however that ends. If the connection closes, it closes its simulators. Then the pool removes the
+folder and kills the group with everything that the simulators started; a guard, a shell in the same
+group, does so half a second after the pool's process has ended.
 """
 
 import faulthandler
 import os
 import pickle
-import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
@@ -49,7 +46,7 @@ def main(folder: str, *passed: str) -> None:
             answer: Any = None
             try:
                 if copies is None:
-                    maker, numbers, num, sys.path[:] = pickle.loads(message)
+                    maker, numbers, num = pickle.loads(message)
                     copies = Copies(pickle.loads(maker), numbers, memory, num)
                     answer = copies.specs
                 else:
@@ -62,8 +59,7 @@ def main(folder: str, *passed: str) -> None:
     except (EOFError, ConnectionResetError, BrokenPipeError):
         if copies is not None:
             os.write(report, "\n".join(copies.close()).encode())
-        shutil.rmtree(folder, ignore_errors=True)
-        os.killpg(0, signal.SIGKILL)
+        os._exit(0)  # the pool or the guard ends the rest, also threads of simulators
 
 
 def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:

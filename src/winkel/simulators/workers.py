@@ -17,10 +17,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
-from pathlib import Path
 from typing import Any
 
-import winkel
 from winkel.errors import InputError
 from winkel.simulators.base import Maker, Notice, SimulatorDied
 from winkel.simulators.worker_main import Copies
@@ -58,7 +56,8 @@ class Worker:
     def __post_init__(self) -> None:
         here = [os.getcwd()] if self.search_here else []
         path = [os.path.abspath(folder) for folder in sys.path if folder not in ("", *here)]
-        self._arguments = (_pickle(self.maker), self.numbers, self.num, [*here, *path])
+        self._path = os.pathsep.join([*here, *path])
+        self._arguments = pickle.dumps(self.maker), self.numbers, self.num
         self.start()
 
     def __str__(self) -> str:
@@ -86,7 +85,7 @@ class Worker:
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # what simulators print is not winkel's output
                     cwd=self._folder,
-                    env=_environment(warnings=self.index == 0 and self.restarts == 0),
+                    env=_environment(self._path, warnings=self.index == self.restarts == 0),
                     pass_fds=passed,
                     start_new_session=True,
                 )
@@ -157,25 +156,8 @@ def open_memory() -> int:
         return os.dup(file.fileno())
 
 
-def _pickle(maker: Maker) -> bytes:
-    name = getattr(maker, "__qualname__", type(maker).__qualname__)
-    try:
-        pickled = pickle.dumps(maker)
-    except Exception as error:
-        message = f"need a maker that can be pickled for workers, got {name}: {error}"
-        raise InputError(message) from None
-    if getattr(maker, "__module__", None) == "__main__":
-        raise InputError(
-            f"need a maker from a module that workers can import, got {name} of the main script; "
-            "move it to a module, name it 'module:function', or use num_workers=0"
-        )
-    return pickled
-
-
-def _environment(warnings: bool) -> dict[str, str]:
-    """Return environment variables for a worker: one thread per library, this winkel, no GPU."""
-    home = str(Path(winkel.__file__).parents[1])
-    path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+def _environment(path: str, *, warnings: bool) -> dict[str, str]:
+    """Return environment variables for a worker: one thread per library, this path, no GPU."""
     variables = {f"{library}_NUM_THREADS": "1" for library in _THREADS}
     variables |= {"VECLIB_MAXIMUM_THREADS": "1", "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
     if not warnings:  # they are the same in all workers
