@@ -15,12 +15,11 @@ from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.shards import connect, run_on_ray
 from winkel.commands.options import Fields, File, check_fields, console, make_table, say
-from winkel.commands.plan import run_plan
+from winkel.commands.plan import BudgetSpent, leave_out, run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import hold_runs, write_text
-from winkel.runs import plan as plans
 from winkel.runs import sweep as sweeps
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
@@ -166,11 +165,11 @@ class SweepCommand:
         """All runs, by the program that they share."""
         return sweeps.group_runs(*self._choose())
 
-    def run_here(self, done: Collection[str] = (), seconds: float = math.inf) -> None:
-        """Run all but those with the fingerprints `done`; raises `BudgetSpent` after `seconds`."""
+    def run_here(self, done: Collection[str] = (), end: float = math.inf) -> None:
+        """Run all but those with the fingerprints `done`; raises `BudgetSpent` at the time `end`."""
         start_jax()
         sweep, options = self._choose()
-        all_groups = plans.leave_out(sweeps.group_runs(sweep, options), done)
+        all_groups = leave_out(sweeps.group_runs(sweep, options), done)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
@@ -187,10 +186,11 @@ class SweepCommand:
                         over = sum(status.state != "running" for status in statuses)
                         title = f"{groups[number].name}: {over}/{len(statuses)}"
                         display.show(statuses, sum(sizes[:number]), title)
+                        if time.monotonic() >= end:
+                            raise BudgetSpent
 
-                    limited = plans.stop_in_time(seconds, show)
                     outcome = sweeps.run_sweep(
-                        sweep, groups, self.out, self.lanes, ended.total(), limited, say
+                        sweep, groups, self.out, self.lanes, ended.total(), show, say
                     )
                 _print_costs(outcome)
         say(f"runs: {self.out}")
