@@ -5,7 +5,6 @@ A process records Optuna's heartbeat of the trials that it runs. A trial without
 """
 
 import itertools
-import math
 import threading
 import time
 import warnings
@@ -28,7 +27,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from winkel.errors import InputError
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import first_difference
-from winkel.search.problem import FIRST_SEED, MILESTONES, Problem, list_values
+from winkel.search.problem import FIRST_SEED, MILESTONES, Problem
 
 Scores = Float[np.ndarray, "trials environments"]
 HEARTBEAT_SECONDS, GRACE_SECONDS = 15, 60
@@ -37,7 +36,7 @@ DESCRIPTION = "winkel"
 REASON, DISCARDED = "reason", "discarded"
 """Attributes of a trial: why it failed; true if it repeats another or is one too many."""
 PATIENCE = 30
-"""Suggestions of tried configurations before the first untried one of the grid is used."""
+"""Suggestions of tried configurations before an untried one is drawn uniformly."""
 
 
 def is_counted(trial: FrozenTrial) -> bool:
@@ -87,7 +86,9 @@ def suggest(
     takes running trials as bad ones, which spreads a batch.
     """
     parameters: dict[str, BaseDistribution] = dict(problem.parameters)
-    sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + len(trials)) % 2**32)
+    own_seed = (seed * 1_000_003 + len(trials)) % 2**32
+    sampler = optuna.samplers.TPESampler(seed=own_seed)
+    uniform = optuna.samplers.RandomSampler(seed=own_seed)
     copy = optuna.create_study(direction="maximize", sampler=sampler)
     counted = [t for t in trials if is_counted(t) and set(t.params) == set(parameters)]
     totals = final_scores(counted, len(problem.environments))
@@ -103,15 +104,13 @@ def suggest(
             copy.add_trial(taken)
     tried = [trial.params for trial in counted]
     for _ in range(count):
-        for _ in range(PATIENCE):
+        copy.sampler = sampler
+        for attempt in itertools.count(1):
             params = copy.ask(parameters).params
             if params not in tried:
                 break
-        else:
-            if problem.size() < math.inf:  # take the first of the grid
-                lists = map(list_values, problem.parameters.values())
-                grid = (dict(zip(parameters, r, strict=True)) for r in itertools.product(*lists))
-                params = next((row for row in grid if row not in tried), params)
+            if attempt == PATIENCE:
+                copy.sampler = uniform
         tried.append(params)
     return tried[len(tried) - count :]
 
