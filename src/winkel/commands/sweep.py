@@ -1,9 +1,8 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
-import math
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +14,6 @@ from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.shards import connect, run_on_ray
 from winkel.commands.options import Fields, File, check_fields, console, make_table, say
-from winkel.commands.plan import BudgetSpent, leave_out, run_plan
 from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
 from winkel.errors import InputError, defer_interrupt, require_integer
@@ -45,7 +43,7 @@ PAPER: dict[str, dict[str, Any]] = {
 class SweepCommand:
     """Run an experiment of the paper. Any field of the agents is an option: --hidden 64."""
 
-    kind: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[KIND]")] = None
+    kind: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="KIND")]
     """bsuite: its settings; deep-sea: several sizes; statistics: the moments of section 6.1."""
     agents: tuple[str, ...] = ()
     """Names from `winkel list agents`; pe_dqn by default, all moments for statistics."""
@@ -92,10 +90,6 @@ class SweepCommand:
     """Least time between checkpoints."""
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
-    plan: File = None
-    """Instead of KIND: run those sweeps of this file that have no compact records beside it."""
-    budget: Annotated[str | None, tyro.conf.arg(metavar="25m")] = None
-    """With --plan: save and stop in this time; the same command goes on."""
     manifest_only: bool = False
     """Run nothing; write OUT/manifest.json, the shards of which `winkel shard` runs anywhere."""
     cluster: Literal["ray", "slurm"] | None = None
@@ -115,9 +109,7 @@ class SweepCommand:
     def run(self) -> None:
         """Run here or on a cluster, or plan it."""
         self.check_options()
-        if self.plan is not None:
-            run_plan(self, self.plan, PAPER)
-        elif self.cluster == "ray":
+        if self.cluster == "ray":
             self._run_on_ray()
         elif self.cluster == "slurm" or self.manifest_only:
             start_jax()
@@ -134,15 +126,12 @@ class SweepCommand:
 
     def check_options(self) -> None:
         """Raise if options exclude each other."""
-        if self.kind is not None and self.kind not in PAPER:
+        if self.kind not in PAPER:
             raise InputError(f"need {', '.join(PAPER)} first, then options, got {self.kind!r}")
         ray, here = self.cluster == "ray", self.cluster is None and not self.manifest_only
         cpus, gpus = self.cpus_per_shard, self.gpus_per_shard
         script, slurm = self.script is not None, self.cluster == "slurm"
-        chosen = "the name of an experiment" if self.plan is None else "--plan alone"
         broken = {
-            f"{chosen}, got {self.kind or 'none'}": (self.kind is None) != (self.plan is not None),
-            "--budget with --plan": self.budget is not None and self.plan is None,
             "--cluster slurm and --script FILE together": script != slurm,
             "--address with --cluster ray": self.address is not None and not ray,
             "--shard-runs with --cluster or --manifest-only": self.shard_runs is not None and here,
@@ -165,11 +154,16 @@ class SweepCommand:
         """All runs, by the program that they share."""
         return sweeps.group_runs(*self._choose())
 
-    def run_here(self, done: Collection[str] = (), end: float = math.inf) -> None:
-        """Run all but those with the fingerprints `done`; raises `BudgetSpent` at the time `end`."""
+    def run_here(
+        self, done: Collection[str] = (), check: Callable[[], None] = lambda: None
+    ) -> None:
+        """Run all but those with the fingerprints `done`.
+
+        `check` is called after each chunk. If it raises KeyboardInterrupt, all runs are saved.
+        """
         start_jax()
         sweep, options = self._choose()
-        all_groups = leave_out(sweeps.group_runs(sweep, options), done)
+        all_groups = sweeps.leave_out(sweeps.group_runs(sweep, options), done)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
@@ -186,8 +180,7 @@ class SweepCommand:
                         over = sum(status.state != "running" for status in statuses)
                         title = f"{groups[number].name}: {over}/{len(statuses)}"
                         display.show(statuses, sum(sizes[:number]), title)
-                        if time.monotonic() >= end:
-                            raise BudgetSpent
+                        check()
 
                     outcome = sweeps.run_sweep(
                         sweep, groups, self.out, self.lanes, ended.total(), show, say
@@ -290,7 +283,7 @@ class SweepCommand:
         check_items(manifest.sweep.items(), self.out, self.allow_failures)
 
     def _sweep(self, packed: bool) -> sweeps.Sweep:
-        preset = PAPER[str(self.kind)] if self.paper else {}
+        preset = PAPER[self.kind] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
         check_fields(SweepCommand, self.fields, *agents)

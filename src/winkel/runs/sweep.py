@@ -6,7 +6,7 @@ import threading
 import time
 import timeit
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -140,6 +140,15 @@ def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = No
     for runs in groups.values():
         runs.sort(key=lambda run: -(run.max_steps or 0))
     return [Group(runs, len(runs)) for runs in groups.values()]
+
+
+def leave_out(groups: Sequence[Group], done: Collection[str]) -> list[Group]:
+    """Leave out the runs with these fingerprints. Rounding stays that of the whole group."""
+    left = [
+        group._replace(runs=[run for run in group.runs if run.config["fingerprint"] not in done])
+        for group in groups
+    ]
+    return [group for group in left if group.runs]
 
 
 def remaining_groups(

@@ -21,7 +21,7 @@ from winkel.errors import InputError, defer_interrupt, require_integer, require_
 from winkel.extensions import wrap_error
 from winkel.files import hold_runs
 from winkel.projections import PROJECTIONS
-from winkel.runs.checkpoint import first_difference, has_checkpoint, pack, unpack
+from winkel.runs.checkpoint import has_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run_checkpoint
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, load_ended
