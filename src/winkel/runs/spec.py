@@ -261,10 +261,11 @@ def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, 
 def make_task(env: Any, notice: Callable[[str], None] = lambda _: None, **options: Any) -> Task:
     """Make the task of what `winkel.train` takes as `env`; `options` are of simulators."""
     options = {name: value for name, value in options.items() if value is not None}
-    env = env if is_functional(env) else identify(env)
     own = isinstance(env, str) and not is_outside(env)
-    if isinstance(env, Factory) or (isinstance(env, str) and is_simulator(env)):
-        return make_simulator_task(env, notice=notice, **options)
+    if not own and not is_functional(env):
+        env = identify(env)
+        if isinstance(env, Factory) or is_simulator(env):
+            return make_simulator_task(env, notice=notice, **options)
     for name in options:
         raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
     return make(env) if own else make_jax_task(env, notice)

@@ -19,17 +19,9 @@ from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, make, make_padded, parse
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import ensure_folder, write_text
+from winkel.runs import spec as specs
 from winkel.runs.recorder import Status, load_ended
-from winkel.runs.spec import (
-    MAX_RUNS,
-    Options,
-    RunSpec,
-    check_seeds,
-    experiment_of,
-    field_names,
-    make_spec,
-    run_folder,
-)
+from winkel.runs.spec import Options, RunSpec
 from winkel.runs.train import MAX_LANES, Session, check_run, make_lanes, state_shapes
 from winkel.training.lanes import Lanes
 from winkel.training.programs import device_memory, lane_bytes
@@ -76,8 +68,8 @@ class Sweep:
         if self.label is not None and len(self.agents) > 1:
             raise InputError(f"need one agent for the label {self.label!r}, got {len(self.agents)}")
         count = len(self.envs) * len(self.agents) * len(self.seeds)
-        require_integer("number of runs", count, at_least=1, at_most=MAX_RUNS)
-        check_seeds(self.seeds)
+        require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
+        specs.check_seeds(self.seeds)
 
     def items(self) -> list[Item]:
         """All runs."""
@@ -86,7 +78,7 @@ class Sweep:
 
     def folders(self, root: Path) -> list[Path]:
         """The folders of all runs."""
-        return [run_folder(root, *item) for item in self.items()]
+        return [specs.run_folder(root, *item) for item in self.items()]
 
 
 class Group(NamedTuple):
@@ -131,8 +123,9 @@ def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = No
         agent = label if sweep.label is None else sweep.agents[0]
         if env not in tasks:
             tasks[env] = _make_task(sweep, env)
-        own = {name: sweep.fields[name] for name in field_names(agent) if name in sweep.fields}
-        spec = make_spec(
+        known = specs.field_names(agent)
+        own = {name: value for name, value in sweep.fields.items() if name in known}
+        spec = specs.make_spec(
             tasks[env], agent, own,
             seed=seed, episodes=sweep.episodes, until=sweep.until, options=options, label=label,
         )  # fmt: skip
@@ -206,7 +199,7 @@ def run_sweep(
             finally:
                 made = Counter[str]()
                 for recorder in session.recorders:
-                    name = experiment_of(recorder.status.env)
+                    name = specs.experiment_of(recorder.status.env)
                     made[name] += recorder.status.updates - recorder.updates_before
                 updates += made
                 costs.append(_cost(group, session, time.perf_counter() - began, made.total()))
