@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,6 @@ from winkel.commands.train import Display
 from winkel.errors import set_exit_message
 from winkel.runs.record import load_run
 from winkel.runs.spec import run_folder
-from winkel.runs.sweep import Item
 from winkel.training.programs import start_jax
 
 
@@ -42,12 +41,7 @@ def shard(
     with stop_at_signals(), Display(f"shard {number}") as display:
         outcome = run_shard(sweep, number, out, display.show, say)
     say_counts(outcome["runs"], outcome["seconds"])
-    check_items(chosen.runs, out, allow_failures)
-
-
-def check_items(items: Iterable[Item], out: Path, allow_failures: bool) -> None:
-    """Exit with status 1 if runs of a folder failed, unless that is allowed."""
-    check_runs((load_run(run_folder(out, *item)) for item in items), allow_failures)
+    check_runs((load_run(run_folder(out, *run)) for run in chosen.runs), allow_failures)
 
 
 def say_counts(runs: Mapping[str, int], seconds: float) -> None:

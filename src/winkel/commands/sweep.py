@@ -13,12 +13,13 @@ import tyro
 from winkel.agents import VARIANTS
 from winkel.cluster import shards
 from winkel.cluster.shards import connect, run_on_ray
-from winkel.commands.options import Fields, File, check_fields, console, make_table, say
-from winkel.commands.shard import check_items, say_counts
+from winkel.commands.options import Fields, File, check_fields, check_runs, console, make_table, say
+from winkel.commands.shard import say_counts
 from winkel.commands.train import Display
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import hold_runs, write_text
 from winkel.runs import sweep as sweeps
+from winkel.runs.record import load_run
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import MAX_LANES
@@ -163,15 +164,15 @@ class SweepCommand:
         """
         start_jax()
         sweep, options = self._choose()
-        all_groups = sweeps.leave_out(sweeps.group_runs(sweep, options), done)
+        all_groups = sweeps.group_runs(sweep, options)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
-            groups, _ = self._remaining(all_groups, write=False)
+            groups, _ = self._remaining(all_groups, write=False, done=done)
             _print_estimate(groups, self.lanes)
             return
         with hold_runs(self.out, sweep.folders(self.out), "winkel sweep"):
-            groups, ended = self._remaining(all_groups, write=True)
+            groups, ended = self._remaining(all_groups, write=True, done=done)
             if groups:
                 sizes = [len(group.runs) for group in groups]
                 with Display(f"{sum(sizes)} runs", sum(sizes)) as display:
@@ -187,14 +188,15 @@ class SweepCommand:
                     )
                 _print_costs(outcome)
         say(f"runs: {self.out}")
-        items = [(run.task.id, run.label, run.seed) for group in all_groups for run in group.runs]
-        check_items(items, self.out, self.allow_failures)
+        runs = [run for group in all_groups for run in group.runs]
+        here = [run.folder(self.out) for run in runs if run.config["fingerprint"] not in done]
+        check_runs(map(load_run, here), self.allow_failures)
 
     def _remaining(
-        self, all_groups: list[sweeps.Group], write: bool
+        self, all_groups: list[sweeps.Group], write: bool, done: Collection[str] = ()
     ) -> tuple[list[sweeps.Group], Counter[str]]:
         """Find the runs that have not ended, and print how many there are."""
-        groups, ended = sweeps.remaining_groups(all_groups, self.out, self.resume, write)
+        groups, ended = sweeps.remaining_groups(all_groups, self.out, self.resume, write, done)
         count = sum(len(group.runs) for group in groups) + ended.total()
         say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
@@ -280,7 +282,7 @@ class SweepCommand:
                 runs = run_on_ray(ray, manifest, self.out, cpus, gpus, show=show, notice=say)
         say_counts(runs, time.perf_counter() - begin)
         say(f"runs: {self.out}")
-        check_items(manifest.sweep.items(), self.out, self.allow_failures)
+        check_runs(map(load_run, manifest.sweep.folders(self.out)), self.allow_failures)
 
     def _sweep(self, packed: bool) -> sweeps.Sweep:
         preset = PAPER[self.kind] if self.paper else {}

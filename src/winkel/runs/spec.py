@@ -285,13 +285,13 @@ def field_names(agent: str) -> list[str]:
     return [*typing.get_type_hints(kind.config_type), *kind.hyper_type._fields]
 
 
-def check_field_names(fields: Iterable[str], *agents: str) -> None:
-    """Raise unless each field is one of at least one of the agents."""
-    known = dict.fromkeys(name for agent in agents for name in field_names(agent))
+def check_field_names(fields: Iterable[str], agent: str) -> None:
+    """Raise unless each field is one of the agent's."""
+    known = field_names(agent)
     for field in fields:
         if field not in known:
             hint = suggest(field, known, f"known are {', '.join(known)}")
-            raise InputError(f"{' or '.join(agents)} has no field {field!r}; {hint}")
+            raise InputError(f"{agent} has no field {field!r}; {hint}")
 
 
 def convert(field: str, value: Any, hint: Any) -> Any:

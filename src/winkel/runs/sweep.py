@@ -135,26 +135,24 @@ def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = No
     return [Group(runs, len(runs)) for runs in groups.values()]
 
 
-def leave_out(groups: Sequence[Group], done: Collection[str]) -> list[Group]:
-    """Leave out the runs with these fingerprints. Rounding stays that of the whole group."""
-    left = [
-        group._replace(runs=[run for run in group.runs if run.config["fingerprint"] not in done])
-        for group in groups
-    ]
-    return [group for group in left if group.runs]
-
-
 def remaining_groups(
-    all_groups: Sequence[Group], out: Path, resume: bool, write: bool = True
+    all_groups: Sequence[Group],
+    out: Path,
+    resume: bool,
+    write: bool = True,
+    done: Collection[str] = (),
 ) -> tuple[list[Group], Counter[str]]:
     """Leave out the runs that have ended, and count them by their status.
 
-    Unless `write` is false, this writes the records of runs that were killed at their very end.
+    Also leave out those whose fingerprints are `done`. Unless `write` is false, this writes the
+    records of runs that were killed at their very end.
     """
     groups, ended = [], Counter[str]()
     for group in all_groups:
         left = []
         for run in group.runs:
+            if done and run.config["fingerprint"] in done:
+                continue
             if (record := load_ended(run, out, resume, write)) is None:
                 left.append(run)
             else:
@@ -252,17 +250,11 @@ def choose_lanes(group: Group, wanted: int | None) -> int:
     run = group.runs[0]
     default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES
     lanes = min(default if wanted is None else wanted, group.total)
-    if wanted is None:
-        fit = lanes_that_fit(lane_bytes(run.agent, state_shapes(run), run.task.params))
-        lanes = lanes if fit is None else min(lanes, fit)
+    if wanted is None and (limit := device_memory()) is not None:
+        need = lane_bytes(run.agent, state_shapes(run), run.task.params)
+        lanes = min(lanes, max(int(USABLE * limit) // need, 1))
     check_run(run, lanes)
     return lanes
-
-
-def lanes_that_fit(bytes_of_lane: int) -> int | None:
-    """How many lanes the first device has memory for, at least 1; None if unknown."""
-    limit = device_memory()
-    return None if limit is None else max(int(USABLE * limit) // bytes_of_lane, 1)
 
 
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:

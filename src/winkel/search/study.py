@@ -76,9 +76,7 @@ def final_scores(trials: Sequence[FrozenTrial], environments: int) -> dict[int, 
     return {trial.number: float(total) for trial, total in zip(complete, totals, strict=True)}
 
 
-def suggest(
-    problem: Problem, trials: Sequence[FrozenTrial], seed: int, count: int
-) -> list[dict[str, Any]]:
+def suggest(problem: Problem, trials: Sequence[FrozenTrial], count: int) -> list[dict[str, Any]]:
     """Suggest configurations that were not tried, by Optuna's TPE on the calibrated scores of now.
 
     Every complete trial changes the calibrated scores of all trials. Optuna stores one value of a
@@ -86,9 +84,8 @@ def suggest(
     takes running trials as bad ones, which spreads a batch.
     """
     parameters: dict[str, BaseDistribution] = dict(problem.parameters)
-    own_seed = (seed * 1_000_003 + len(trials)) % 2**32
-    sampler = optuna.samplers.TPESampler(seed=own_seed)
-    uniform = optuna.samplers.RandomSampler(seed=own_seed)
+    sampler = optuna.samplers.TPESampler(seed=len(trials))
+    uniform = optuna.samplers.RandomSampler(seed=len(trials))
     copy = optuna.create_study(direction="maximize", sampler=sampler)
     counted = [t for t in trials if is_counted(t) and set(t.params) == set(parameters)]
     totals = final_scores(counted, len(problem.environments))
@@ -128,7 +125,7 @@ class Study:
         """Read all trials."""
         return self.study.get_trials(deepcopy=False)
 
-    def begin_trials(self, room: int, num_trials: int, seed: int) -> list[Trial]:
+    def begin_trials(self, room: int, num_trials: int) -> list[Trial]:
         """Begin up to `room` trials, at most `num_trials` counted in the study.
 
         Take trials from the queue; if it is empty, first queue suggestions. Two processes may do so
@@ -140,7 +137,7 @@ class Study:
             queued = sum(trial.state == TrialState.WAITING for trial in trials)
             missing = min(room - len(begun), num_trials - sum(map(is_counted, trials)))
             asked = [self._take() for _ in range(min(room - len(begun), queued))]
-            for params in suggest(self.problem, trials, seed, 0 if queued else missing):
+            for params in suggest(self.problem, trials, 0 if queued else missing):
                 self.queue(params)
                 asked.append(self._take())
             if not asked:
