@@ -47,7 +47,7 @@ def test_failed_runs_of_a_sweep_are_counted(tmp_path, capsys):
 
 def test_failed_runs_of_a_shard_are_counted(tmp_path, capsys):
     plan = [*SWEEP, *DIVERGES, "--out", tmp_path, "--manifest-only"]
-    assert "`winkel shard`, not for a plan" in refused([*plan, "--allow-failures"], capsys)
+    assert "`winkel shard`, not for a manifest" in refused([*plan, "--allow-failures"], capsys)
     cli.main([*map(str, plan)])
     check_failures(["shard", tmp_path / "manifest.json", "0"], [], capsys, "2 of 2 runs")
 

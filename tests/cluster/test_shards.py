@@ -179,7 +179,7 @@ def test_other_runs_than_planned_are_refused(manifest, tmp_path):
     assert not list(tmp_path.glob("*/*/*/seed-*"))
 
 
-def test_workers_of_ray_read_mnist_from_the_folder_of_the_driver(manifest, monkeypatch, tmp_path):
+def test_workers_of_ray_read_mnist_from_the_folder_of_the_driver(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WINKEL_MNIST", "mine")
-    assert _environment(manifest, gpus=0.0)["WINKEL_MNIST"] == str(tmp_path / "mine")
+    assert _environment(gpus=0.0)["WINKEL_MNIST"] == str(tmp_path / "mine")

@@ -264,7 +264,7 @@ def run_on_ray(
     they write checkpoints.
     """
     out = out.absolute()
-    variables = {"env_vars": _environment(manifest, gpus)}
+    variables = {"env_vars": _environment(gpus)}
     options = {"max_retries": retries, "num_cpus": cpus, "num_gpus": gpus}
     task = ray.remote(runtime_env=variables, **options)(_run)
     shards, code = manifest.shards, permitted()
@@ -315,7 +315,7 @@ def _run(out: str, manifest_id: str, number: int, code: tuple[str, ...]) -> dict
     return run_shard(read_manifest(path), number, Path(out), wait=LOCK_SECONDS)["runs"]
 
 
-def _environment(manifest: Manifest, gpus: float) -> dict[str, str]:
+def _environment(gpus: float) -> dict[str, str]:
     """Environment variables of workers, set before JAX starts there."""
     variables = {}
     if "WINKEL_MNIST" in os.environ:

@@ -108,7 +108,7 @@ class SweepCommand:
     fields: Fields = field(default_factory=dict)
 
     def run(self) -> None:
-        """Run here or on a cluster, or plan it."""
+        """Run here or on a cluster, or write a manifest."""
         self.check_options()
         if self.cluster == "ray":
             self._run_on_ray()
@@ -139,7 +139,7 @@ class SweepCommand:
             "--gpus-per-shard with --cluster or --manifest-only": gpus is not None and here,
             "--dry-run without --cluster and --manifest-only": self.dry_run and not here,
             "--manifest-only without --cluster ray": self.manifest_only and ray,
-            "--allow-failures for `winkel shard`, not for a plan": (
+            "--allow-failures for `winkel shard`, not for a manifest": (
                 self.allow_failures and not (here or ray)
             ),
             f"CPUs of a shard >= 0, got {cpus}": cpus < 0,
