@@ -4,7 +4,7 @@
     python research/side_by_side.py results/plan.toml --processes 14 --minutes 25
 
 A program with ten lanes of a small network leaves most of a large GPU idle. Here many programs
-share it. The runs are those of `results/run_plan.py`, so either command goes on where the other
+share it. The runs are those of `winkel sweep --plan`, so either command goes on where the other
 stopped. A sweep whose seeds have all ended is added to the compact records beside the plan; seeds
 that end before the others are mostly those that were solved, and would bias a median.
 """
@@ -20,6 +20,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
+from winkel.commands.plan import CHUNK_STEPS
 from winkel.runs.compact import read_compact, write_compact
 
 WINKEL = [sys.executable, "-m", "winkel"]
@@ -56,7 +57,7 @@ def list_sweeps(plan: Path) -> dict[str, Sweep]:
         piece.pop("minutes", None)
         agents, sizes = piece.pop("agents", []), piece.pop("sizes", [])
         for size, agent in itertools.product(sizes, agents):
-            options = {"chunk_steps": 200, "agents": agent, "sizes": size} | piece
+            options = {"chunk_steps": CHUNK_STEPS, "agents": agent, "sizes": size} | piece
             record = f"deep_sea/{agent}/size={size}"
             path = plan.parent / f"{record}.npz"
             if not path.exists() or len(read_compact(path)) < piece["seeds"]:

@@ -38,10 +38,6 @@ SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
 
 
-Item = tuple[str, str, int]
-"""One run of a sweep: id of its environment, name or label of its agent, seed."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """What to run: every agent or variant in every environment with every seed."""
@@ -71,8 +67,8 @@ class Sweep:
         require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
         specs.check_seeds(self.seeds)
 
-    def items(self) -> list[Item]:
-        """All runs."""
+    def items(self) -> list[tuple[str, str, int]]:
+        """All runs: environment, name or label of the agent, seed."""
         names = self.agents if self.label is None else (self.label,)
         return [(env, name, seed) for name in names for env in self.envs for seed in self.seeds]
 
@@ -115,11 +111,11 @@ def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
     return tuple(f"deep_sea:size={require_integer('size', size, at_least=2)}" for size in sizes)
 
 
-def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = None) -> list[Group]:
-    """Group some or all runs of a sweep by the program that they share."""
+def group_runs(sweep: Sweep, options: Options) -> list[Group]:
+    """Group the runs of a sweep by the program that they share."""
     groups: dict[Any, list[RunSpec]] = defaultdict(list)
     tasks: dict[str, Task] = {}
-    for env, label, seed in sweep.items() if items is None else items:
+    for env, label, seed in sweep.items():
         agent = label if sweep.label is None else sweep.agents[0]
         if env not in tasks:
             tasks[env] = _make_task(sweep, env)
@@ -133,6 +129,34 @@ def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = No
     for runs in groups.values():
         runs.sort(key=lambda run: -(run.max_steps or 0))
     return [Group(runs, len(runs)) for runs in groups.values()]
+
+
+def split_groups(groups: Sequence[Group], most_lanes: int) -> list[tuple[int, list[RunSpec]]]:
+    """Parts of groups, each with its group's index and a run for each lane, the longest first."""
+    parts = []
+    for index, group in enumerate(groups):
+        size = min(most_lanes, group.total)
+        starts = range(0, len(group.runs), size)
+        parts += [(index, group.runs[start : start + size]) for start in starts]
+    return sorted(parts, key=lambda part: -_steps(part[1]))
+
+
+def take_shard(groups: Sequence[Group], number: int, count: int, most_lanes: int) -> list[Group]:
+    """The runs of shard `number` of 1 to `count`: each part goes to the shard with least to do.
+
+    A shard's groups keep their `total`, and so the lanes, on which rounding depends.
+    """
+    steps, taken = [0] * count, defaultdict[int, list[RunSpec]](list)
+    for index, runs in split_groups(groups, most_lanes):
+        least = steps.index(min(steps))
+        steps[least] += _steps(runs)
+        if least + 1 == number:
+            taken[index] += runs
+    return [groups[index]._replace(runs=runs) for index, runs in taken.items()]
+
+
+def _steps(runs: Sequence[RunSpec]) -> int:
+    return sum(run.max_steps or 1 for run in runs)
 
 
 def remaining_groups(
@@ -242,14 +266,18 @@ def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
         write_text(path, before + json.dumps(row) + "\n")
 
 
+def most_lanes(wanted: int | None, accelerated: bool) -> int:
+    """How many runs may go side by side, memory permitting."""
+    return wanted or (MAX_LANES if accelerated else MAX_LANES_ON_CPU)
+
+
 def choose_lanes(group: Group, wanted: int | None) -> int:
     """How many runs of a group go side by side: all, if the device has room for them.
 
     A number that is asked for is used; if memory does not suffice, `Lanes` continues with fewer.
     """
     run = group.runs[0]
-    default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES
-    lanes = min(default if wanted is None else wanted, group.total)
+    lanes = min(most_lanes(wanted, jax.default_backend() != "cpu"), group.total)
     if wanted is None and (limit := device_memory()) is not None:
         need = lane_bytes(run.agent, state_shapes(run), run.task.params)
         lanes = min(lanes, max(int(USABLE * limit) // need, 1))

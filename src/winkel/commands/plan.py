@@ -1,25 +1,17 @@
-"""Run the sweeps of a plan in its order, for a machine that is there for a short time.
-
-python results/run_plan.py --dry-run         # what is recorded, what is left
-python results/run_plan.py --budget 25m      # the next pieces; saves and stops in time
+"""`winkel sweep --plan`: the sweeps of a file, as far as a budget of time goes.
 
 A plan is a TOML file with a table `[[piece]]` for each sweep. What it asks for and has not yet been
-made is found from its runs: those in a folder of runs, and the compact records beside the plan. The
-same command goes on.
+made is found from its runs: those in a folder of runs, and the compact records beside the plan.
 """
 
 import math
 import re
-import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
-import tyro
-
-from winkel.commands.options import check_runs, console, make_table, say
-from winkel.commands.sweep import PAPER, SweepCommand
+from winkel.commands.options import check_runs, console, make_table, say, write_option
 from winkel.errors import InputError, MissingDataError, suggest
 from winkel.files import read_toml
 from winkel.runs.compact import compact_fingerprints, write_compact
@@ -27,7 +19,9 @@ from winkel.runs.record import CONFIG, load_run
 from winkel.runs.spec import RunSpec, convert
 from winkel.training.programs import start_jax
 
-PLAN = Path(__file__).with_name("plan.toml")
+if TYPE_CHECKING:
+    from winkel.commands.sweep import SweepCommand
+
 LEAST_BUDGET = 60.0
 """Seconds; less would be spent on compiling programs and saving runs."""
 SAVING = 0.05
@@ -35,6 +29,8 @@ SAVING = 0.05
 CHUNK_STEPS = 200
 """On any machine the same chunks, which are part of a run."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+BESIDE_PLAN = ("plan", "budget", "out", "dry_run", "allow_failures", "fields")
+"""Options that stand beside --plan."""
 PIECE_OPTIONS = (
     "agents", "seeds", "first_seed", "experiments", "sizes", "episodes", "until", "solved_streak",
     "label", "paper", "lanes", "pack", "compact_lanes", "freeze_bonus",
@@ -59,25 +55,19 @@ class BudgetSpent(KeyboardInterrupt):
     """The time is over. Like Ctrl-C, it ends a session once its runs are saved."""
 
 
-def run_plan(
-    path: tyro.conf.Positional[Path] = PLAN,
-    out: Path = Path("runs"),
-    budget: str | None = None,
-    dry_run: bool = False,
-    allow_failures: bool = False,
-) -> None:
-    """Make the runs of a plan that are missing, in its order, until the budget is spent.
-
-    Args:
-        path: The plan. What has ended is added to compact records in its folder.
-        out: Folder for the runs.
-        budget: Save and stop in this time, such as 25m.
-        dry_run: Run nothing; print what is recorded and what is left.
-        allow_failures: Exit with status 0 also if runs failed.
-    """
-    end = time.monotonic() + read_budget(budget) * (1 - SAVING)
+def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> None:
+    """Make the runs of a plan that are missing, in its order, until the budget is spent."""
+    plain = type(command)()
+    misplaced = [
+        name
+        for name, value in vars(command).items()
+        if name not in BESIDE_PLAN and value != getattr(plain, name)
+    ]
+    for name in [*misplaced, *command.fields]:
+        raise InputError(f"need {write_option(name)} in the pieces of {path}, not beside --plan")
+    end = time.monotonic() + read_budget(command.budget) * (1 - SAVING)
     start_jax()
-    todo = [(piece, *_make_sweep(out, path, piece)) for piece in read_plan(path, PAPER)]
+    todo = [(piece, *_make_sweep(command, path, piece)) for piece in read_plan(path, kinds)]
     done = compact_fingerprints(path.parent)
     rows = []
     for piece, _, runs in todo:
@@ -85,10 +75,10 @@ def run_plan(
         minutes = "" if piece.minutes is None else f"{piece.minutes:g}"
         rows.append([piece.name, f"{len(runs):,}" if runs else "?", f"{known:,}", minutes])
     console.print(make_table(["piece", "runs", "recorded", "minutes"], rows), crop=False)
-    if dry_run:
+    if command.dry_run:
         return
 
-    def check_time() -> None:
+    def check_time(_: object) -> None:
         if time.monotonic() >= end:
             raise BudgetSpent
 
@@ -111,7 +101,7 @@ def run_plan(
     else:
         say("all pieces are done")
     ended = [folder for _, sweep, runs in todo for folder in _ended(sweep.out, runs)]
-    check_runs((load_run(folder) for folder in ended), allow_failures)
+    check_runs((load_run(folder) for folder in ended), command.allow_failures)
 
 
 def read_plan(path: Path, kinds: Collection[str]) -> list[Piece]:
@@ -153,14 +143,16 @@ def read_budget(text: str | None) -> float:
     return seconds
 
 
-def _make_sweep(out: Path, path: Path, piece: Piece) -> tuple[SweepCommand, list[RunSpec]]:
+def _make_sweep(
+    command: "SweepCommand", path: Path, piece: Piece
+) -> tuple["SweepCommand", list[RunSpec]]:
     """The command of a piece and its runs, none if they need data that are not here."""
     own: dict[str, Any] = {"chunk_steps": CHUNK_STEPS, "resume": True, "allow_failures": True}
-    fields, hints = dict(piece.options), get_type_hints(SweepCommand)
+    fields, hints = dict(piece.options), get_type_hints(type(command))
     try:
         for name in fields.keys() & set(PIECE_OPTIONS):
             own[name] = convert(name, fields.pop(name), hints[name])
-        made = SweepCommand(kind=piece.kind, out=out, fields=fields, **own)
+        made = type(command)(kind=piece.kind, out=command.out, fields=fields, **own)
         made.check_options()
         return made, [run for group in made.groups() for run in group.runs]
     except MissingDataError:
@@ -188,16 +180,3 @@ def _complete(out: Path, runs: list[RunSpec], done: Collection[str]) -> list[Pat
         if run.folder(out) not in ended and run.config["fingerprint"] not in done
     }
     return [folder for folder in ended if folder.parent not in under_way]
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Read the arguments and run the plan; bad input is one line."""
-    try:
-        tyro.cli(run_plan, args=arguments)
-    except (InputError, OSError) as error:
-        sys.stderr.write(f"run_plan: error: {error}\n")
-        raise SystemExit(2) from None
-
-
-if __name__ == "__main__":
-    main()

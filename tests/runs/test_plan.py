@@ -1,23 +1,17 @@
 """Plans: what is missing is made, in order, in time; nothing is made twice."""
 
-import importlib.util
 import re
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
-from process_helpers import finish, start, wait_for
+from process_helpers import finish, start_winkel, wait_for
 from runs.tiny import files
+from winkel.cli import main
+from winkel.commands import plan as plans
+from winkel.commands.plan import read_budget, read_plan
 from winkel.errors import InputError
 from winkel.runs.compact import find_compact, read_compact
-
-SCRIPT = Path(__file__).parents[1] / "results/run_plan.py"
-found = importlib.util.spec_from_file_location("run_plan", SCRIPT)
-plans = importlib.util.module_from_spec(found)
-sys.modules["run_plan"] = plans
-found.loader.exec_module(plans)
 
 PLAN = """
 [[piece]]
@@ -61,7 +55,7 @@ def write_plan(folder, text=PLAN):
 def whole(tmp_path_factory):
     """A plan that was made in one go."""
     root = tmp_path_factory.mktemp("whole")
-    plans.main([str(write_plan(root / "results")), "--out", str(root / "runs")])
+    main(["sweep", "--plan", str(write_plan(root / "results")), "--out", str(root / "runs")])
     return root
 
 
@@ -73,10 +67,10 @@ def test_all_pieces_are_made_once(whole, tmp_path, capsys):
     shutil.copytree(whole / "results", tmp_path / "results")  # the runs stay behind
     before = files(tmp_path)
     plan = str(tmp_path / "results/plan.toml")
-    plans.main([plan, "--out", str(tmp_path / "runs")])
+    main(["sweep", "--plan", plan, "--out", str(tmp_path / "runs")])
     assert "all pieces are done" in capsys.readouterr().out
     assert files(tmp_path) == before
-    plans.main([plan, "--dry-run"])
+    main(["sweep", "--plan", plan, "--dry-run"])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[1:] == [["first", "2", "2", "1"], ["second", "2", "2"]]
 
@@ -85,15 +79,16 @@ def test_a_killed_plan_continues_on_a_copy(whole, tmp_path):
     """Killed in the middle of the first piece; the copy ends with the same records, bit for bit."""
     here, there = tmp_path / "here", tmp_path / "there"
     plan = write_plan(here / "results")
-    process = start([sys.executable, SCRIPT, plan, "--out", here / "runs"])
+    process = start_winkel(["sweep", "--plan", plan, "--out", here / "runs"])
     checkpoints = lambda: list((here / "runs").glob("*/*/*/seed-0/checkpoint/000000000002.ckpt"))  # noqa: E731
     wait_for(checkpoints, process)
     process.kill()
     process.communicate()
     assert not find_compact(here / "results")
     shutil.copytree(here, there)
-    command = [sys.executable, SCRIPT, there / "results/plan.toml", "--out", there / "runs"]
-    output = finish(start(command))
+    output = finish(
+        start_winkel(["sweep", "--plan", there / "results/plan.toml", "--out", there / "runs"])
+    )
     assert "all pieces are done" in output
     ours, theirs = find_compact(there / "results"), find_compact(whole / "results")
     assert len(ours) == len(theirs) == 2
@@ -106,16 +101,16 @@ def run_out_of_time(command, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(plans, "LEAST_BUDGET", float("-inf"))
         patched.setattr(plans, "read_budget", lambda _: 0.0)
-        plans.main(command)
+        main(command)
 
 
 def test_a_spent_budget_saves_runs_and_continues(whole, tmp_path, monkeypatch, capsys):
     plan = str(write_plan(tmp_path / "results"))
-    command = [plan, "--out", str(tmp_path / "runs"), "--budget", "2m"]
+    command = ["sweep", "--plan", plan, "--out", str(tmp_path / "runs"), "--budget", "2m"]
     run_out_of_time(command, monkeypatch)
     assert "the budget is spent in first; the same command goes on" in capsys.readouterr().out
     assert not find_compact(tmp_path / "results")
-    plans.main(command)
+    main(command)
     for one, other in zip(
         *map(find_compact, (tmp_path / "results", whole / "results")), strict=True
     ):
@@ -128,10 +123,10 @@ def test_a_setting_is_recorded_once_all_of_its_seeds_have_ended(whole, tmp_path,
     shutil.copytree(whole / "runs", tmp_path / "runs")
     shutil.rmtree(tmp_path / "runs/deep_sea/pe_dqn/size=4/seed-1")
     plan = str(write_plan(tmp_path / "results"))
-    command = [plan, "--out", str(tmp_path / "runs")]
+    command = ["sweep", "--plan", plan, "--out", str(tmp_path / "runs")]
     run_out_of_time([*command, "--budget", "2m"], monkeypatch)
     assert not find_compact(tmp_path / "results")
-    plans.main(command)
+    main(command)
     ours, theirs = find_compact(tmp_path / "results"), find_compact(whole / "results")
     assert [path.read_bytes() for path in ours] == [path.read_bytes() for path in theirs]
 
@@ -157,7 +152,7 @@ def test_a_plan_that_cannot_run_is_one_line(tmp_path, capsys, old, new, words):
     count = -1 if old == "[[piece]]" else 1
     plan = write_plan(tmp_path, PLAN.replace(old, new, count))
     with pytest.raises(SystemExit) as ended:
-        plans.main([str(plan), "--out", str(tmp_path / "runs")])
+        main(["sweep", "--plan", str(plan), "--out", str(tmp_path / "runs")])
     errors = capsys.readouterr().err
     assert ended.value.code == 2
     assert errors.count("\n") == 1
@@ -168,27 +163,35 @@ def test_a_plan_that_cannot_run_is_one_line(tmp_path, capsys, old, new, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["x.toml"], "cannot read x.toml"),
-        (["PLAN", "--budget", "10s"], "need a budget of at least 1m, got 10s"),
-        (["PLAN", "--budget", "soon"], "need a budget such as 25m"),
+        (["--plan", "x.toml"], "cannot read x.toml"),
+        (["--plan", "PLAN", "--sizes", "4"], "need --sizes in the pieces of"),
+        (["deep-sea", "--plan", "PLAN"], "need --plan alone, got deep-sea"),
+        (["deep-sea", "--budget", "25m"], "need --budget with --plan"),
+        (["--plan", "PLAN", "--budget", "10s"], "need a budget of at least 1m, got 10s"),
+        (["--plan", "PLAN", "--budget", "soon"], "need a budget such as 25m"),
+        ([], "need the name of an experiment"),
     ],
 )
-def test_options_that_are_wrong(tmp_path, capsys, monkeypatch, arguments, words):
+def test_options_that_exclude_each_other(tmp_path, capsys, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)
     plan = str(write_plan(tmp_path))
     with pytest.raises(SystemExit):
-        plans.main([plan if word == "PLAN" else word for word in arguments])
+        main(["sweep", *[plan if word == "PLAN" else word for word in arguments]])
     assert words in capsys.readouterr().err
 
 
 def test_budgets():
-    assert plans.read_budget("25m") == 1500
-    assert plans.read_budget("1.5h") == 5400
-    assert plans.read_budget(None) == float("inf")
+    assert read_budget("25m") == 1500
+    assert read_budget("1.5h") == 5400
+    assert read_budget(None) == float("inf")
 
 
 def test_the_plan_of_the_record_can_be_read():
-    pieces = plans.read_plan(plans.PLAN, ("deep-sea", "bsuite", "statistics"))
+    from pathlib import Path
+
+    pieces = read_plan(
+        Path(__file__).parents[2] / "results/plan.toml", ("deep-sea", "bsuite", "statistics")
+    )
     assert [piece.name for piece in pieces][:2] == ["deep sea 10", "deep sea 20"]
     with pytest.raises(InputError, match="unknown kind"):
-        plans.read_plan(plans.PLAN, ("bsuite",))
+        read_plan(Path(__file__).parents[2] / "results/plan.toml", ("bsuite",))
