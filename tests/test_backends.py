@@ -5,7 +5,6 @@ import pytest
 
 from runs.tiny import files, learn
 from terminal_helpers import refused
-from winkel import cli
 from winkel.errors import InputError
 from winkel.training.programs import start_jax
 
@@ -13,7 +12,7 @@ COMPUTING = {
     "train": ["train", "deep_sea/0"],
     "simulator": ["train", "gym:CartPole-v1", "--steps", "10", "--z-min=0", "--z-max=1"],
     "sweep": ["sweep", "deep-sea"],
-    "plan": ["sweep", "deep-sea", "--manifest-only"],
+    "shard": ["sweep", "deep-sea", "--shard", "1/2"],
     "search": ["search", "--agent", "bdqn", "--trials", "4"],
     "rollout": ["rollout", "catch/0"],
     "figure": ["figure", "operator"],
@@ -49,18 +48,15 @@ def test_without_its_backend_a_command_writes_nothing(missing, tmp_path, capsys,
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A run and a plan of a sweep."""
+    """A run."""
     root = tmp_path_factory.mktemp("made")
     learn(root, agent="qr_dqn", episodes=2)
-    sweep = ["sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--manifest-only"]
-    cli.main([*sweep, "--out", str(root / "plan")])
     return root
 
 
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        ("shard", ["{made}/plan/manifest.json", "0"]),
         ("inspect", [f"{{made}}/{RUN}"]),
         ("play", [f"{{made}}/{RUN}"]),
     ],

@@ -1,13 +1,13 @@
 """Commands whose runs failed, now or in an earlier call, count them in a line and exit with 1."""
 
 import contextlib
+import io
 import types
 from collections import Counter
 
 from cluster.shards import SMALL
-from terminal_helpers import last_line, refused
+from terminal_helpers import last_line
 from winkel import cli
-from winkel.cluster.shards import run_shard
 from winkel.commands import sweep
 
 SEA = ["--episodes", "8", "--lanes", "2", *SMALL]
@@ -46,10 +46,8 @@ def test_failed_runs_of_a_sweep_are_counted(tmp_path, capsys):
 
 
 def test_failed_runs_of_a_shard_are_counted(tmp_path, capsys):
-    plan = [*SWEEP, *DIVERGES, "--out", tmp_path, "--manifest-only"]
-    assert "`winkel shard`, not for a plan" in refused([*plan, "--allow-failures"], capsys)
-    cli.main([*map(str, plan)])
-    check_failures(["shard", tmp_path / "manifest.json", "0"], [], capsys, "2 of 2 runs")
+    shard = [*SWEEP, *DIVERGES, "--out", tmp_path, "--shard", "1/2"]
+    check_failures(shard, ["--resume"], capsys, "2 of 2 runs")
 
 
 def test_failed_runs_on_ray_are_counted(tmp_path, capsys, monkeypatch):
@@ -57,9 +55,9 @@ def test_failed_runs_on_ray_are_counted(tmp_path, capsys, monkeypatch):
     nodes = [{"Alive": True, "Resources": {"CPU": 1}}]
     ray = types.SimpleNamespace(cluster_resources=dict, nodes=lambda: nodes)
 
-    def run_here(ray, manifest, out, *resources, **callbacks):
-        counts = [run_shard(manifest, n, out)["runs"] for n in range(len(manifest.shards))]
-        return sum(map(Counter, counts), Counter())
+    def run_here(ray, shard, count, *others, **callbacks):
+        with contextlib.redirect_stderr(io.StringIO()):  # workers have their own
+            return sum(map(Counter, map(shard, range(1, count + 1))), Counter())
 
     monkeypatch.setattr(sweep, "connect", lambda _: contextlib.nullcontext(ray))
     monkeypatch.setattr(sweep, "run_on_ray", run_here)

@@ -183,7 +183,7 @@ def test_sweeps_compare_it_with_others(here, capsys):
         ("boltzmann:Own", "need a subclass of winkel.agents.Agent for boltzmann:Own, got"),
         ("boltzmann:Wrong", "a default for every field, as hyper_type of boltzmann:Wrong"),
         ("boltzmann:Raises", "agent boltzmann:Raises raised TypeError: .* \\(boltzmann.py, line"),
-        ("boltzmann:Grows", "need the learner that update of boltzmann:Grows returns in the form"),
+        ("boltzmann:Grows", "input carry learner .* corresponding component .* <class 'tuple'>"),
         ("boltzmannn", "unknown agent 'boltzmannn'; see `winkel list agents`"),
     ],
 )

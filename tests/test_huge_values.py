@@ -62,7 +62,7 @@ def _little_memory():
         (["sweep", "deep-sea", "--seeds", HUGE], "need seeds <= 1000000"),
         (["sweep", "bsuite", "--seeds", 10**4], "need number of runs <= 1000000, got 4680000"),
         (["sweep", "deep-sea", "--capacity", 2**31 - 1], MEMORY),
-        (["sweep", "deep-sea", "--capacity", 2**31 - 1, "--manifest-only"], MEMORY),
+        (["sweep", "deep-sea", "--capacity", 2**31 - 1, "--shard", "1/2"], MEMORY),
         ([*SEARCH, "--capacity", 2**31 - 1], MEMORY),
         ([*SEARCH, "--seeds", HUGE], "need seeds <= 1000000"),
         (["rollout", f"deep_sea:size={10**9}"], "need size <= 5000"),

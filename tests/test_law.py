@@ -229,7 +229,7 @@ def test_three_hundred_commands_keep_the_law(whole, tmp_path, capfd):
 
 def test_a_planted_fault_is_found(whole, tmp_path, capfd, monkeypatch):
     """Without the check of configs, an edited one is believed or ends in a traceback."""
-    monkeypatch.setattr(record_module, "check_config", lambda *_: None)
+    monkeypatch.setattr(record_module.checkpoints, "check_config", lambda *_: None)
     with pytest.raises(BaseException) as found:  # noqa: PT011
         try_cases([], whole, tmp_path, capfd, max_examples=100, derandomize=True)
     assert not isinstance(found.value, KeyboardInterrupt | SystemExit)

@@ -23,7 +23,6 @@ from winkel.version import __version__
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "train": ("train", "train_agent", "Train an agent in an environment."),
     "sweep": ("sweep", "SweepCommand", "Run an experiment of the paper: many agents and seeds."),
-    "shard": ("shard", "shard", "Run one shard of a sweep."),
     "search": ("search", "search", "Search for hyperparameters."),
     "search report": ("search", "search_report", "Write the page of a search."),
     "search apply": ("search", "search_apply", "Save the winner of a search as a preset."),

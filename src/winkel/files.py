@@ -11,6 +11,7 @@ import os
 import socket
 import tempfile
 import time
+import tomllib
 import uuid
 import zipfile
 import zlib
@@ -72,6 +73,16 @@ def read_json(path: Path) -> Any:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error})") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not TOML ({error})") from error
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,11 @@ from cluster.shards import SMALL, records
 from process_helpers import PATIENCE, start, wait_for
 from terminal_helpers import last_line, refused
 from winkel import cli
-from winkel.cluster.shards import connect, read_manifest, read_progress, run_on_ray
+from winkel.cluster import SHARDS, connect, run_on_ray
+from winkel.commands.sweep import SweepCommand, read_progress, run_shard
 from winkel.errors import InputError
 from winkel.files import WRITERS
-from winkel.runs.spec import run_folder
+from winkel.runs.sweep import take_shard
 
 pytestmark = pytest.mark.cluster
 SWEEP = [
@@ -58,9 +61,22 @@ def two_nodes():
     cluster.shutdown()
 
 
-def write_plan(out):
-    cli.main([*SWEEP, "--out", str(out), "--manifest-only"])
-    return read_manifest(out / "manifest.json")
+def tasks(out):
+    """The function that a worker runs, and the folders of the runs of each shard."""
+    command = SweepCommand(
+        kind="deep-sea", sizes=(4, 5), agents=("dqn",), seeds=8, lanes=2, episodes=2000,
+        checkpoint_seconds=0.0, out=out, resume=True, allow_failures=True,
+        fields={"hidden": (8,), "batch_size": 4, "burn_in": 8, "capacity": 32},
+    )  # fmt: skip
+    groups = command.groups()
+    shards = {
+        number: [
+            run.folder(out) for group in take_shard(groups, number, 8, 2) for run in group.runs
+        ]
+        for number in range(1, 9)
+    }
+    assert [len(folders) for folders in shards.values()] == [2] * 8
+    return partial(run_shard, command, 8), shards
 
 
 def finished_runs(out):
@@ -76,13 +92,13 @@ def process_entries(pid):
         return ["gone", ""]
 
 
-def worker_of(out, shard):
+def worker_of(out, folders):
     """Process that writes the runs of a shard; None where nobody does."""
-    run = str(run_folder(out, *shard.runs[0]).relative_to(out))
+    run = str(folders[0].relative_to(out))
     for path in (out / WRITERS).glob("*.json"):
         with contextlib.suppress(FileNotFoundError):  # it has just ended
             entry = json.loads(path.read_bytes())
-            if run in entry["runs"] and "winkel shard" in entry["writer"]:
+            if run in entry["runs"]:
                 try:
                     FileLock(path.with_suffix(".lock")).acquire(timeout=0).lock.release()
                 except Timeout:
@@ -95,26 +111,25 @@ def in_the_middle():
     """Finds a node's worker in the middle of a shard, and has it stand still there."""
     stopped = []
 
-    def is_under_way(out, shard, worker):
-        runs = [run_folder(out, *run) for run in shard.runs]
+    def is_under_way(out, number, folders, worker):
         return (
-            worker_of(out, shard) == worker
-            and any(status.updates for status in read_progress(out, shard))
-            and not any((run / "config.json").exists() for run in runs)
+            worker_of(out, folders) == worker
+            and any(status.updates for status in read_progress(out, number))
+            and not any((run / "config.json").exists() for run in folders)
         )
 
     def find(out, shards, node):
         """Number and worker of a shard that has made updates, and of which no run has ended."""
         raylet = node.all_processes["raylet"][0].process.pid
-        for number, shard in shards.items():
-            worker = worker_of(out, shard)
+        for number, folders in shards.items():
+            worker = worker_of(out, folders)
             if worker is None or process_entries(worker)[1] != str(raylet):
                 continue
-            if is_under_way(out, shard, worker):
+            if is_under_way(out, number, folders, worker):
                 stopped.append(worker)
                 os.kill(worker, signal.SIGSTOP)
                 wait_for(lambda pid=worker: process_entries(pid)[0] == "T")
-                if is_under_way(out, shard, worker):
+                if is_under_way(out, number, folders, worker):
                     return number, worker
                 os.kill(worker, signal.SIGCONT)
         return None
@@ -128,9 +143,7 @@ def in_the_middle():
 def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle, plain, tmp_path):
     """Both nodes are in the middle of a shard when a worker is killed, and one when it is lost."""
     cluster, second = two_nodes
-    manifest = write_plan(tmp_path)
-    shards = dict(enumerate(manifest.shards))
-    assert len(shards) == 8
+    task, shards = tasks(tmp_path)
     held, happened = {}, []
 
     def both_are_held():
@@ -139,8 +152,8 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle,
                 held[node] = found
         return len(held) == 2
 
-    def disturb(running, runs_ended, title):
-        ended = int(title.partition("/")[0])
+    def disturb(runs_ended, waiting):
+        ended = 8 - len(waiting)
         if not happened:
             wait_for(both_are_held)
             number, worker = held[cluster.head_node]
@@ -159,11 +172,11 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle,
 
     with connect(cluster.address) as ray:
         assert living() == 2
-        counts = run_on_ray(ray, manifest, tmp_path, show=disturb)
+        counts = run_on_ray(ray, task, 8, tmp_path, show=disturb)
         wait_for(lambda: living() == 1, poll=0.1)  # Ray gives a silent node some 15 s
     assert [what for what, *_ in happened] == ["killed", "lost"]
     assert 0 < happened[1][2] < 8
-    assert counts == {"finished": 16}
+    assert counts.total() == 16
     assert finished_runs(tmp_path) == 16
     assert len(plain) == 16 * 4
     assert records(tmp_path) == plain
@@ -192,14 +205,16 @@ def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain,
 
 
 def test_a_folder_that_is_not_shared_is_named_with_its_node(tmp_path):
-    manifest = write_plan(tmp_path)
-    (tmp_path / "manifest.json").unlink()
+    task, _ = tasks(tmp_path)
+
+    def lose_the_folder(*_):
+        shutil.rmtree(tmp_path / SHARDS, ignore_errors=True)
+
     with connect(None) as ray:
-        message = rf"{tmp_path} on {os.uname().nodename} does not have the manifest"
+        message = rf"{tmp_path} on {os.uname().nodename} lacks the driver's file"
         with pytest.raises(InputError, match=message) as error:
-            run_on_ray(ray, manifest, tmp_path)
+            run_on_ray(ray, task, 8, tmp_path, show=lose_the_folder)
         assert "\n" not in str(error.value)
-        assert not list(tmp_path.glob("*/*/*/seed-*"))
 
 
 def test_what_no_node_has_is_refused_at_once(tmp_path, capsys):
@@ -215,18 +230,18 @@ def test_failed_runs_are_counted_and_exit_with_1(tmp_path, capsys):
 
 
 def test_a_killed_worker_without_a_retry_is_one_line_and_resume_goes_on(plain, tmp_path):
-    manifest = write_plan(tmp_path)
+    task, shards = tasks(tmp_path)
     killed = []
 
     def kill(*progress):
-        workers = filter(None, (worker_of(tmp_path, shard) for shard in manifest.shards))
+        workers = filter(None, (worker_of(tmp_path, runs) for runs in shards.values()))
         if not killed and (worker := next(workers, None)):
             killed.append(worker)
             os.kill(worker, signal.SIGKILL)
 
     with connect(None) as ray:
         with pytest.raises(InputError, match=r"1 of 8 shards did not end; shard \d: ") as error:
-            run_on_ray(ray, manifest, tmp_path, retries=0, show=kill)
+            run_on_ray(ray, task, 8, tmp_path, retries=0, show=kill)
         assert "\n" not in str(error.value)
-        run_on_ray(ray, manifest, tmp_path)
+        run_on_ray(ray, task, 8, tmp_path)
     assert records(tmp_path) == plain

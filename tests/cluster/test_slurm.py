@@ -1,18 +1,19 @@
-"""The job array of a manifest, run by bash with SLURM's variables and a stand-in for `scontrol`."""
+"""The example of a job array, run by bash with SLURM's variables and a stand-in for `scontrol`."""
 
 import os
 import re
+import shlex
 import signal
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from cluster.shards import SMALL, records
 from process_helpers import PATIENCE, finish, start, wait_for
-from terminal_helpers import refused
 from winkel import cli
 
+SCRIPT = Path(__file__).parents[2] / "examples/sweep.sbatch"
 SWEEP = [
     *("sweep", "deep-sea", "--sizes", "4", "--agents", "dqn", "--seeds", "6", "--lanes", "2"),
     *("--episodes", "2000", "--checkpoint-seconds", "0", *SMALL),
@@ -49,41 +50,24 @@ def stop(process, out, seeds, which):
 
 
 @pytest.mark.long
-def test_a_job_array_stopped_and_requeued_makes_the_records_of_a_plain_sweep(
-    environment, tmp_path, capsys
-):
-    plain, out, script = tmp_path / "plain", tmp_path / "out", tmp_path / "jobs" / "sea.sbatch"
+def test_a_job_array_stopped_and_requeued_makes_the_records_of_a_plain_sweep(environment, tmp_path):
+    plain, out, script = tmp_path / "plain", tmp_path / "out", tmp_path / "sea.sbatch"
     cli.main([*SWEEP, "--out", str(plain)])
-    cli.main([*SWEEP, "--out", str(out), "--cluster", "slurm", "--script", str(script)])
-    assert "6 runs in 3 shards" in capsys.readouterr().out
-    text = script.read_text()
-    for line in ("--array=0-2", "--requeue", "--signal=B:USR1@120", "--cpus-per-task=1"):
-        assert f"#SBATCH {line}\n" in text
-    logs = re.search(r"--output=(.*)/slurm-%A_%a.log", text)[1]
-    assert os.path.isdir(logs)
+    command = shlex.join([sys.executable, "-m", "winkel", *SWEEP, "--out", str(out)])
+    text, changes = re.subn(r"(?m)^command=.*$", f"command=({command})", SCRIPT.read_text())
+    text, more = re.subn(r"(?m)^shards=12$", "shards=3", text)
+    assert changes == more == 1
+    script.write_text(text)
 
-    code, errors = stop(job(environment, script, 1), out, (2, 3), signal.SIGTERM)
-    assert (code, "winkel: stopped" in errors) == (75, True)
+    code, errors = stop(job(environment, script, 2), out, (2, 3), signal.SIGTERM)
+    assert (code, "go on with --resume" in errors) == (130, True)
     assert not os.path.exists(environment["SCONTROL_CALLS"])
-    code, errors = stop(job(environment, script, 2), out, (4, 5), signal.SIGUSR1)
-    assert (code, "winkel: stopped" in errors) == (0, True)
+    code, errors = stop(job(environment, script, 3), out, (4, 5), signal.SIGUSR1)
+    assert (code, "go on with --resume" in errors) == (0, True)
     with open(environment["SCONTROL_CALLS"]) as calls:
         assert calls.read() == "requeue 1234\n"
 
-    for number in range(3):
+    for number in (1, 2, 3):
         assert "finished 2, failed 0, found ended 0" in finish(job(environment, script, number))
     assert len(records(plain)) == 24
     assert records(out) == records(plain)
-
-
-def test_the_script_is_of_whole_gpus_and_names_the_interpreter(tmp_path, capsys):
-    out, script = tmp_path / "out with a space", tmp_path / "a.sbatch"
-    arguments = [*SWEEP, "--out", str(out), "--cluster", "slurm", "--script", str(script)]
-    message = refused([*arguments, "--gpus-per-shard", "0.5"], capsys)
-    assert "--gpus-per-shard to be a whole number for SLURM, got 0.5" in message
-    cli.main([*arguments, "--gpus-per-shard", "1", "--resume"])
-    text = script.read_text()
-    assert "#SBATCH --gpus-per-task=1\n" in text
-    assert sys.executable in text
-    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
-    assert f"manifest='{out}/manifest.json'" in text

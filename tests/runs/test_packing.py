@@ -17,7 +17,6 @@ from winkel.runs.sweep import (
     bsuite_envs,
     choose_lanes,
     group_runs,
-    lanes_that_fit,
     remaining_groups,
     run_sweep,
 )
@@ -194,10 +193,12 @@ def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
     (group,) = group_runs(packed(envs=bsuite_envs(["catch"])), OPTIONS)
     assert choose_lanes(group, None) == 8  # on a CPU
     assert choose_lanes(group, 300) == 20
-    monkeypatch.setattr("winkel.runs.sweep.lanes_that_fit", lambda need: 5)
-    assert choose_lanes(group, None) == 5
+    monkeypatch.setattr("winkel.runs.sweep.lane_bytes", lambda *_: 10)
+    monkeypatch.setattr("winkel.runs.sweep.device_memory", lambda: 58)
+    assert choose_lanes(group, None) == 5  # nine tenths of the memory
     assert choose_lanes(group, 7) == 7
-    assert lanes_that_fit(10) is None
+    monkeypatch.setattr("winkel.runs.sweep.device_memory", lambda: 1)
+    assert choose_lanes(group, None) == 1
 
 
 def test_packs_are_of_bsuite(tmp_path, capsys):

@@ -2,16 +2,16 @@
 
 import re
 import shutil
-import sys
 
 import pytest
 
 from process_helpers import finish, start_winkel, wait_for
 from runs.tiny import files
 from winkel.cli import main
+from winkel.commands import plan as plans
+from winkel.commands.plan import read_budget, read_plan
 from winkel.errors import InputError
 from winkel.runs.compact import find_compact, read_compact
-from winkel.runs.plan import BudgetSpent, read_budget, read_plan, stop_in_time
 
 PLAN = """
 [[piece]]
@@ -96,22 +96,18 @@ def test_a_killed_plan_continues_on_a_copy(whole, tmp_path):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_budget_ends_a_session_after_a_chunk():
-    times, shown = iter([0.0, 30.0, 61.0]), []
-    check = stop_in_time(60.0, shown.append, lambda: next(times))
-    check(1)
-    with pytest.raises(BudgetSpent):
-        check(2)
-    assert shown == [1, 2]
+def run_out_of_time(command, monkeypatch):
+    """Run a plan whose budget is spent after the first chunk."""
+    with monkeypatch.context() as patched:
+        patched.setattr(plans, "LEAST_BUDGET", float("-inf"))
+        patched.setattr(plans, "read_budget", lambda _: 0.0)
+        main(command)
 
 
 def test_a_spent_budget_saves_runs_and_continues(whole, tmp_path, monkeypatch, capsys):
     plan = str(write_plan(tmp_path / "results"))
     command = ["sweep", "--plan", plan, "--out", str(tmp_path / "runs"), "--budget", "2m"]
-    sweeps = sys.modules["winkel.commands.sweep"]
-    with monkeypatch.context() as patched:
-        patched.setattr(sweeps.plans, "stop_in_time", lambda _, show: stop_in_time(0.0, show))
-        main(command)
+    run_out_of_time(command, monkeypatch)
     assert "the budget is spent in first; the same command goes on" in capsys.readouterr().out
     assert not find_compact(tmp_path / "results")
     main(command)
@@ -128,10 +124,7 @@ def test_a_setting_is_recorded_once_all_of_its_seeds_have_ended(whole, tmp_path,
     shutil.rmtree(tmp_path / "runs/deep_sea/pe_dqn/size=4/seed-1")
     plan = str(write_plan(tmp_path / "results"))
     command = ["sweep", "--plan", plan, "--out", str(tmp_path / "runs")]
-    with monkeypatch.context() as patched:
-        sweeps = sys.modules["winkel.commands.sweep"]
-        patched.setattr(sweeps.plans, "stop_in_time", lambda _, show: stop_in_time(0.0, show))
-        main([*command, "--budget", "2m"])
+    run_out_of_time([*command, "--budget", "2m"], monkeypatch)
     assert not find_compact(tmp_path / "results")
     main(command)
     ours, theirs = find_compact(tmp_path / "results"), find_compact(whole / "results")

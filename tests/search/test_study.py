@@ -26,7 +26,7 @@ def study(tmp_path):
 
 
 def begin(study, room=1, num_trials=8):
-    return study.begin_trials(room, num_trials, seed=0)
+    return study.begin_trials(room, num_trials)
 
 
 def states(study):

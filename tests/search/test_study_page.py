@@ -27,7 +27,7 @@ def study(tmp_path_factory):
 
     def begin(rate, beta):
         study.queue({"learning_rate": rate, "beta": beta})
-        trial = study.begin_trials(1, 6, seed=0)[0]
+        trial = study.begin_trials(1, 6)[0]
         trial.set_user_attr("updates", 100)
         return trial
 

@@ -145,9 +145,10 @@ def search_space(space: tyro.conf.Positional[str]) -> None:
     Args:
         space: bsuite or vizdoom.
     """
-    from winkel.search.problem import read_space
+    from winkel.search.problem import find_space
 
-    console.print(read_space(space), highlight=False, markup=False, soft_wrap=True, end="")
+    text = find_space(space).read_text("utf-8")
+    console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
 
 
 def _show(summary: "Summary", folder: Path, study: Path) -> None:

@@ -1,10 +1,13 @@
 """`winkel sweep`: all settings, agents and seeds of an experiment of the paper."""
 
-import math
+import contextlib
+import json
+import signal
 import time
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,21 +15,22 @@ import jax
 import tyro
 
 from winkel.agents import VARIANTS
-from winkel.cluster import shards
-from winkel.cluster.shards import connect, run_on_ray
-from winkel.commands.options import Fields, File, check_fields, console, make_table, say
+from winkel.cluster import SHARDS, connect, run_on_ray
+from winkel.commands.options import Fields, check_fields, check_runs, console, make_table, say
 from winkel.commands.plan import run_plan
-from winkel.commands.shard import check_items, say_counts
 from winkel.commands.train import Display
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import hold_runs, write_text
-from winkel.runs import plan as plans
 from winkel.runs import sweep as sweeps
+from winkel.runs.record import load_run
 from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
-from winkel.runs.train import MAX_LANES
 from winkel.training.programs import start_jax
 
+PROGRESS_SECONDS = 1.0
+"""Time between two writes of a shard's progress."""
+LOCK_SECONDS = 150.0
+"""Time to wait for a shard's lock: a file server frees those of a lost node after about 90 s."""
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
 BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
 PAPER: dict[str, dict[str, Any]] = {
@@ -93,66 +97,45 @@ class SweepCommand:
     """Least time between checkpoints."""
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
-    plan: File = None
-    """Instead of KIND: run those sweeps of this file that have no compact records beside it."""
-    budget: Annotated[str | None, tyro.conf.arg(metavar="25m")] = None
-    """With --plan: save and stop in this time; the same command goes on."""
-    manifest_only: bool = False
-    """Run nothing; write OUT/manifest.json, the shards of which `winkel shard` runs anywhere."""
-    cluster: Literal["ray", "slurm"] | None = None
-    """Run shards as tasks of Ray, or write a job array for SLURM."""
+    shard: Annotated[str | None, tyro.conf.arg(metavar="K/N")] = None
+    """Only the K-th of N parts of the sweep, such as 3/12: for a machine or a GPU of its own."""
+    cluster: Literal["ray"] | None = None
+    """Run all parts as tasks of Ray."""
     address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
     """Address of a Ray cluster, or auto; one on this machine by default."""
-    script: File = None
-    """File for SLURM's job array."""
-    shard_runs: int | None = None
-    """Most runs of a shard; as many as it has lanes by default. It also limits the lanes."""
     cpus_per_shard: float = 1.0
-    """CPUs that a shard takes."""
+    """CPUs that a task of Ray takes."""
     gpus_per_shard: float | None = None
-    """The GPU that a shard takes, or a part of it: 1 by default if there are any, else 0."""
+    """The GPU that a task of Ray takes, or a part of it: 1 by default if there are any, else 0."""
+    plan: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Make the sweeps of this file that are missing, in its order, instead of KIND."""
+    budget: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
+    """With --plan: save and stop in this time, such as 25m."""
     fields: Fields = field(default_factory=dict)
 
     def run(self) -> None:
-        """Run here or on a cluster, or plan it."""
+        """Run here or on a cluster. On SIGTERM and SIGUSR1, save and end as at Ctrl-C."""
         self.check_options()
-        if self.plan is not None:
-            run_plan(self, self.plan, PAPER)
-        elif self.cluster == "ray":
-            self._run_on_ray()
-        elif self.cluster == "slurm" or self.manifest_only:
-            start_jax()
-            gpus = self.gpus_per_shard
-            if gpus is None:
-                gpus = float(jax.default_backend() != "cpu")
-            manifest = self._write_manifest(gpus)
-            if self.script is not None:
-                path = self.out / shards.MANIFEST
-                shards.write_script(self.script, manifest, path, self.cpus_per_shard, gpus)
-                say(f"script: {self.script}; read it, then: sbatch {self.script}")
-        else:
-            self.run_here()
+        with stop_at_signals():
+            if self.plan is not None:
+                run_plan(self, self.plan, PAPER)
+            elif self.cluster is not None:
+                self._run_on_ray()
+            else:
+                self.run_here()
 
     def check_options(self) -> None:
         """Raise if options exclude each other."""
         if self.kind is not None and self.kind not in PAPER:
             raise InputError(f"need {', '.join(PAPER)} first, then options, got {self.kind!r}")
-        ray, here = self.cluster == "ray", self.cluster is None and not self.manifest_only
-        cpus, gpus = self.cpus_per_shard, self.gpus_per_shard
-        script, slurm = self.script is not None, self.cluster == "slurm"
+        cpus, gpus, on_ray = self.cpus_per_shard, self.gpus_per_shard, self.cluster is not None
         chosen = "the name of an experiment" if self.plan is None else "--plan alone"
         broken = {
             f"{chosen}, got {self.kind or 'none'}": (self.kind is None) != (self.plan is not None),
             "--budget with --plan": self.budget is not None and self.plan is None,
-            "--cluster slurm and --script FILE together": script != slurm,
-            "--address with --cluster ray": self.address is not None and not ray,
-            "--shard-runs with --cluster or --manifest-only": self.shard_runs is not None and here,
-            "--gpus-per-shard with --cluster or --manifest-only": gpus is not None and here,
-            "--dry-run without --cluster and --manifest-only": self.dry_run and not here,
-            "--manifest-only without --cluster ray": self.manifest_only and ray,
-            "--allow-failures for `winkel shard`, not for a plan": (
-                self.allow_failures and not (here or ray)
-            ),
+            "--address with --cluster ray": self.address is not None and not on_ray,
+            "--gpus-per-shard with --cluster ray": gpus is not None and not on_ray,
+            "--dry-run and --shard without --cluster": on_ray and (self.dry_run or self.shard),
             f"CPUs of a shard >= 0, got {cpus}": cpus < 0,
             f"one GPU for a shard or a part of one, got {gpus}": gpus and not 0 <= gpus <= 1,
         }
@@ -166,19 +149,33 @@ class SweepCommand:
         """All runs, by the program that they share."""
         return sweeps.group_runs(*self._choose())
 
-    def run_here(self, done: Collection[str] = (), seconds: float = math.inf) -> None:
-        """Run all but those with the fingerprints `done`; raises `BudgetSpent` after `seconds`."""
+    def run_here(
+        self,
+        done: Collection[str] = (),
+        check: Callable[[list[Status]], None] = lambda _: None,
+        wait: float = 1.0,
+    ) -> dict[str, int]:
+        """Run all but those with the fingerprints `done`; count the runs by how they ended.
+
+        `check` is called after each chunk. If it raises KeyboardInterrupt, all runs are saved. Wait
+        so many seconds for another process that writes one of them.
+        """
         start_jax()
         sweep, options = self._choose()
-        all_groups = plans.leave_out(sweeps.group_runs(sweep, options), done)
+        all_groups = sweeps.group_runs(sweep, options)
+        if self.shard is not None:
+            most = sweeps.most_lanes(self.lanes, jax.default_backend() != "cpu")
+            all_groups = sweeps.take_shard(all_groups, *read_shard(self.shard), most)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
-            groups, _ = self._remaining(all_groups, write=False)
+            groups, ended = self._remaining(all_groups, write=False, done=done)
             _print_estimate(groups, self.lanes)
-            return
-        with hold_runs(self.out, sweep.folders(self.out), "winkel sweep"):
-            groups, ended = self._remaining(all_groups, write=True)
+            return dict(ended)
+        runs = [run for group in all_groups for run in group.runs]
+        with hold_runs(self.out, [run.folder(self.out) for run in runs], "winkel sweep", wait):
+            groups, ended = self._remaining(all_groups, write=True, done=done)
+            counts = {"before": ended.total()}
             if groups:
                 sizes = [len(group.runs) for group in groups]
                 with Display(f"{sum(sizes)} runs", sum(sizes)) as display:
@@ -187,21 +184,23 @@ class SweepCommand:
                         over = sum(status.state != "running" for status in statuses)
                         title = f"{groups[number].name}: {over}/{len(statuses)}"
                         display.show(statuses, sum(sizes[:number]), title)
+                        check(statuses)
 
-                    limited = plans.stop_in_time(seconds, show)
                     outcome = sweeps.run_sweep(
-                        sweep, groups, self.out, self.lanes, ended.total(), limited, say
+                        sweep, groups, self.out, self.lanes, ended.total(), show, say
                     )
                 _print_costs(outcome)
+                counts = outcome["runs"]
         say(f"runs: {self.out}")
-        items = [(run.task.id, run.label, run.seed) for group in all_groups for run in group.runs]
-        check_items(items, self.out, self.allow_failures)
+        here = [run.folder(self.out) for run in runs if run.config["fingerprint"] not in done]
+        check_runs(map(load_run, here), self.allow_failures)
+        return counts
 
     def _remaining(
-        self, all_groups: list[sweeps.Group], write: bool
+        self, all_groups: list[sweeps.Group], write: bool, done: Collection[str] = ()
     ) -> tuple[list[sweeps.Group], Counter[str]]:
         """Find the runs that have not ended, and print how many there are."""
-        groups, ended = sweeps.remaining_groups(all_groups, self.out, self.resume, write)
+        groups, ended = sweeps.remaining_groups(all_groups, self.out, self.resume, write, done)
         count = sum(len(group.runs) for group in groups) + ended.total()
         say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
@@ -230,37 +229,8 @@ class SweepCommand:
         )
         return self._sweep(packed), options
 
-    def _write_manifest(self, gpus: float) -> shards.Manifest:
-        """Split the sweep into shards with so many GPUs each, and write it into its folder."""
-        sweep, options = self._choose(gpus)
-        manifest = shards.plan_manifest(
-            sweep,
-            options,
-            lanes=self.lanes,
-            shard_runs=self.shard_runs,
-            max_lanes=MAX_LANES if gpus and jax.default_backend() == "cpu" else None,
-        )
-        path, text = self.out / shards.MANIFEST, manifest.to_json()
-        is_new = not path.exists() or path.read_text() != text
-        if is_new and path.exists() and not self.resume:
-            raise InputError(
-                f"{path} is of another sweep; replace it with --resume, or choose another --out"
-            )
-        self._remaining(sweeps.group_runs(sweep, options), write=False)
-        if is_new:
-            with hold_runs(self.out, [path, *sweep.folders(self.out)], "winkel sweep"):
-                write_text(path, text)
-        sizes = [len(shard.runs) for shard in manifest.shards]
-        lanes = sorted({shard.lanes for shard in manifest.shards})
-        say(
-            f"{manifest.num_runs} runs in {len(sizes)} shards of {min(sizes)} to {max(sizes)}, "
-            f"in {' or '.join(map(str, lanes))} lanes"
-        )
-        say(f"manifest: {path}")
-        return manifest
-
     def _run_on_ray(self) -> None:
-        """Run all shards on a Ray cluster with a display."""
+        """Run each part of the sweep as a task of a Ray cluster, with a display."""
         with connect(self.address) as ray:
             gpus, cpus = self.gpus_per_shard, self.cpus_per_shard
             if gpus is None:
@@ -272,22 +242,31 @@ class SweepCommand:
                 needed = f"{cpus:g} CPUs and {gpus:g} GPUs for a shard"
                 raise InputError(f"need a node with {needed}; the largest has {largest}")
             jax.config.update("jax_platforms", "cpu")  # GPUs are for the workers
-            manifest = self._write_manifest(gpus)
-            begin = time.perf_counter()
-            with (
-                hold_runs(self.out, [self.out / shards.MANIFEST], "winkel sweep --cluster ray"),
-                Display(f"{manifest.num_runs} runs", manifest.num_runs) as display,
-                defer_interrupt() as check_interrupt,
-            ):
+            sweep, options = self._choose(gpus)
+            groups, most = (
+                sweeps.group_runs(sweep, options),
+                sweeps.most_lanes(self.lanes, gpus > 0),
+            )
+            total, count = len(sweep.items()), len(sweeps.split_groups(groups, most))
+            self._remaining(groups, write=False)
+            begin, out = time.perf_counter(), self.out.absolute()
+            command = replace(
+                self, out=out, cluster=None, address=None, gpus_per_shard=None, resume=True,
+                allow_failures=True,
+            )  # fmt: skip
+            with Display(f"{total} runs", total) as display, defer_interrupt() as check_interrupt:
 
-                def show(*progress: Any) -> None:
+                def show(over: int, waiting: list[int]) -> None:
                     check_interrupt()
-                    display.show(*progress)
+                    running = [one for number in waiting for one in read_progress(out, number)]
+                    title = f"{count - len(waiting)}/{count} shards"
+                    display.show(running, over, title)
 
-                runs = run_on_ray(ray, manifest, self.out, cpus, gpus, show=show, notice=say)
-        say_counts(runs, time.perf_counter() - begin)
+                task = partial(run_shard, command, count)
+                runs = run_on_ray(ray, task, count, out, cpus, gpus, show=show, notice=say)
+        _say_counts(runs, time.perf_counter() - begin)
         say(f"runs: {self.out}")
-        check_items(manifest.sweep.items(), self.out, self.allow_failures)
+        check_runs(map(load_run, sweep.folders(self.out)), self.allow_failures)
 
     def _sweep(self, packed: bool) -> sweeps.Sweep:
         preset = PAPER[str(self.kind)] if self.paper else {}
@@ -317,6 +296,67 @@ class SweepCommand:
         )
 
 
+def read_shard(text: str) -> tuple[int, int]:
+    """Number and count of a shard such as '3/12'."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise InputError(f"need a shard such as 3/12, from 1/12 to 12/12, got {text!r}")
+    return int(number), int(count)
+
+
+def run_shard(command: SweepCommand, count: int, number: int) -> dict[str, int]:
+    """Run a shard in a worker of Ray, write its progress; count its runs by how they ended."""
+    written = -PROGRESS_SECONDS
+
+    def write(statuses: list[Status]) -> None:
+        nonlocal written
+        ended = all(status.state != "running" for status in statuses)
+        if ended or time.monotonic() - written >= PROGRESS_SECONDS:
+            written = time.monotonic()
+            write_text(_progress_file(command.out, number), json.dumps(statuses) + "\n")
+
+    shard = replace(command, shard=f"{number}/{count}")
+    return shard.run_here(check=write, wait=LOCK_SECONDS)
+
+
+def read_progress(out: Path, number: int) -> list[Status]:
+    """Read the last written status of a shard's runs; empty before the first."""
+    path = _progress_file(out, number)
+    return [Status(*row) for row in json.loads(path.read_bytes())] if path.exists() else []
+
+
+def _progress_file(out: Path, number: int) -> Path:
+    return out / SHARDS / f"{number}.json"
+
+
+@contextlib.contextmanager
+def stop_at_signals() -> Iterator[None]:
+    """Make the first SIGTERM or SIGUSR1 act like Ctrl-C, which stops after a chunk of steps.
+
+    A shell starts background jobs with SIGINT ignored; here it is handled again.
+    """
+
+    def stop(*_: Any) -> None:
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+        signal.raise_signal(signal.SIGINT)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say_counts(runs: Mapping[str, int], seconds: float) -> None:
+    """Print how many runs have finished, failed, or had ended before, and the time."""
+    counts = [runs.get(name, 0) for name in ("finished", "failed", "before")]
+    say("finished {}, failed {}, found ended {}; {:,.0f} s".format(*counts, seconds))
+
+
 def _print_costs(outcome: dict[str, Any]) -> None:
     """Print where the time went, by group and by experiment."""
     groups = outcome["groups"]
@@ -324,7 +364,7 @@ def _print_costs(outcome: dict[str, Any]) -> None:
     console.print(make_table([name.replace("_per_", "/") for name in groups[0]], rows), crop=False)
     say("updates: " + ", ".join(f"{name} {count:,}" for name, count in outcome["updates"].items()))
     say(f"compiled {outcome['programs']} programs in {outcome['compiling']:,.0f} s")
-    say_counts(outcome["runs"], outcome["seconds"])
+    _say_counts(outcome["runs"], outcome["seconds"])
 
 
 def _print_estimate(groups: list[sweeps.Group], lanes: int | None) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from winkel.agents import PRESETS, VARIANTS
 from winkel.agents.base import check_names
 from winkel.errors import InputError
-from winkel.files import write_text
+from winkel.files import read_toml, write_text
 from winkel.runs.spec import check_field_names
 
 DOOM_PRESET = "vizdoom-official"
@@ -38,10 +37,7 @@ def named_preset(name: str, agent: str) -> dict[str, Any]:
         own = sorted(file.stem for file in _folder().glob("*.toml"))
         listed = ", ".join([*PRESETS, *own])
         raise InputError(f"need a preset from {listed}, or a file such as mine.toml, got {name!r}")
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the preset {path}: {error}") from error
+    table = read_toml(path)
     owner, fields = table.get("agent"), table.get("fields")
     if not isinstance(owner, str) or not isinstance(fields, dict):
         raise InputError(f"need agent = '…' and a table [fields] in the preset {path}")

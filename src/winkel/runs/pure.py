@@ -14,12 +14,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents.base import Agent, Spec
 from winkel.envs.base import Environment, Task
-from winkel.envs.functional import is_functional
-from winkel.envs.registry import is_simulator
 from winkel.errors import InputError, require_integer, require_type
 from winkel.runs.spec import RunSpec, configure, make_spec, make_task, name_agent
 from winkel.runs.train import state_shapes
-from winkel.simulators.names import Factory, identify
 from winkel.training.compiled import whole_run
 from winkel.training.programs import check_memory
 from winkel.training.steps import copy_key, make_jobs, start_clock
@@ -141,15 +138,13 @@ def _find_task(env: Any) -> Task:
         return Task(id=type(env).__name__, env=env, facts=(), params=None)
     if isinstance(env, Task):
         return env
-    if not is_functional(env):
-        env = identify(env)
-        name = env.name if isinstance(env, Factory) else env
-        if isinstance(env, Factory) or is_simulator(name):
-            raise InputError(
-                f"need an environment in JAX such as 'deep_sea/0', got the simulator {name!r}, "
-                "which winkel.train steps"
-            )
-    return make_task(env)
+    task = make_task(env)
+    if not task.compiled:
+        raise InputError(
+            f"need an environment in JAX such as 'deep_sea/0', got the simulator {task.id!r}, "
+            "which winkel.train steps"
+        )
+    return task
 
 
 class BonusState(NamedTuple):

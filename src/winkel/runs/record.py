@@ -22,13 +22,7 @@ from winkel.agents.base import Agent
 from winkel.envs.base import Task
 from winkel.errors import InputError
 from winkel.files import load_arrays, read_json, save_arrays, write_text
-from winkel.runs.checkpoint import (
-    CHECKPOINT,
-    check_config,
-    check_table,
-    check_types,
-    load_checkpoint,
-)
+from winkel.runs import checkpoint as checkpoints
 from winkel.runs.policies import greedy_episodes, save_policy
 from winkel.runs.spec import RunSpec, experiment_of, run_fingerprint
 from winkel.types import AnyArray, Clock, Estimates, Observation, OneHot
@@ -174,7 +168,7 @@ class RunRecord:
             table = load_run_checkpoint(self.path, only=f"{name}/")[0].get(name, {})
         elif name in self.config.get("rows", {}) or path.is_file():
             table = load_arrays(path)
-        check_table(name, table, self.config, self.path)
+        checkpoints.check_table(name, table, self.config, self.path)
         return table
 
 
@@ -309,9 +303,9 @@ def save_run(folder: Path, record: RunRecord) -> dict[str, Any]:
     rows = {name: len(next(iter(table.values()))) for name, table in tables.items() if table}
     config = json.loads(json.dumps(record.config | {"rows": rows}))
     config["fingerprint"] = run_fingerprint(config)
-    check_config(config, folder)
+    checkpoints.check_config(config, folder)
     for name, table in tables.items():
-        check_table(name, table, config, folder)
+        checkpoints.check_table(name, table, config, folder)
     try:
         (folder / CONFIG).unlink(missing_ok=True)
     except OSError as error:
@@ -330,13 +324,13 @@ def load_run(folder: Path, unfinished: bool = False) -> RunRecord:
     finished = (folder / CONFIG).is_file()
     if finished:
         config, episodes = read_json(folder / CONFIG), load_arrays(folder / "episodes.npz")
-        check_config(config, folder)
+        checkpoints.check_config(config, folder)
     elif unfinished:
         tables, meta, _ = load_run_checkpoint(folder, only="episodes/")
         episodes, config = tables.get("episodes", {}), meta["run"]
     else:
         raise InputError(f"{folder} holds no complete run: no {CONFIG}")
-    check_table("episodes", episodes, config, folder)
+    checkpoints.check_table("episodes", episodes, config, folder)
     return RunRecord(config, episodes, folder, finished=finished)
 
 
@@ -344,9 +338,9 @@ def load_run_checkpoint(
     folder: Path, only: str | tuple[str, ...] = ""
 ) -> tuple[dict[str, Arrays], dict[str, Any], dict[Path, str]]:
     """Read a run's newest checkpoint as `load_checkpoint` does; its arrays are split by table."""
-    arrays, meta, damaged = load_checkpoint(folder / CHECKPOINTS, only)
-    check_types(meta, CHECKPOINT, str(folder / CHECKPOINTS))
-    check_config(meta["run"], folder / CHECKPOINTS)
+    arrays, meta, damaged = checkpoints.load_checkpoint(folder / CHECKPOINTS, only)
+    checkpoints.check_types(meta, checkpoints.CHECKPOINT, str(folder / CHECKPOINTS))
+    checkpoints.check_config(meta["run"], folder / CHECKPOINTS)
     return split_tables(arrays), meta, damaged
 
 

@@ -15,18 +15,9 @@ import numpy as np
 
 from winkel.errors import InputError, import_extra
 from winkel.files import ensure_folder
+from winkel.runs import record as records
 from winkel.runs.checkpoint import check_same_run, has_checkpoint, save_checkpoint
-from winkel.runs.record import (
-    CHECKPOINTS,
-    CONFIG,
-    METRICS,
-    RECENT,
-    Arrays,
-    RunRecord,
-    load_run,
-    load_run_checkpoint,
-    save_run,
-)
+from winkel.runs.record import CHECKPOINTS, CONFIG, METRICS, RECENT, Arrays, RunRecord
 from winkel.runs.spec import RunSpec
 from winkel.training.lanes import Report
 from winkel.training.steps import UNLIMITED
@@ -230,7 +221,7 @@ class Recorder:
         uninterrupted run.
         """
         assert self.folder is not None
-        found, meta, damaged = load_run_checkpoint(self.folder)
+        found, meta, damaged = records.load_run_checkpoint(self.folder)
         check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINTS))
         notices = [f"{text}; went back to the checkpoint before" for text in damaged.values()]
         for path in damaged:  # it must not count among those that are kept
@@ -257,7 +248,7 @@ class Recorder:
         episodes = tables.pop("episodes")
         record = RunRecord(self.spec.config | outcome, episodes, self.folder, tables=tables)
         if self.folder is not None:
-            record = dataclasses.replace(record, config=save_run(self.folder, record))
+            record = dataclasses.replace(record, config=records.save_run(self.folder, record))
         for columns in self.tables.values():
             columns.clear()
         return record
@@ -299,7 +290,7 @@ def load_ended(spec: RunSpec, out: Path, resume: bool, write: bool = True) -> Ru
         raise InputError(f"{folder} exists; resume it (--resume), or choose another folder")
     if write and not (folder / CONFIG).is_file() and has_checkpoint(folder / CHECKPOINTS):
         for only in ("episodes/", ""):  # all bytes are read only if this part says that it ended
-            _, meta, _ = load_run_checkpoint(folder, only)
+            _, meta, _ = records.load_run_checkpoint(folder, only)
             if meta.get("outcome") is None:
                 return None
         recorder = Recorder(spec, folder)
@@ -307,7 +298,7 @@ def load_ended(spec: RunSpec, out: Path, resume: bool, write: bool = True) -> Ru
         recorder.finish(meta["outcome"])
     if not (folder / CONFIG).is_file():
         return None
-    record = load_run(folder)
+    record = records.load_run(folder)
     check_same_run(spec.config, record.config, str(folder / CONFIG))
     return record
 

@@ -24,12 +24,12 @@ import numpy as np
 from winkel.agents import find_agent
 from winkel.agents.base import Agent, Spec, check_names, check_number
 from winkel.envs.base import Task
-from winkel.envs.functional import is_functional, is_jax, make_jax_task
+from winkel.envs.functional import is_functional, make_jax_task
 from winkel.envs.outside import make_simulator_task
-from winkel.envs.registry import is_outside, make, remake
+from winkel.envs.registry import is_outside, is_simulator, make, remake
 from winkel.errors import LARGEST_SEED, InputError, require_integer, require_type, suggest
 from winkel.extensions import permit
-from winkel.simulators.names import Factory
+from winkel.simulators.names import Factory, identify
 from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
 
@@ -259,11 +259,13 @@ def configure(name: str, fields: Mapping[str, Any], task: Task) -> tuple[Agent, 
 
 
 def make_task(env: Any, notice: Callable[[str], None] = lambda _: None, **options: Any) -> Task:
-    """Make a task by id, by name or of an environment in JAX; `options` are of simulators."""
+    """Make the task of what `winkel.train` takes as `env`; `options` are of simulators."""
     options = {name: value for name, value in options.items() if value is not None}
     own = isinstance(env, str) and not is_outside(env)
-    if not own and not is_functional(env) and (isinstance(env, Factory) or not is_jax(env)):
-        return make_simulator_task(env, notice=notice, **options)
+    if not own and not is_functional(env):
+        env = identify(env)
+        if isinstance(env, Factory) or is_simulator(env):
+            return make_simulator_task(env, notice=notice, **options)
     for name in options:
         raise InputError(f"need {name} with a simulator such as gym:CartPole-v1, got {env}")
     return make(env) if own else make_jax_task(env, notice)
@@ -283,13 +285,13 @@ def field_names(agent: str) -> list[str]:
     return [*typing.get_type_hints(kind.config_type), *kind.hyper_type._fields]
 
 
-def check_field_names(fields: Iterable[str], *agents: str) -> None:
-    """Raise unless each field is one of at least one of the agents."""
-    known = dict.fromkeys(name for agent in agents for name in field_names(agent))
+def check_field_names(fields: Iterable[str], agent: str) -> None:
+    """Raise unless each field is one of the agent's."""
+    known = field_names(agent)
     for field in fields:
         if field not in known:
             hint = suggest(field, known, f"known are {', '.join(known)}")
-            raise InputError(f"{' or '.join(agents)} has no field {field!r}; {hint}")
+            raise InputError(f"{agent} has no field {field!r}; {hint}")
 
 
 def convert(field: str, value: Any, hint: Any) -> Any:

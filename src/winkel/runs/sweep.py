@@ -6,7 +6,7 @@ import threading
 import time
 import timeit
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,9 @@ from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, make, make_padded, parse
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import ensure_folder, write_text
+from winkel.runs import spec as specs
 from winkel.runs.recorder import Status, load_ended
-from winkel.runs.spec import (
-    MAX_RUNS,
-    Options,
-    RunSpec,
-    check_seeds,
-    experiment_of,
-    field_names,
-    make_spec,
-    run_folder,
-)
+from winkel.runs.spec import Options, RunSpec
 from winkel.runs.train import MAX_LANES, Session, check_run, make_lanes, state_shapes
 from winkel.training.lanes import Lanes
 from winkel.training.programs import device_memory, lane_bytes
@@ -44,10 +36,6 @@ USABLE = 0.9
 """Share of the memory that may be planned with; the rest is lost to fragmentation."""
 SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
-
-
-Item = tuple[str, str, int]
-"""One run of a sweep: id of its environment, name or label of its agent, seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,17 +64,17 @@ class Sweep:
         if self.label is not None and len(self.agents) > 1:
             raise InputError(f"need one agent for the label {self.label!r}, got {len(self.agents)}")
         count = len(self.envs) * len(self.agents) * len(self.seeds)
-        require_integer("number of runs", count, at_least=1, at_most=MAX_RUNS)
-        check_seeds(self.seeds)
+        require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
+        specs.check_seeds(self.seeds)
 
-    def items(self) -> list[Item]:
-        """All runs."""
+    def items(self) -> list[tuple[str, str, int]]:
+        """All runs: environment, name or label of the agent, seed."""
         names = self.agents if self.label is None else (self.label,)
         return [(env, name, seed) for name in names for env in self.envs for seed in self.seeds]
 
     def folders(self, root: Path) -> list[Path]:
         """The folders of all runs."""
-        return [run_folder(root, *item) for item in self.items()]
+        return [specs.run_folder(root, *item) for item in self.items()]
 
 
 class Group(NamedTuple):
@@ -123,16 +111,17 @@ def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
     return tuple(f"deep_sea:size={require_integer('size', size, at_least=2)}" for size in sizes)
 
 
-def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = None) -> list[Group]:
-    """Group some or all runs of a sweep by the program that they share."""
+def group_runs(sweep: Sweep, options: Options) -> list[Group]:
+    """Group the runs of a sweep by the program that they share."""
     groups: dict[Any, list[RunSpec]] = defaultdict(list)
     tasks: dict[str, Task] = {}
-    for env, label, seed in sweep.items() if items is None else items:
+    for env, label, seed in sweep.items():
         agent = label if sweep.label is None else sweep.agents[0]
         if env not in tasks:
             tasks[env] = _make_task(sweep, env)
-        own = {name: sweep.fields[name] for name in field_names(agent) if name in sweep.fields}
-        spec = make_spec(
+        known = specs.field_names(agent)
+        own = {name: value for name, value in sweep.fields.items() if name in known}
+        spec = specs.make_spec(
             tasks[env], agent, own,
             seed=seed, episodes=sweep.episodes, until=sweep.until, options=options, label=label,
         )  # fmt: skip
@@ -142,17 +131,52 @@ def group_runs(sweep: Sweep, options: Options, items: Sequence[Item] | None = No
     return [Group(runs, len(runs)) for runs in groups.values()]
 
 
+def split_groups(groups: Sequence[Group], most_lanes: int) -> list[tuple[int, list[RunSpec]]]:
+    """Parts of groups, each with its group's index and a run for each lane, the longest first."""
+    parts = []
+    for index, group in enumerate(groups):
+        size = min(most_lanes, group.total)
+        starts = range(0, len(group.runs), size)
+        parts += [(index, group.runs[start : start + size]) for start in starts]
+    return sorted(parts, key=lambda part: -_steps(part[1]))
+
+
+def take_shard(groups: Sequence[Group], number: int, count: int, most_lanes: int) -> list[Group]:
+    """The runs of shard `number` of 1 to `count`: each part goes to the shard with least to do.
+
+    A shard's groups keep their `total`, and so the lanes, on which rounding depends.
+    """
+    steps, taken = [0] * count, defaultdict[int, list[RunSpec]](list)
+    for index, runs in split_groups(groups, most_lanes):
+        least = steps.index(min(steps))
+        steps[least] += _steps(runs)
+        if least + 1 == number:
+            taken[index] += runs
+    return [groups[index]._replace(runs=runs) for index, runs in taken.items()]
+
+
+def _steps(runs: Sequence[RunSpec]) -> int:
+    return sum(run.max_steps or 1 for run in runs)
+
+
 def remaining_groups(
-    all_groups: Sequence[Group], out: Path, resume: bool, write: bool = True
+    all_groups: Sequence[Group],
+    out: Path,
+    resume: bool,
+    write: bool = True,
+    done: Collection[str] = (),
 ) -> tuple[list[Group], Counter[str]]:
     """Leave out the runs that have ended, and count them by their status.
 
-    Unless `write` is false, this writes the records of runs that were killed at their very end.
+    Also leave out those whose fingerprints are `done`. Unless `write` is false, this writes the
+    records of runs that were killed at their very end.
     """
     groups, ended = [], Counter[str]()
     for group in all_groups:
         left = []
         for run in group.runs:
+            if done and run.config["fingerprint"] in done:
+                continue
             if (record := load_ended(run, out, resume, write)) is None:
                 left.append(run)
             else:
@@ -197,7 +221,7 @@ def run_sweep(
             finally:
                 made = Counter[str]()
                 for recorder in session.recorders:
-                    name = experiment_of(recorder.status.env)
+                    name = specs.experiment_of(recorder.status.env)
                     made[name] += recorder.status.updates - recorder.updates_before
                 updates += made
                 costs.append(_cost(group, session, time.perf_counter() - began, made.total()))
@@ -242,25 +266,23 @@ def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
         write_text(path, before + json.dumps(row) + "\n")
 
 
+def most_lanes(wanted: int | None, accelerated: bool) -> int:
+    """How many runs may go side by side, memory permitting."""
+    return wanted or (MAX_LANES if accelerated else MAX_LANES_ON_CPU)
+
+
 def choose_lanes(group: Group, wanted: int | None) -> int:
     """How many runs of a group go side by side: all, if the device has room for them.
 
     A number that is asked for is used; if memory does not suffice, `Lanes` continues with fewer.
     """
     run = group.runs[0]
-    default = MAX_LANES_ON_CPU if jax.default_backend() == "cpu" else MAX_LANES
-    lanes = min(default if wanted is None else wanted, group.total)
-    if wanted is None:
-        fit = lanes_that_fit(lane_bytes(run.agent, state_shapes(run), run.task.params))
-        lanes = lanes if fit is None else min(lanes, fit)
+    lanes = min(most_lanes(wanted, jax.default_backend() != "cpu"), group.total)
+    if wanted is None and (limit := device_memory()) is not None:
+        need = lane_bytes(run.agent, state_shapes(run), run.task.params)
+        lanes = min(lanes, max(int(USABLE * limit) // need, 1))
     check_run(run, lanes)
     return lanes
-
-
-def lanes_that_fit(bytes_of_lane: int) -> int | None:
-    """How many lanes the first device has memory for, at least 1; None if unknown."""
-    limit = device_memory()
-    return None if limit is None else max(int(USABLE * limit) // bytes_of_lane, 1)
 
 
 def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:

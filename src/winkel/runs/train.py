@@ -16,13 +16,12 @@ import numpy as np
 
 from winkel.agents import AGENTS, VARIANTS
 from winkel.envs.base import Task
-from winkel.envs.functional import is_functional
 from winkel.envs.outside import OutsideTask, SimulatorTask
 from winkel.errors import InputError, defer_interrupt, require_integer, require_type
 from winkel.extensions import wrap_error
 from winkel.files import hold_runs
 from winkel.projections import PROJECTIONS
-from winkel.runs.checkpoint import first_difference, has_checkpoint, pack, unpack
+from winkel.runs.checkpoint import has_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run_checkpoint
 from winkel.runs.recorder import MirrorMaker, Recorder, Status, load_ended
@@ -35,7 +34,6 @@ from winkel.runs.spec import (
     make_task,
     name_agent,
 )
-from winkel.simulators.names import identify
 from winkel.simulators.visits import watch_visits
 from winkel.training.compaction import Compaction
 from winkel.training.compiled import CompiledWorld
@@ -240,9 +238,6 @@ def train(
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
     """
-    if not isinstance(env, str) and not is_functional(env):
-        env = identify(env)
-    name = env if isinstance(env, str) else ""
     require_type("preset", preset, str | None, "a name or None")
     require_type("label", label, str | None, "a name or None")
     require_type("out", out, str | os.PathLike | None, "a folder or None")
@@ -250,9 +245,9 @@ def train(
     require_type("progress", progress, Callable, "a function")
     require_type("notice", notice, Callable, "a function")
     agent = name_agent(agent, fields)
-    if preset is not None or name.startswith("doom:"):
-        fields = preset_fields(name, agent, preset) | fields
     task = make_task(env, notice, num_envs=num_envs, workers=workers, timeout=timeout)
+    if preset is not None or task.id.startswith("doom:"):
+        fields = preset_fields(task.id, agent, preset) | fields
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
@@ -372,25 +367,16 @@ def _check_agent(spec: RunSpec) -> None:
         return
 
     def learn(run: RunState) -> Any:
-        agent.estimates(run.learner, run.obs[0] if run.first.ndim else run.obs, hyper)
-        return learn_step(agent, run, hyper, run.key)[0].learner
+        def update(learner: Any, _: None) -> tuple[Any, None]:
+            agent.estimates(learner, run.obs[0] if run.first.ndim else run.obs, hyper)
+            return learn_step(agent, run._replace(learner=learner), hyper, run.key)[0].learner, None
+
+        return jax.lax.scan(update, run.learner, length=1)  # needs learners of one form
 
     try:
-        before = state_shapes(spec)
-        after = jax.eval_shape(learn, before)
+        jax.eval_shape(learn, state_shapes(spec))
     except Exception as error:
         raise wrap_error(error, f"agent {spec.algorithm}") from error
-
-    def form(learner: Any) -> dict[str, str]:
-        leaves = jax.tree_util.tree_leaves_with_path(learner)
-        return {jax.tree_util.keystr(path): f"{x.dtype}{list(x.shape)}" for path, x in leaves}
-
-    if (old := form(before.learner)) != (new := form(after)):
-        path, theirs, ours = first_difference(new, old)
-        raise InputError(
-            f"need the learner that update of {spec.algorithm} returns in the form of init's: "
-            f"learner{path} is {theirs} in init's, {ours} in update's"
-        )
 
 
 def add_learner(record: RunRecord, spec: RunSpec) -> RunRecord:

@@ -83,14 +83,13 @@ class Population:
 
     `lanes` runs go side by side. `progress` is called now and then with a line on the trials and
     the best one so far, and with the share of the work that is done; trials of other processes, and
-    queued ones, are 'elsewhere'. `seed` is that of the suggestions.
+    queued ones, are 'elsewhere'.
     """
 
     study: Study
     wanted: int
     lanes: int
     options: Options
-    seed: int = 0
     progress: Callable[[str, float], None] = lambda *_: None
     notice: Callable[[str], None] = lambda _: None
     in_progress: dict[int, TrialInProgress] = field(init=False, default_factory=dict)
@@ -156,7 +155,7 @@ class Population:
         """Begin as many trials as there is room for; return whether any is in progress."""
         while True:
             room = self.size - len(self.in_progress)
-            trials = self.study.begin_trials(room, self.wanted, self.seed)
+            trials = self.study.begin_trials(room, self.wanted)
             self.in_progress |= {trial.number: TrialInProgress(trial) for trial in trials}
             for trial in trials:
                 self._enter_environment(self.in_progress[trial.number])

@@ -3,13 +3,11 @@
 import json
 import math
 import re
-import tomllib
 import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +20,7 @@ from winkel.envs.base import Task
 from winkel.envs.registry import is_outside
 from winkel.errors import InputError, require_integer
 from winkel.extensions import load_target, wrap_error
+from winkel.files import read_toml
 from winkel.runs.presets import preset_fields
 from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec, make_task
 from winkel.runs.train import check_run
@@ -152,13 +151,6 @@ def count_values(part: Parameter) -> int | float:
     return round((part.high - part.low) / part.step) + 1
 
 
-def list_values(part: Parameter) -> list[Any]:
-    """List the values of a parameter that is not continuous."""
-    if isinstance(part, CategoricalDistribution):
-        return list(part.choices)
-    return [part.low + (part.step or 0) * i for i in range(int(count_values(part)))]
-
-
 SCORES: dict[str, Callable[[Episodes], Any]] = {
     # Σ 1[visited(s, a)]: state-actions visited; needs countable observations
     "visited": lambda episodes: episodes["visited"][-1],
@@ -194,15 +186,14 @@ def score_episodes(name: str, episodes: Episodes) -> float:
     return float(value)
 
 
-def read_space(source: str) -> str:
-    """Read one of the paper's spaces by name, or a file."""
-    spaces = resources.files("winkel.search") / "spaces"
-    path = spaces / f"{source}.toml" if source in PAPER_SPACES else Path(source)
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+def find_space(source: str) -> Path:
+    """The file of one of the paper's spaces by name, or a file of your own."""
+    own = Path(__file__).with_name("spaces") / f"{source}.toml"
+    path = own if source in PAPER_SPACES else Path(source)
+    if not path.is_file():
         names = ", ".join(PAPER_SPACES)
-        raise InputError(f"need a space from {names}, or a file, got {source!r}: {error}") from None
+        raise InputError(f"need a space from {names}, or a file, got {source!r}")
+    return path
 
 
 def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: Any) -> Problem:
@@ -211,10 +202,7 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
     `envs`, such as 'deep_sea:size=6@100' or 'mountain_car/0@50@interactions', replace the file's
     environments; `options` are other attributes of `Problem`.
     """
-    try:
-        table = tomllib.loads(read_space(source))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{source} is not TOML ({error})") from error
+    table = read_toml(find_space(source))
     kinds = {"environments": list, "spaces": dict, "prune": bool, "preset": str}
     spaces = _check_table(table, kinds, source).get("spaces", {})
     _check_table(spaces, dict.fromkeys(spaces, dict), f"{source}: spaces")

@@ -5,7 +5,6 @@ A process records Optuna's heartbeat of the trials that it runs. A trial without
 """
 
 import itertools
-import math
 import threading
 import time
 import warnings
@@ -28,7 +27,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from winkel.errors import InputError
 from winkel.files import ensure_folder
 from winkel.runs.checkpoint import first_difference
-from winkel.search.problem import FIRST_SEED, MILESTONES, Problem, list_values
+from winkel.search.problem import FIRST_SEED, MILESTONES, Problem
 
 Scores = Float[np.ndarray, "trials environments"]
 HEARTBEAT_SECONDS, GRACE_SECONDS = 15, 60
@@ -37,7 +36,7 @@ DESCRIPTION = "winkel"
 REASON, DISCARDED = "reason", "discarded"
 """Attributes of a trial: why it failed; true if it repeats another or is one too many."""
 PATIENCE = 30
-"""Suggestions of tried configurations before the first untried one of the grid is used."""
+"""Suggestions of tried configurations before an untried one is drawn uniformly."""
 
 
 def is_counted(trial: FrozenTrial) -> bool:
@@ -77,9 +76,7 @@ def final_scores(trials: Sequence[FrozenTrial], environments: int) -> dict[int, 
     return {trial.number: float(total) for trial, total in zip(complete, totals, strict=True)}
 
 
-def suggest(
-    problem: Problem, trials: Sequence[FrozenTrial], seed: int, count: int
-) -> list[dict[str, Any]]:
+def suggest(problem: Problem, trials: Sequence[FrozenTrial], count: int) -> list[dict[str, Any]]:
     """Suggest configurations that were not tried, by Optuna's TPE on the calibrated scores of now.
 
     Every complete trial changes the calibrated scores of all trials. Optuna stores one value of a
@@ -87,7 +84,8 @@ def suggest(
     takes running trials as bad ones, which spreads a batch.
     """
     parameters: dict[str, BaseDistribution] = dict(problem.parameters)
-    sampler = optuna.samplers.TPESampler(seed=(seed * 1_000_003 + len(trials)) % 2**32)
+    sampler = optuna.samplers.TPESampler(seed=len(trials))
+    uniform = optuna.samplers.RandomSampler(seed=len(trials))
     copy = optuna.create_study(direction="maximize", sampler=sampler)
     counted = [t for t in trials if is_counted(t) and set(t.params) == set(parameters)]
     totals = final_scores(counted, len(problem.environments))
@@ -103,15 +101,13 @@ def suggest(
             copy.add_trial(taken)
     tried = [trial.params for trial in counted]
     for _ in range(count):
-        for _ in range(PATIENCE):
+        copy.sampler = sampler
+        for attempt in itertools.count(1):
             params = copy.ask(parameters).params
             if params not in tried:
                 break
-        else:
-            if problem.size() < math.inf:  # take the first of the grid
-                lists = map(list_values, problem.parameters.values())
-                grid = (dict(zip(parameters, r, strict=True)) for r in itertools.product(*lists))
-                params = next((row for row in grid if row not in tried), params)
+            if attempt == PATIENCE:
+                copy.sampler = uniform
         tried.append(params)
     return tried[len(tried) - count :]
 
@@ -129,7 +125,7 @@ class Study:
         """Read all trials."""
         return self.study.get_trials(deepcopy=False)
 
-    def begin_trials(self, room: int, num_trials: int, seed: int) -> list[Trial]:
+    def begin_trials(self, room: int, num_trials: int) -> list[Trial]:
         """Begin up to `room` trials, at most `num_trials` counted in the study.
 
         Take trials from the queue; if it is empty, first queue suggestions. Two processes may do so
@@ -141,7 +137,7 @@ class Study:
             queued = sum(trial.state == TrialState.WAITING for trial in trials)
             missing = min(room - len(begun), num_trials - sum(map(is_counted, trials)))
             asked = [self._take() for _ in range(min(room - len(begun), queued))]
-            for params in suggest(self.problem, trials, seed, 0 if queued else missing):
+            for params in suggest(self.problem, trials, 0 if queued else missing):
                 self.queue(params)
                 asked.append(self._take())
             if not asked:
