@@ -105,7 +105,7 @@ def init_body(key: PRNGKeyArray, agent: Agent) -> Learner | None:
 
 def init_optimizer(params: PyTree) -> PyTree:
     """Adam's moments, all zero."""
-    return optax.scale_by_adam().init(params)
+    return adam(0.0, 1.0).init(params)
 
 
 # On images and planes, value members, bonus members and priors are heads on the features of one
@@ -240,8 +240,8 @@ def adam_step(
 
     Of a body all is copied, but only what has a gradient is changed.
     """
-    epsilon = config.adam_epsilon / config.batch_size
-    updates, opt_state = adam(gradient, learner.opt_state, learning_rate, epsilon)
+    optimizer = adam(learning_rate, config.adam_epsilon / config.batch_size)
+    updates, opt_state = optimizer.update(gradient, learner.opt_state)
     params = eqx.apply_updates(learner.params, updates)
     due = (clock.updates + 1) % config.target_period == 0
     target_params = jax.tree.map(
@@ -265,33 +265,38 @@ def clip_by_global_norm(gradients: PyTree, max_norm: float) -> PyTree:
     return optax.clip_by_global_norm(max_norm).update(gradients, optax.EmptyState())[0]
 
 
-# Adam, equal to `optax.adam` up to rounding, which tests check. It is written out for two measured
-# reasons:
-#
-# - The gradient of a table may be given by its rows. A batch touches at most 128 rows of a deep-sea
-#   table, which may have 5,050. Added into Adam's moments row by row, an update of BDQN+P takes 5.8
-#   instead of 8.5 ms on a CPU (2,500 rows, docs/performance.md).
-# - Bias corrections are reciprocals that multiply, where optax divides every moment. An update of
-#   PE-DQN on deep sea takes 27 instead of 38 ms (size 50) and 13.8 instead of 14.8 ms (size 10), on
-#   two busy CPU cores with jax 0.10.2.
-
 DECAYS = (0.9, 0.999)
 """Of the averages of gradients and of their squares, as in optax."""
 
 
-def adam(
-    gradients: PyTree, state: optax.ScaleByAdamState, learning_rate: Number, epsilon: float
-) -> tuple[PyTree, optax.ScaleByAdamState]:
-    """What a step of Adam (Kingma and Ba 2015) adds to parameters, and its state afterwards."""
-    moments = jax.tree.map(_moments, state.mu, state.nu, gradients)
-    mu, nu = jax.tree.transpose(jax.tree.structure(state.mu), None, moments)
-    count = state.count + 1
-    first, second = (1.0 / (1.0 - decay**count) for decay in DECAYS)
+def adam(learning_rate: Number, epsilon: float) -> optax.GradientTransformation:
+    """Adam (Kingma and Ba 2015) with a learning rate that may be traced.
 
-    def step(mu: Array, nu: Array) -> Array:
-        return -(learning_rate * first * mu / (jnp.sqrt(second * nu) + epsilon))
+    Up to rounding it equals `optax.adam`, which tests check. It is written out for two measured
+    reasons:
 
-    return jax.tree.map(step, mu, nu), optax.ScaleByAdamState(count, mu, nu)
+    - The gradient of a table may be given by its rows. A batch touches at most 128 rows of a
+      deep-sea table, which may have 5,050. Added into Adam's moments row by row, an update of
+      BDQN+P takes 5.8 instead of 8.5 ms on a CPU (2,500 rows, docs/performance.md).
+    - Bias corrections are reciprocals that multiply, where optax divides every moment. An update of
+      PE-DQN on deep sea takes 27 instead of 38 ms (size 50) and 13.8 instead of 14.8 ms (size 10),
+      on two busy CPU cores with jax 0.10.2.
+    """
+
+    def update(
+        gradients: PyTree, state: optax.ScaleByAdamState, params: PyTree = None
+    ) -> tuple[PyTree, optax.ScaleByAdamState]:
+        moments = jax.tree.map(_moments, state.mu, state.nu, gradients)
+        mu, nu = jax.tree.transpose(jax.tree.structure(state.mu), None, moments)
+        count = state.count + 1
+        first, second = (1.0 / (1.0 - decay**count) for decay in DECAYS)
+
+        def step(mu: Array, nu: Array) -> Array:
+            return -(learning_rate * first * mu / (jnp.sqrt(second * nu) + epsilon))
+
+        return jax.tree.map(step, mu, nu), optax.ScaleByAdamState(count, mu, nu)
+
+    return optax.GradientTransformation(optax.scale_by_adam().init, update)
 
 
 def _moments(mu: Array, nu: Array, gradient: Array | RowGradient) -> tuple[Array, Array]:
