@@ -42,7 +42,7 @@ def test_help_names_values_by_what_they_are(name, capsys):
     ("command", "shown"),
     [
         ("train", ["ENV", "--episodes N", "--out FOLDER", "--agent NAME"]),
-        ("sweep", ["--agents NAME …", "--sizes N …", "--script FILE", "--cluster {ray,slurm}"]),
+        ("sweep", ["--agents NAME …", "--sizes N …", "--plan FILE", "--cluster {ray}"]),
         ("figure", ["[RUNS]", "--formats {png,pdf,svg} …"]),
     ],
 )
