@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import time
 import uuid
@@ -19,13 +20,19 @@ from winkel.version import __version__
 
 SHARDS = "shards"
 """Folder beside the runs, in which shards write their progress."""
-POLL_SECONDS, STOP_SECONDS = 0.5, 120.0
-"""Time between two updates of the display, and that cancelled tasks have for their checkpoints."""
+POLL_SECONDS = 0.5
+"""Time between two updates of the display."""
+STOP_SECONDS = 120.0
+"""Time that cancelled tasks have to write checkpoints."""
 SHARED_SECONDS = 10.0
 """Time after which a file of the driver is visible on all nodes, if the folder is shared."""
 
-Shard = Callable[[int], dict[str, int]]
-"""Runs a shard, and counts its runs by how they ended."""
+RunShard = Callable[[int], dict[str, int]]
+"""Runs the shard of a number, and counts its runs by how they ended."""
+
+
+class NotSharedError(InputError):
+    """A node does not see the folder of the runs."""
 
 
 @contextlib.contextmanager
@@ -37,11 +44,13 @@ def connect(address: str | None) -> Iterator[Any]:
         _check_answers(str(address))
     ray = import_extra("ray", "cluster")
     options = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
+    terminate = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(**options | ({"include_dashboard": False} if address is None else {}))
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = "on this machine" if address is None else f"at {address}"
         raise InputError(f"cannot use a Ray cluster {where}: {_one_line(error)}") from error
+    signal.signal(signal.SIGTERM, terminate)  # ray.init sets its own
     try:
         yield ray
     finally:
@@ -50,7 +59,7 @@ def connect(address: str | None) -> Iterator[Any]:
 
 def run_on_ray(
     ray: Any,
-    shard: Shard,
+    run_shard: RunShard,
     count: int,
     out: Path,
     cpus: float = 1.0,
@@ -62,8 +71,9 @@ def run_on_ray(
     """Run shards 1 to `count`; count the runs that finished, failed, or had ended before.
 
     The folder `out` must be shared by all nodes. `show` gets the number of runs in ended shards and
-    the numbers of the others. A shard that cannot run does not stop the others; raise at the end.
-    On Ctrl-C cancel all tasks: Ray raises KeyboardInterrupt in them, and they write checkpoints.
+    the numbers of the other shards. A shard that cannot run does not stop the others; raise at the
+    end. On Ctrl-C cancel all tasks: Ray raises KeyboardInterrupt in them, and they write
+    checkpoints.
     """
     token = out.absolute() / SHARDS / f"{uuid.uuid4().hex}.driver"
     ensure_folder(token.parent)
@@ -71,29 +81,30 @@ def run_on_ray(
     variables = {"env_vars": _environment(gpus)}
     options = {"max_retries": retries, "num_cpus": cpus, "num_gpus": gpus}
     task = ray.remote(runtime_env=variables, **options)(_run)
-    start = partial(task.remote, shard, token, __version__, permitted())
-    waiting = {start(number): number for number in range(1, count + 1)}
+    start = partial(task.remote, run_shard, token, __version__, permitted())
+    unfinished = {start(number): number for number in range(1, count + 1)}
     counts: Counter[str] = Counter()
     problems: dict[int, str] = {}
     try:
-        while waiting:
-            done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=POLL_SECONDS)
+        while unfinished:
+            refs = list(unfinished)
+            done, _ = ray.wait(refs, num_returns=len(refs), timeout=POLL_SECONDS)
             for ref in done:
-                number = waiting.pop(ref)
+                number = unfinished.pop(ref)
                 try:
                     counts.update(ray.get(ref))
                 except ray.exceptions.RayError as error:
                     cause = getattr(error, "cause", None) or error
-                    if isinstance(cause, FileNotFoundError):  # then no other shard can run
+                    if isinstance(cause, NotSharedError):  # then no other shard can run
                         raise InputError(str(cause)) from None
                     problems[number] = _one_line(cause)
                     notice(f"shard {number}: {problems[number]}")
-            show(counts.total(), list(waiting.values()))
+            show(counts.total(), list(unfinished.values()))
     finally:
-        for ref in waiting:
+        for ref in unfinished:
             ray.cancel(ref)
-        if waiting:
-            ray.wait(list(waiting), num_returns=len(waiting), timeout=STOP_SECONDS)
+        if unfinished:
+            ray.wait(list(unfinished), num_returns=len(unfinished), timeout=STOP_SECONDS)
         token.unlink(missing_ok=True)
     if problems:
         number, reason = next(iter(problems.items()))
@@ -102,7 +113,7 @@ def run_on_ray(
 
 
 def _run(
-    shard: Shard, token: Path, version: str, code: tuple[str, ...], number: int
+    run_shard: RunShard, token: Path, version: str, code: tuple[str, ...], number: int
 ) -> dict[str, int]:
     """Run one shard in a worker, with code that the user has named; count its runs."""
     if version != __version__:
@@ -111,12 +122,12 @@ def _run(
     deadline = time.monotonic() + SHARED_SECONDS
     while not token.exists():
         if time.monotonic() > deadline:
-            raise FileNotFoundError(
+            raise NotSharedError(
                 f"{token.parents[1]} on {socket.gethostname()} lacks the driver's file; "
                 "need a folder that all nodes share"
             )
         time.sleep(0.2)
-    return shard(number)
+    return run_shard(number)
 
 
 def _environment(gpus: float) -> dict[str, str]:

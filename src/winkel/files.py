@@ -162,7 +162,7 @@ def _find_writer(folder: Path, runs: set[str]) -> str:
             with FileLock(lock).acquire(timeout=0):
                 _remove(path)
         except Timeout:
-            if path.is_file():
+            with contextlib.suppress(FileNotFoundError):  # its process has just ended
                 entry = json.loads(path.read_bytes())
                 if shared := runs.intersection(entry["runs"]):
                     return f"{min(shared)} is being written by {entry['writer']}"

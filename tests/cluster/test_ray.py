@@ -182,14 +182,15 @@ def test_a_killed_worker_and_a_lost_node_change_no_bit(two_nodes, in_the_middle,
     assert records(tmp_path) == plain
 
 
-def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_leave_checkpoints_and_resume_goes_on_to_the_same_records(plain, tmp_path, number):
     def sweep(*options):
         arguments = [*SWEEP, "--out", tmp_path, "--cluster", "ray", *options]
         return start([sys.executable, "-m", "winkel", *arguments], start_new_session=True)
 
     process = sweep()
     wait_for(lambda: list(tmp_path.glob("*/*/*/seed-*/config.json")), process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, errors
     assert "interrupted; go on with --resume" in errors
@@ -198,7 +199,7 @@ def test_ctrl_c_leaves_checkpoints_and_resume_goes_on_to_the_same_records(plain,
     assert 0 < len([name for name in done if name.endswith("config.json")]) < 16
     assert '"interrupted"' in (tmp_path / "sweeps.jsonl").read_text()  # Ray interrupted the tasks
     output, errors = sweep("--resume").communicate(timeout=PATIENCE)
-    found = int(re.search(r"found ended (\d+);", output)[1])
+    found = int(re.search(r"ended before (\d+);", output)[1])
     assert f"finished {16 - found}, failed 0" in output, errors
     assert records(tmp_path) == plain
     assert "Traceback" not in errors

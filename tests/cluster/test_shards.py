@@ -129,8 +129,8 @@ def test_a_folder_in_use_names_who_uses_it(tmp_path, capsys):
     [
         (("--address", "here:1"), "need --address with --cluster ray"),
         (("--gpus-per-shard", "1"), "need --gpus-per-shard with --cluster"),
-        (("--cluster", "ray", "--dry-run"), "need --dry-run and --shard without --cluster"),
-        (("--cluster", "ray", "--shard", "1/2"), "need --dry-run and --shard without --cluster"),
+        (("--cluster", "ray", "--dry-run"), "need --cluster ray without --dry-run"),
+        (("--cluster", "ray", "--shard", "1/2"), "need --cluster ray without --dry-run"),
         (("--cluster", "ray", "--cpus-per-shard", "-1"), "CPUs of a shard >= 0, got -1"),
         (("--cluster", "ray", "--gpus-per-shard", "2"), "one GPU for a shard or a part of one"),
     ],

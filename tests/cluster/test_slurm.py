@@ -68,6 +68,6 @@ def test_a_job_array_stopped_and_requeued_makes_the_records_of_a_plain_sweep(env
         assert calls.read() == "requeue 1234\n"
 
     for number in (1, 2, 3):
-        assert "finished 2, failed 0, found ended 0" in finish(job(environment, script, number))
+        assert "finished 2, failed 0, ended before 0" in finish(job(environment, script, number))
     assert len(records(plain)) == 24
     assert records(out) == records(plain)

@@ -64,6 +64,8 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
         if name not in BESIDE_PLAN and value != getattr(plain, name)
     ]
     for name in [*misplaced, *command.fields]:
+        if name not in (*PIECE_OPTIONS, *command.fields):
+            raise InputError(f"need --plan without {write_option(name)}")
         raise InputError(f"need {write_option(name)} in the pieces of {path}, not beside --plan")
     end = time.monotonic() + read_budget(command.budget) * (1 - SAVING)
     start_jax()

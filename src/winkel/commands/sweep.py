@@ -30,20 +30,21 @@ from winkel.training.programs import start_jax
 PROGRESS_SECONDS = 1.0
 """Time between two writes of a shard's progress."""
 LOCK_SECONDS = 150.0
-"""Time to wait for a shard's lock: a file server frees those of a lost node after about 90 s."""
+"""Time to wait for another process that holds runs of a shard; a file server frees those of a lost
+node after about 90 s."""
 STATISTICS = tuple(name for name in VARIANTS if name.startswith("statistic_"))
-BASELINES = ("pe_dqn", "bdqn", "ids", "dltv")
+COMPARED = ("pe_dqn", "bdqn", "ids", "dltv")
 PAPER: dict[str, dict[str, Any]] = {
-    "bsuite": {"agents": BASELINES, "seeds": 1, "episodes": None},
+    "bsuite": {"agents": COMPARED, "seeds": 1, "episodes": None},
     "deep-sea": {
-        "agents": (*BASELINES, "pe_dqn_qr_qr", "pe_dqn_c51_c51", "pe_dqn_ind"),
+        "agents": (*COMPARED, "pe_dqn_qr_qr", "pe_dqn_c51_c51", "pe_dqn_ind"),
         "seeds": 10,
         "sizes": tuple(range(10, 101, 10)),
         "episodes": 10_000,
     },
     "statistics": {"agents": STATISTICS, "seeds": 30, "sizes": (50,), "episodes": 10_000},
 }
-"""Section 5: what each experiment of the paper ran (sizes of deep sea read off its figure)."""
+"""What each experiment of the paper ran (sizes of deep sea read off its figure)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +99,9 @@ class SweepCommand:
     allow_failures: bool = False
     """Exit with status 0 also if runs failed."""
     shard: Annotated[str | None, tyro.conf.arg(metavar="K/N")] = None
-    """Only the K-th of N parts of the sweep, such as 3/12: for a machine or a GPU of its own."""
+    """Only shard K of N, a share of the sweep such as 3/12, for a machine or GPU of its own."""
     cluster: Literal["ray"] | None = None
-    """Run all parts as tasks of Ray."""
+    """Run all shards as tasks of Ray."""
     address: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
     """Address of a Ray cluster, or auto; one on this machine by default."""
     cpus_per_shard: float = 1.0
@@ -135,7 +136,7 @@ class SweepCommand:
             "--budget with --plan": self.budget is not None and self.plan is None,
             "--address with --cluster ray": self.address is not None and not on_ray,
             "--gpus-per-shard with --cluster ray": gpus is not None and not on_ray,
-            "--dry-run and --shard without --cluster": on_ray and (self.dry_run or self.shard),
+            "--cluster ray without --dry-run and --shard": on_ray and (self.dry_run or self.shard),
             f"CPUs of a shard >= 0, got {cpus}": cpus < 0,
             f"one GPU for a shard or a part of one, got {gpus}": gpus and not 0 <= gpus <= 1,
         }
@@ -164,8 +165,8 @@ class SweepCommand:
         sweep, options = self._choose()
         all_groups = sweeps.group_runs(sweep, options)
         if self.shard is not None:
-            most = sweeps.most_lanes(self.lanes, jax.default_backend() != "cpu")
-            all_groups = sweeps.take_shard(all_groups, *read_shard(self.shard), most)
+            most_lanes = sweeps.most_lanes(self.lanes, jax.default_backend() != "cpu")
+            all_groups = sweeps.take_shard(all_groups, *read_shard(self.shard), most_lanes)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
@@ -207,7 +208,7 @@ class SweepCommand:
         return groups, ended
 
     def _choose(self, gpus: float | None = None) -> tuple[sweeps.Sweep, Options]:
-        """What to run and how, with so many GPUs or with what is here."""
+        """The sweep and its options, for shards with so many GPUs or for this machine."""
         accelerated = jax.default_backend() != "cpu" if gpus is None else gpus > 0
         bsuite = self.kind == "bsuite"
         packed = accelerated and bsuite if self.pack is None else self.pack
@@ -222,7 +223,9 @@ class SweepCommand:
             snapshots=self.snapshots,
             solved_streak=self.solved_streak,
             # An accelerator waits for the host after each chunk, and for each line of metrics.
-            chunk_steps=self.chunk_steps or (200 if accelerated else 100),
+            chunk_steps=(200 if accelerated else 100)
+            if self.chunk_steps is None
+            else self.chunk_steps,
             log_every=5 if accelerated else 1,
             compact_lanes=8 if compacts else None,
             freeze_bonus=freezes,
@@ -230,24 +233,22 @@ class SweepCommand:
         return self._sweep(packed), options
 
     def _run_on_ray(self) -> None:
-        """Run each part of the sweep as a task of a Ray cluster, with a display."""
+        """Run all shards as tasks of a Ray cluster, with a display."""
         with connect(self.address) as ray:
             gpus, cpus = self.gpus_per_shard, self.cpus_per_shard
             if gpus is None:
                 gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             sizes = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
-            if not any(most[0] >= cpus and most[1] >= gpus for most in sizes):  # Ray would wait
+            if not any(size[0] >= cpus and size[1] >= gpus for size in sizes):  # Ray would wait
                 largest = "{:g} and {:g}".format(*max(sizes))
                 needed = f"{cpus:g} CPUs and {gpus:g} GPUs for a shard"
                 raise InputError(f"need a node with {needed}; the largest has {largest}")
             jax.config.update("jax_platforms", "cpu")  # GPUs are for the workers
             sweep, options = self._choose(gpus)
-            groups, most = (
-                sweeps.group_runs(sweep, options),
-                sweeps.most_lanes(self.lanes, gpus > 0),
-            )
-            total, count = len(sweep.items()), len(sweeps.split_groups(groups, most))
+            groups = sweeps.group_runs(sweep, options)
+            most_lanes = sweeps.most_lanes(self.lanes, gpus > 0)
+            total, count = len(sweep.items()), len(sweeps.split_groups(groups, most_lanes))
             self._remaining(groups, write=False)
             begin, out = time.perf_counter(), self.out.absolute()
             command = replace(
@@ -256,19 +257,22 @@ class SweepCommand:
             )  # fmt: skip
             with Display(f"{total} runs", total) as display, defer_interrupt() as check_interrupt:
 
-                def show(over: int, waiting: list[int]) -> None:
+                def show(ended_runs: int, unfinished: list[int]) -> None:
                     check_interrupt()
-                    running = [one for number in waiting for one in read_progress(out, number)]
-                    title = f"{count - len(waiting)}/{count} shards"
-                    display.show(running, over, title)
+                    running = [one for number in unfinished for one in read_progress(out, number)]
+                    title = f"{count - len(unfinished)}/{count} shards"
+                    display.show(running, ended_runs, title)
 
-                task = partial(run_shard, command, count)
-                runs = run_on_ray(ray, task, count, out, cpus, gpus, show=show, notice=say)
+                for path in (out / SHARDS).glob("*.json"):  # of an earlier call
+                    path.unlink(missing_ok=True)
+                run_one = partial(run_shard, command, count)
+                runs = run_on_ray(ray, run_one, count, out, cpus, gpus, show=show, notice=say)
         _say_counts(runs, time.perf_counter() - begin)
         say(f"runs: {self.out}")
         check_runs(map(load_run, sweep.folders(self.out)), self.allow_failures)
 
     def _sweep(self, packed: bool) -> sweeps.Sweep:
+        """All runs: of the options, else the paper's if asked for, else the defaults."""
         preset = PAPER[str(self.kind)] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
         agents = tuple(self.agents or preset.get("agents", default_agents))
@@ -315,8 +319,8 @@ def run_shard(command: SweepCommand, count: int, number: int) -> dict[str, int]:
             written = time.monotonic()
             write_text(_progress_file(command.out, number), json.dumps(statuses) + "\n")
 
-    shard = replace(command, shard=f"{number}/{count}")
-    return shard.run_here(check=write, wait=LOCK_SECONDS)
+    command = replace(command, shard=f"{number}/{count}")
+    return command.run_here(check=write, wait=LOCK_SECONDS)
 
 
 def read_progress(out: Path, number: int) -> list[Status]:
@@ -354,7 +358,7 @@ def stop_at_signals() -> Iterator[None]:
 def _say_counts(runs: Mapping[str, int], seconds: float) -> None:
     """Print how many runs have finished, failed, or had ended before, and the time."""
     counts = [runs.get(name, 0) for name in ("finished", "failed", "before")]
-    say("finished {}, failed {}, found ended {}; {:,.0f} s".format(*counts, seconds))
+    say("finished {}, failed {}, ended before {}; {:,.0f} s".format(*counts, seconds))
 
 
 def _print_costs(outcome: dict[str, Any]) -> None:
@@ -368,14 +372,16 @@ def _print_costs(outcome: dict[str, Any]) -> None:
 
 
 def _print_estimate(groups: list[sweeps.Group], lanes: int | None) -> None:
-    """Print the size of a sweep, and its time from a chunk of the largest group."""
+    """Print the size of a sweep, and its time from a chunk of the group with the most steps."""
     if not groups:
         return
-    largest = max(groups, key=lambda group: len(group.runs))
+    largest = max(groups, key=lambda group: sum(run.max_steps or 1 for run in group.runs))
     rate, compiling = sweeps.measure_speed(largest, lanes)
     runs = [run for group in groups for run in group.runs]
-    episodes, most = sum(int(r.end.episodes) for r in runs), sum(r.max_steps or 0 for r in runs)
-    say(f"{episodes:,} episodes, at most {most:,} updates")
+    episodes = sum(int(run.end.episodes) for run in runs)
+    updates = sum((run.max_steps or 0) * run.agent.config.updates_per_step for run in runs)
+    say(f"{episodes:,} episodes, at most {updates:,} updates")
     count = sweeps.choose_lanes(largest, lanes)
     say(f"{largest.name}: {rate:,.0f} updates/s with {count} lanes, {compiling:.0f} s to compile")
-    say(f"at that rate at most {(most / rate + compiling * len(groups)) / 3600:.1f} hours")
+    hours = (updates / rate + compiling * len(groups)) / 3600
+    say(f"about {hours:.1f} hours if all programs are as fast; less if episodes end early")

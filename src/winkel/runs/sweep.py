@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, make, make_padded, parse
 from winkel.errors import InputError, defer_interrupt, require_integer
-from winkel.files import ensure_folder, write_text
+from winkel.files import MUTEX_SECONDS, ensure_folder, write_text
 from winkel.runs import spec as specs
 from winkel.runs.recorder import Status, load_ended
 from winkel.runs.spec import Options, RunSpec
@@ -115,15 +115,15 @@ def group_runs(sweep: Sweep, options: Options) -> list[Group]:
     """Group the runs of a sweep by the program that they share."""
     groups: dict[Any, list[RunSpec]] = defaultdict(list)
     tasks: dict[str, Task] = {}
-    for env, label, seed in sweep.items():
-        agent = label if sweep.label is None else sweep.agents[0]
+    for env, name, seed in sweep.items():
+        agent = name if sweep.label is None else sweep.agents[0]
         if env not in tasks:
             tasks[env] = _make_task(sweep, env)
         known = specs.field_names(agent)
         own = {name: value for name, value in sweep.fields.items() if name in known}
         spec = specs.make_spec(
             tasks[env], agent, own,
-            seed=seed, episodes=sweep.episodes, until=sweep.until, options=options, label=label,
+            seed=seed, episodes=sweep.episodes, until=sweep.until, options=options, label=name,
         )  # fmt: skip
         groups[_shape(spec)].append(spec)
     for runs in groups.values():
@@ -132,7 +132,7 @@ def group_runs(sweep: Sweep, options: Options) -> list[Group]:
 
 
 def split_groups(groups: Sequence[Group], most_lanes: int) -> list[tuple[int, list[RunSpec]]]:
-    """Parts of groups, each with its group's index and a run for each lane, the longest first."""
+    """Parts of at most a run for each lane, with their groups' indices, the most steps first."""
     parts = []
     for index, group in enumerate(groups):
         size = min(most_lanes, group.total)
@@ -202,7 +202,7 @@ def run_sweep(
     group and in all; and the updates made, by experiment. The folder's log of sweeps gets the same.
     """
     ensure_folder(out)
-    begin, ending = time.perf_counter(), "interrupted"
+    begin, ending = time.perf_counter(), "failed"
     costs: list[dict[str, Any]] = []
     counts, updates = Counter[str](), Counter[str]()
     try:
@@ -226,6 +226,9 @@ def run_sweep(
                 updates += made
                 costs.append(_cost(group, session, time.perf_counter() - began, made.total()))
         ending = "ended"
+    except KeyboardInterrupt:
+        ending = "interrupted"
+        raise
     finally:
         outcome = {
             "runs": {name: counts[name] for name in ("finished", "failed")} | {"before": before},
@@ -261,7 +264,12 @@ def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
     machine = {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
     row = dataclasses.asdict(sweep) | outcome | machine
     path = out / SWEEPS
-    with FileLock(out / f".{SWEEPS}.lock"):  # shards may end at the same time
+    lock = out / f".{SWEEPS}.lock"
+    try:
+        held = FileLock(lock).acquire(timeout=MUTEX_SECONDS)  # shards may end at the same time
+    except Timeout as error:
+        raise InputError(f"{lock} is held by another process") from error
+    with held:
         before = path.read_text() if path.is_file() else ""
         write_text(path, before + json.dumps(row) + "\n")
 
@@ -272,7 +280,7 @@ def most_lanes(wanted: int | None, accelerated: bool) -> int:
 
 
 def choose_lanes(group: Group, wanted: int | None) -> int:
-    """How many runs of a group go side by side: all, if the device has room for them.
+    """How many runs of a group go side by side: `most_lanes`, or fewer if memory does not suffice.
 
     A number that is asked for is used; if memory does not suffice, `Lanes` continues with fewer.
     """
@@ -290,7 +298,8 @@ def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
     machine = _plain_lanes(group, lanes, horizon=Horizon(), stop=None)
     first, second = (timeit.timeit(machine.advance, number=1) for _ in range(2))
     running = min(machine.num_lanes, len(group.runs))
-    return machine.chunk_steps * running / second, max(first - second, 0.0)
+    updates = machine.chunk_steps * running * group.runs[0].agent.config.updates_per_step
+    return updates / second, max(first - second, 0.0)
 
 
 def _prepare(group: Group, lanes: int | None) -> None:

@@ -24,8 +24,8 @@ from winkel.training.steps import Job, Plan, make_jobs
 from winkel.types import RunState
 
 World = CompiledWorld | SimulatorWorld
-"""What steps the environments of a row of lanes."""
-COUNTED = ("return", "length", "env_steps", "visited")
+"""It makes the steps of the environments of a row."""
+EPISODE_COLUMNS = ("return", "length", "env_steps", "visited")
 """Columns of the table of episodes besides facts."""
 
 
@@ -101,8 +101,12 @@ class Lanes:
             try:
                 return self._advance()
             except jax.errors.JaxRuntimeError as error:
-                if not self.world.refills or not programs.out_of_memory(error):
+                if not programs.out_of_memory(error):
                     raise
+                if not self.world.refills:
+                    raise InputError(
+                        f"out of memory; need fewer runs, or a smaller {SIZES}"
+                    ) from error
             self.row, self._queue, self.plans = row, queue, plans
             del row  # its arrays would stay in memory
             self._halve()
@@ -193,11 +197,15 @@ class Lanes:
         clock, episodes, metrics = results
         row, running, before = self.row, self.row.running, self.row.clock
         counts = list(zip(before.episodes, before.env_steps, strict=True))
-        ended = {n for run, n in running.items() if self.plans[run].share_done(*counts[n]) == 1.0}
+        ended = {  # before this chunk
+            lane
+            for run, lane in running.items()
+            if self.plans[run].share_done(*counts[lane]) == 1.0
+        }
         learning = {*running.values()} - ended
         losses = metrics.get("loss", np.zeros((row.num_lanes, 1)))
-        ratio = self.agent.config.updates_per_step
-        failures = find_failures(losses, before.updates, learning, ratio)
+        updates_per_step = self.agent.config.updates_per_step
+        failures = find_failures(losses, before.updates, learning, updates_per_step)
         if self.world.refills and (ended or failures):
             which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
             states = programs.where_lanes(which, row.states, states)
@@ -242,7 +250,7 @@ def make_report(
     failure: str | None,
 ) -> Report:
     """Report a chunk of one run up to its end, from clocks of plain numbers before and after it."""
-    names = [n for n in episodes if plan.facts is None or n in (*COUNTED, *plan.facts)]
+    names = [n for n in episodes if plan.facts is None or n in (*EPISODE_COLUMNS, *plan.facts)]
     ends = episodes["env_steps"]
     number = clock.episodes - np.arange(len(ends))[::-1]
     kept = (number <= int(plan.end.episodes)) & (ends <= int(plan.end.steps))
@@ -289,7 +297,7 @@ def split_by_lane(num_lanes: int, tables: list[Arrays]) -> list[Arrays]:
 
 
 def find_failures(
-    losses: np.ndarray, updates: np.ndarray, lanes: Collection[int], updates_per_row: int
+    losses: np.ndarray, updates: np.ndarray, lanes: Collection[int], updates_per_step: int
 ) -> dict[int, str]:
     """A sentence for each of some lanes whose loss was not finite.
 
@@ -299,7 +307,7 @@ def find_failures(
     first = np.argmin(finite, axis=1)
     return {
         int(lane): f"the loss was {losses[lane, first[lane]]} at update "
-        f"{int(updates[lane]) + int(first[lane]) * updates_per_row + 1}"
+        f"{int(updates[lane]) + int(first[lane]) * updates_per_step + 1}"
         for lane in np.flatnonzero(~finite.all(axis=1))
         if lane in lanes
     }

@@ -36,7 +36,7 @@ COPY_OFFSET = 1_000_000
 
 
 class Horizon(NamedTuple):
-    """When a run ends: after so many episodes or so many steps, whichever is first."""
+    """A number of episodes and one of steps; it is reached with the first of them."""
 
     episodes: Int[Array, "*batch"] | int = UNLIMITED
     steps: Int[Array, "*batch"] | int = UNLIMITED
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     hyper: Any
     """The agent's hyperparameters, plain numbers."""
     horizon: Horizon
-    """When the run ends; schedules use it."""
+    """The whole run, of which schedules take shares; it may stop before (`stop`)."""
     seed: int
     """Seed of everything random in the run."""
     fan_in: int | None = None
