@@ -318,7 +318,7 @@ class PEDQN(base.Agent):
         return self.config.projections
 
     def can_freeze_bonus(self, progress: float, hyper: Hyper) -> bool:
-        """Whether β stays 0, no priorities contain the bonus' loss, and the agent has kernels."""
+        """Whether β stays 0, no priorities contain the bonus' loss, and kernels compute updates."""
         unused = bool(hyper.beta_final == 0.0 and progress >= hyper.beta_decay)
         return unused and self.config.priority_exponent == 0.0 and self._kernels() is not None
 
