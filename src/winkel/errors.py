@@ -159,15 +159,14 @@ def stop_at_interrupt(indices: Iterable[int]) -> Iterator[int]:
 
 def end_at_interrupt() -> None:
     """End this process at Ctrl-C from now on, unless it ignores Ctrl-C as jobs of a shell do."""
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGINT, lambda *_: None)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGINT, lambda *_: None)
+        threading.Thread(target=_wait, args=(reader,), name="interrupts", daemon=True).start()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    threading.Thread(target=_wait, args=(reader,), name="interrupts", daemon=True).start()
 
 
 def set_exit_message(text: str, status: int = 130) -> None:

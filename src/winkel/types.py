@@ -255,4 +255,5 @@ class Estimates(NamedTuple):
     disagreement: Float[Array, "A"]
     """How far the members are apart, in the agent's own measure; NaN without one."""
     bonus: Float[Array, "A"]
-    """What the agent adds to the value (before its factor β); NaN without one."""
+    """What the agent adds to the value, before its factor β; for IDS the information gain, for
+    `statistic` the statistic; NaN without one."""

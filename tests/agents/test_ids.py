@@ -8,7 +8,7 @@ import pytest
 from agents.toys import KEY, OBS, SPEC, act, batch_of, clock_at, constant, constants, update
 from agents.toys import learner_of as part
 from winkel.agents import ids
-from winkel.agents.ids import IDS, Config, Hyper, Learner
+from winkel.agents.ids import IDS, Config, Hyper, TwoLearners
 
 
 def biases(network):
@@ -22,7 +22,7 @@ def learner_of(values, probs, target_values=None, target_probs=None):
         None if target_values is None else constants(target_values),
         None if target_probs is None else constant(np.log(target_probs)),
     )
-    return Learner(
+    return TwoLearners(
         ensemble=part(ensemble, targets[0], constants(np.zeros(np.shape(values)))),
         c51=part(c51, targets[1], constant(np.zeros(np.shape(probs)))),
     )
@@ -218,7 +218,7 @@ def test_masks_reach_the_ensemble_alone():
 def test_priors_have_their_own_scales():
     """Prior outputs of 1 for action 0: 20 in every member, and odds e^5 : 1 in C51."""
     learner = learner_of([[0.0, 0.0], [0.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]])
-    learner = Learner(
+    learner = TwoLearners(
         ensemble=learner.ensemble._replace(prior=constants([[1.0, 0.0]] * 2)),
         c51=learner.c51._replace(prior=constant([[0.0, 1.0], [0.0, 0.0]])),
     )

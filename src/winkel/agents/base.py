@@ -68,7 +68,8 @@ NumAtoms = Annotated[int, Range(2, 1_000_000)]
 Hidden = tuple[Count, ...]
 """Widths of the hidden layers of every network."""
 HuberWidth = Annotated[float, Range(0.0)]
-"""Width of the Huber loss; 0 for the squared loss, or plain quantile regression."""
+"""Errors up to this count as squares, larger ones linearly (Huber). 0: all count as squares, in
+quantile regression all linearly."""
 
 AdamEpsilon = Annotated[float, Range(0.0, open=True)]
 """ε of Adam is this divided by the batch size."""
@@ -87,7 +88,8 @@ Discount = Annotated[Number, Range(0.0, 1.0)]
 PriorScale = NonNegative
 """Factor of the prior functions' outputs."""
 Epsilon = Probability
-"""Probability of a random action: `epsilon` at the start, `epsilon_final` at the end."""
+"""Probability of a random action: `epsilon` at the start, `epsilon_final` at the end. An agent
+without `epsilon_decay` ignores `epsilon_final` unless `epsilon_steps` > 0."""
 HorizonShare = Positive
 """Share of the horizon over which a schedule decays linearly."""
 EpsilonSteps = NonNegative
@@ -101,7 +103,7 @@ Support = Real
 class Settings:
     """Fields of every agent's `Config`. Defaults: the paper's settings for bsuite (App. B).
 
-    Those of replay are read by the training loop, not by the agent.
+    Those of replay are for the training loop; agents read `batch_size` and `n_step` too.
     """
 
     batch_size: Count = 128
@@ -125,11 +127,12 @@ class Settings:
     adam_epsilon: AdamEpsilon = 1e-3
     clip_norm: ClipNorm = 0.0
     channels: Count = 2
-    """On images, times 16, 32 and 32: the channels of the body's blocks."""
+    """The body for images has three blocks, of 16, 32 and 32 times this many channels."""
     spectral: bool = True
     """Whether the body's residual convolutions are divided by their spectral norm."""
     he_slope: Annotated[float, Range(0.0)] = 0.0
-    """a in He's bound sqrt(6 / ((1 + a²) fan-in)) of weights on images; √5 makes them smaller."""
+    """a: weights of bodies, and of networks on images, start between ± sqrt(6 / ((1 + a²) fan-in)).
+    0 is He's bound, √5 is ± 1 / sqrt(fan-in)."""
     compute: Literal["float32", "bfloat16"] = "float32"
     """Precision in which the body computes; its weights are float32 in any case."""
 
@@ -243,7 +246,7 @@ class Agent(ABC):
         """Learn from a batch."""
 
     def schedules(self, clock: Clock, hyper: Any) -> dict[str, Float[Array, ""]]:
-        """Schedules that DQN and agents of one model record as metrics; ε if the agent has it."""
+        """Values of the agent's schedules, for its update to add to the metrics; by default ε."""
         return {"epsilon": epsilon_schedule(clock, hyper)} if hasattr(hyper, "epsilon") else {}
 
     @abstractmethod

@@ -73,7 +73,7 @@ class BDQN(base.Agent):
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, Int[Array, ""]]:
-        """Greedy by the active member; draw a mask of the members that learn from this step."""
+        """ε-greedy by the active member; draw a mask of the members that learn from this step."""
         key_member, key_explore, key_mask = (jax.random.fold_in(key, use) for use in range(3))
         active = jnp.where(first, self.init_actor(key_member), actor)
         params, prior = jax.tree.map(lambda x: x[active][None], (learner.params, learner.prior))
@@ -100,8 +100,8 @@ class BDQN(base.Agent):
         return point_masses(value, jnp.mean(value, axis=0), jnp.std(value, axis=0))
 
     def value_networks(self, learner: Learner, hyper: Hyper) -> base.ValueNetworks:
-        members = (None,) * self.config.num_members
-        return base.ValueNetworks(learner.params, members, learner.prior, hyper.prior_scale)
+        projections = (None,) * self.config.num_members
+        return base.ValueNetworks(learner.params, projections, learner.prior, hyper.prior_scale)
 
     def member_names(self) -> tuple[str, ...]:
         return tuple(f"member_{i}" for i in range(self.config.num_members))
@@ -117,10 +117,12 @@ def values(
     return add_prior(params(obs), prior, obs, prior_scale)[..., 0]
 
 
-def point_masses(members: Float[Array, "M A"], value: PerAction, apart: PerAction) -> Estimates:
+def point_masses(
+    members: Float[Array, "M A"], value: PerAction, disagreement: PerAction
+) -> Estimates:
     """Estimates of members that predict a number for each action; there is no bonus."""
     atoms = Atoms(locations=members[..., None], probs=jnp.ones_like(members)[..., None])
-    return Estimates(value, atoms, disagreement=apart, bonus=jnp.full_like(value, jnp.nan))
+    return Estimates(value, atoms, disagreement=disagreement, bonus=jnp.full_like(value, jnp.nan))
 
 
 def td_gradient(
@@ -131,37 +133,38 @@ def td_gradient(
     The target of member m is r + γ Q̃_m(s', a'_m), with Q̃_m its target network and a'_m greedy by
     its online network if the agent is `double`, else by Q̃_m. A member learns only from the
     transitions of its mask. As a sum, the loss gives every member the gradient it would have alone.
+    The gradient is written out, because `networks.batched` is faster for ensembles than JAX's.
     """
     params, prior = learner.params, learner.prior
     transitions, weights = inputs.transitions, inputs.weights
     double, huber_width = agent.config.double, agent.config.huber_width
 
     def forward(params: Ensemble, obs: Array) -> tuple[Float[Array, "M B A"], batched.Residuals]:
-        found, residuals = batched.forward(params, obs)
+        outputs, residuals = batched.forward(params, obs)
         if prior is not None:
-            found = found + hyper.prior_scale * batched.forward(prior, obs)[0]
-        return found, residuals
+            outputs = outputs + hyper.prior_scale * batched.forward(prior, obs)[0]
+        return outputs, residuals
 
     successor, _ = forward(learner.target_params, inputs.target_next_obs)
     chooser = forward(params, transitions.next_obs)[0] if double else successor
     greedy = jnp.argmax(agent.spec.mask_unavailable(chooser), axis=-1)
-    best = jnp.take_along_axis(successor, greedy[..., None], axis=-1)[..., 0]
+    successor_value = jnp.take_along_axis(successor, greedy[..., None], axis=-1)[..., 0]
     reward, discount = (jnp.asarray(x)[None] for x in (transitions.reward, transitions.discount))
-    targets = reward + hyper.gamma * discount * best
+    targets = reward + hyper.gamma * discount * successor_value
 
     value, residuals = forward(params, transitions.obs)
     chosen = transitions.action[None, :, None] == jnp.arange(value.shape[-1])[None, None]
     errors = jnp.sum(jnp.where(chosen, value, 0.0), axis=-1) - targets
     if huber_width:
-        each = optax.losses.huber_loss(errors, delta=huber_width)
-        slope = jnp.clip(errors, -huber_width, huber_width)
+        member_losses = optax.losses.huber_loss(errors, delta=huber_width)
+        loss_slope = jnp.clip(errors, -huber_width, huber_width)
     else:
-        each, slope = 0.5 * errors**2, errors
-    losses = jnp.sum(jnp.where(masks.T, each, 0.0), axis=0)
-    slope = jnp.where(masks.T, slope, 0.0) * (weights / len(weights))[None]
-    gradient = jnp.where(chosen, slope[..., None], 0.0)  # in the outputs, [M, B, A]
+        member_losses, loss_slope = 0.5 * errors**2, errors
+    losses = jnp.sum(jnp.where(masks.T, member_losses, 0.0), axis=0)
+    loss_slope = jnp.where(masks.T, loss_slope, 0.0) * (weights / len(weights))[None]
+    gradient = jnp.where(chosen, loss_slope[..., None], 0.0)  # in the outputs, [M, B, A]
     in_features = None
-    if inputs.shared is not None:
+    if inputs.shared is not None:  # a second forward pass: `backward` has no gradient in features
         _, pull, _ = jax.vjp(lambda x: batched.forward(params, x), transitions.obs, has_aux=True)
         (in_features,) = pull(gradient)
     return Gradients(

@@ -16,7 +16,7 @@ from winkel.types import Batch, Clock, Estimates, Update
 
 @dataclass(frozen=True, kw_only=True)
 class Config(base.Settings):
-    """Static settings. Defaults: as a member of bootstrapped DQN, and as bsuite's DQN."""
+    """Static settings. Defaults: as a member of `bdqn`, but double."""
 
     double: bool = True
     """The online network chooses the action that the target network evaluates."""
@@ -50,7 +50,7 @@ class DQN(base.Agent):
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
-        """One step on the squared TD error."""
+        """One step on ½ δ² of the TD error δ, or on Huber's loss of it."""
         masks = jnp.ones((len(batch.weights), 1), bool)
         inputs = learning.encode(learner.shared, batch, online_next=self.config.double)
         gradients = bdqn.td_gradient(self, learner, inputs, masks, hyper)

@@ -6,9 +6,10 @@ each action is the whole hypermodel: the first M are multiplied by ξ, the last 
 The agent acts greedily by one index, which is drawn anew at the start of an episode, and at each
 step with probability 1 − γ.
 
-Defaults are the authors' for deep sea (table in their appendix, and their program): last layers
-have no bias, weights start by Glorot and Bengio (2010), those of the prior on unit spheres. Other
-than there, the first `burn_in` steps are not random: the untrained agent acts.
+Defaults are the authors' for deep sea (table in their appendix, and their program). Last layers
+have no bias. Hidden layers start by Glorot and Bengio (2010), also the prior's. W_a starts by
+Glorot, the prior's with rows on unit spheres; b_a on a unit sphere in both. Unlike there, the first
+`burn_in` steps are not random: the untrained agent acts.
 """
 
 from dataclasses import dataclass
@@ -73,8 +74,8 @@ class HyperAgent(base.Agent):
         learner = learning.init_learner(key, self, columns)
         key_params, key_prior = (jax.random.fold_in(key, use) for use in (3, 4))
         prior = learning.init_networks(key_prior, self, columns)
-        params = self._draw(key_params, learner.params, on_sphere=False)
-        prior = self._draw(key_prior, prior, on_sphere=True).tabulate()
+        params = self._draw(key_params, learner.params, rows_on_sphere=False)
+        prior = self._draw(key_prior, prior, rows_on_sphere=True).tabulate()
         return learner._replace(params=params, target_params=params, prior=prior)
 
     def init_actor(self, key: PRNGKeyArray) -> Float[Array, " M"]:
@@ -91,7 +92,7 @@ class HyperAgent(base.Agent):
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, Float[Array, " M"]]:
-        """Greedy by the active index; draw z, the perturbation's direction, for replay."""
+        """ε-greedy by the active index; draw z, the perturbation's direction, for replay."""
         keys = [jax.random.fold_in(key, use) for use in range(4)]
         renewed = first | (jax.random.uniform(keys[0]) > hyper.gamma)
         index = jnp.where(renewed, self.init_actor(keys[1]), actor)
@@ -129,6 +130,7 @@ class HyperAgent(base.Agent):
         """Mean and standard deviation of the values over indices."""
         obs = learning.features(learner.shared, obs)
         outputs = self._outputs(learner.params, learner.prior, obs, hyper)
+        # On the unit sphere E[ξ ξᵀ] = I / M, so that Var_ξ Q is the mean of the M outputs' squares.
         value, deviation = outputs[:, -1], jnp.sqrt(jnp.mean(outputs[:, :-1] ** 2, axis=-1))
         return point_masses(value[None], value, deviation)
 
@@ -170,8 +172,8 @@ class HyperAgent(base.Agent):
         value = transition.reward + hyper.gamma * transition.discount * successor
         return indices, value + hyper.perturbation * indices @ transition.extras
 
-    def _draw(self, key: PRNGKeyArray, network: MLP, on_sphere: bool) -> MLP:
-        """The network with the authors' weights; `on_sphere` for a prior."""
+    def _draw(self, key: PRNGKeyArray, network: MLP, rows_on_sphere: bool) -> MLP:
+        """The network with the authors' weights; `rows_on_sphere` for W_a of a prior."""
         *layers, last = network.layers
         spec = self.spec
         has_body = isinstance(spec.observation, Image | Planes)
@@ -186,7 +188,7 @@ class HyperAgent(base.Agent):
         features, actions, size = last.weight.shape[0], spec.num_actions, self.config.index_size
         shape = features, actions, size
         key_matrix, key_mean = jax.random.split(key)
-        if on_sphere:
+        if rows_on_sphere:
             matrix = draw_sphere(key_matrix, shape)
         else:
             deviation = (2.0 / (features * actions + size)) ** 0.5

@@ -30,9 +30,9 @@ LEAST_GAIN = 1e-5
 def relative_noise(
     form: str, variances: PerAction, where: Bool[Array, " A"] | None = None
 ) -> PerAction:
-    """Return variances relative to their mean: ρ_ε² with ε_1 added to both (App. B), or ρ².
+    """ρ², variances of returns relative to their mean over actions, in one of two forms.
 
-    The latter, "clipped", is at least 0.25, and 1 if no return varies.
+    "epsilon": ε_1 is added to both (App. B). "clipped": at least 0.25, and 1 if no return varies.
     """
     average = jnp.mean(variances, where=where)
     if form == "epsilon":
@@ -69,7 +69,7 @@ class Config(base.Settings):
     num_members: base.Count = 20
     """M of the ensemble of values."""
     unbiased: bool = False
-    """σ² of the members divides by M − 1, as in the authors' code, instead of M."""
+    """σ² of the members divides by M − 1, as in the code of the paper's authors, not M."""
     double: bool = False
     """A member's online network chooses the action that its target network evaluates."""
     huber_width: base.HuberWidth = 0.0
@@ -86,7 +86,11 @@ class Config(base.Settings):
 
 
 class Hyper(NamedTuple):
-    """Hyperparameters, traced; those of C51 are named so, the others are the ensemble's."""
+    """Hyperparameters, traced.
+
+    γ belongs to both models; `z_min`, `z_max` and what is named `c51` to C51; β and ε to the choice
+    of actions; all else to the ensemble.
+    """
 
     learning_rate: base.LearningRate = 1e-3
     c51_learning_rate: base.LearningRate = 5e-4
@@ -96,7 +100,7 @@ class Hyper(NamedTuple):
     mask_probability: base.Probability = 1.0
     """Probability that a member learns from a transition; 1 in bsuite."""
     beta: base.NonNegative = 5.0
-    """β of the regret at the start."""
+    """Weight β of σ in the regret at the start, λ of Nikolov et al."""
     beta_final: base.NonNegative = 0.0
     """β after its decay."""
     beta_decay: base.HorizonShare = 1 / 3
@@ -107,7 +111,7 @@ class Hyper(NamedTuple):
     z_max: base.Support = base.BY_ENVIRONMENT
 
 
-class Learner(NamedTuple):
+class TwoLearners(NamedTuple):
     """Two models that learn side by side, on images as heads of one body."""
 
     ensemble: learning.Learner
@@ -123,13 +127,13 @@ class IDS(base.Agent):
     config_type = Config
     hyper_type = Hyper
 
-    def init(self, key: PRNGKeyArray, hyper: Hyper) -> Learner:
+    def init(self, key: PRNGKeyArray, hyper: Hyper) -> TwoLearners:
         """Independent networks, all with priors; the target networks start as copies."""
         key_ensemble, key_c51, key_body = (jax.random.fold_in(key, use) for use in range(3))
         make, config = partial(learning.init_learner, agent=self, prior=True), self.config
         ensemble = make(key_ensemble, columns=1, members=config.num_members)
         c51 = make(key_c51, columns=config.num_atoms, hidden=config.c51_hidden)
-        return Learner(
+        return TwoLearners(
             ensemble=ensemble._replace(shared=None),
             c51=c51._replace(shared=None),
             shared=learning.init_body(key_body, self),
@@ -137,7 +141,7 @@ class IDS(base.Agent):
 
     def act(
         self,
-        learner: Learner,
+        learner: TwoLearners,
         actor: tuple[()],
         obs: Array,
         first: Bool[Array, ""],
@@ -157,8 +161,8 @@ class IDS(base.Agent):
         return Decision(action=action, extras=mask), actor
 
     def update(
-        self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
-    ) -> tuple[Learner, Update]:
+        self, learner: TwoLearners, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
+    ) -> tuple[TwoLearners, Update]:
         """One step of each model, on its own loss and with its own learning rate.
 
         A body gets both gradients, and the ensemble's learning rate.
@@ -175,10 +179,12 @@ class IDS(base.Agent):
             config.clip_norm,
         )
         rate, c51_rate, shared = hyper.learning_rate, hyper.c51_learning_rate, inputs.shared
-        learner = Learner(
+        if shared is not None:
+            shared = learning.adam_step(shared, in_body, clock, config, rate)
+        learner = TwoLearners(
             ensemble=learning.adam_step(learner.ensemble, in_ensemble, clock, config, rate),
             c51=learning.adam_step(learner.c51, in_c51, clock, config, c51_rate),
-            shared=shared and learning.adam_step(shared, in_body, clock, config, rate),
+            shared=shared,
         )
         metrics = {
             "loss": of_values.loss + metrics["loss"],
@@ -187,7 +193,7 @@ class IDS(base.Agent):
         }
         return learner, Update(priorities=of_values.losses + of_c51.losses, metrics=metrics)
 
-    def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
+    def estimates(self, learner: TwoLearners, obs: Array, hyper: Hyper) -> Estimates:
         """μ of the ensemble, C51's distributions, σ as disagreement and I as bonus."""
         ensemble, obs = learner.ensemble, learning.features(learner.shared, obs)
         values = bdqn.values(ensemble.params, ensemble.prior, obs, hyper.prior_scale)
@@ -204,9 +210,9 @@ class IDS(base.Agent):
             bonus=information_gain(deviation, noise),
         )
 
-    def value_networks(self, learner: Learner, hyper: Hyper) -> base.ValueNetworks:
-        ensemble, members = learner.ensemble, (None,) * self.config.num_members
-        return base.ValueNetworks(ensemble.params, members, ensemble.prior, hyper.prior_scale)
+    def value_networks(self, learner: TwoLearners, hyper: Hyper) -> base.ValueNetworks:
+        ensemble, projections = learner.ensemble, (None,) * self.config.num_members
+        return base.ValueNetworks(ensemble.params, projections, ensemble.prior, hyper.prior_scale)
 
     def member_names(self) -> tuple[str, ...]:
         """The model that has distributions."""

@@ -20,13 +20,14 @@ from winkel.types import Atoms, Batch, Clock, Image, Planes, Transition
 
 
 class Learner(NamedTuple):
-    """What an agent learns, and the fixed networks beside it; also a body as it is learned."""
+    """Networks with their targets and Adam's state: of an agent, or of a body that others share."""
 
     params: Any
     target_params: Any
     prior: Any
-    """Fixed random networks whose scaled outputs are added to the online and target networks'
-    (Osband et al. 2018); None without priors."""
+    """Fixed random networks, None without them. Their scaled outputs are added to those of online
+    and target networks (Osband et al. 2018); RND's is what its predictor learns. On images their
+    inputs change, as features of the body do."""
     opt_state: PyTree
     shared: "Learner | None" = None
     """On images and planes, the body whose features are the input of all networks; None else."""
@@ -51,12 +52,12 @@ def init_learner(
     Arguments as those of `init_networks`.
     """
     key_params, key_prior, key_body = (jax.random.fold_in(key, use) for use in range(3))
-    made: Any = partial(init_networks, agent=agent, columns=columns, members=members, **options)
-    params = made(key_params)
+    make: Any = partial(init_networks, agent=agent, columns=columns, members=members, **options)
+    params = make(key_params)
     return Learner(
         params=params,
         target_params=params,
-        prior=made(key_prior).tabulate() if prior else None,
+        prior=make(key_prior).tabulate() if prior else None,
         opt_state=init_optimizer(params),
         shared=init_body(key_body, agent),
     )
@@ -71,14 +72,14 @@ def init_networks(
     that differ from those of the agent.
     """
     spec, config = agent.spec, agent.config
-    features = num_features(spec.observation, config.channels)
+    width = num_features(spec.observation, config.channels)
     make = partial(
         MLP.init,
-        inputs=features or spec.inputs,
+        inputs=width or spec.inputs,
         hidden=config.hidden,
         outputs=(spec.num_actions, columns),
         one_hot=spec.one_hot,
-        fan_in=None if features else spec.fan_in,
+        fan_in=None if width else spec.fan_in,
         triangle=spec.triangle,
         he_slope=config.he_slope if isinstance(spec.observation, Image) else None,
     )
@@ -108,9 +109,9 @@ def init_optimizer(params: PyTree) -> PyTree:
     return adam(0.0, 1.0).init(params)
 
 
-# On images and planes, value members, bonus members and priors are heads on the features of one
-# body (App. B). The losses of all of them flow into it; priors get the features without a gradient.
-# On other observations there is no body, and networks get the observations.
+# On images and planes, all networks are heads on the features of one body. App. B says so of
+# ensembles; that a prior is a head too is our choice. Gradients of learned heads reach the body,
+# those of priors do not. On other observations there is no body, and networks get the observations.
 
 
 class Inputs(NamedTuple):
@@ -136,8 +137,8 @@ def features(shared: Learner | None, obs: Array) -> Array:
 def encode(shared: Learner | None, batch: Batch, *, online_next: bool = True) -> Inputs:
     """Run the body on `obs`, on `next_obs`, and the target body on `next_obs`.
 
-    Only the first has a gradient. Without `online_next` there is no second: for agents that ask
-    only target networks about `next_obs`.
+    Only the first has a gradient. Without `online_next` there is no second, for agents that ask
+    only target networks about `next_obs`: `next_obs` of the result is `target_next_obs` then.
     """
     transitions, weights = batch.transitions, batch.weights
     if shared is None:
@@ -221,7 +222,8 @@ def optimizer_step(
     in_params, in_body = clip_by_global_norm(
         (gradients.params, body_gradient(inputs, gradients)), config.clip_norm
     )
-    shared = shared and adam_step(shared, in_body, clock, config, rate)
+    if shared is not None:
+        shared = adam_step(shared, in_body, clock, config, rate)
     return adam_step(learner, in_params, clock, config, rate)._replace(shared=shared)
 
 
@@ -336,9 +338,10 @@ MEMORY = 0.999
 class RunningMoments(NamedTuple):
     """Running mean and variance of an intrinsic reward.
 
-    The paper normalises "by a running estimate of its marginal standard deviation" (App. B), as
-    Burda et al. (2019). Disagreement decreases by orders of magnitude in a run, so that old batches
-    must be forgotten. Before the first batch the deviation is 1.
+    The paper divides by "a running estimate of its marginal standard deviation" (App. B): of the
+    reward itself. Burda et al. (2019) take that of discounted sums of rewards. Disagreement
+    decreases by orders of magnitude in a run, so that old batches must be forgotten. Before the
+    first batch the deviation is 1.
     """
 
     weight: Float[Array, ""]

@@ -8,7 +8,7 @@ The listing is simplified; this is the agent of the paper's experiments, as App.
 
 - Line 23 says MSE for the bonus. Here the bonus is a projection ensemble of its own, learned with
   the losses of eqs. 11–12 ("Distributional estimation of bonuses").
-- Line 22 follows the greedy a'. Here it is a'_ε, the action of eq. 13 at s' (same paragraph).
+- Line 22 follows the greedy a'. Here it is a'_ε (eq. 17, which prints s where s' is meant).
 - Line 19: the loss is eq. 11 divided by K M (decision 006).
 - Lines 21–22 learn w_avg as a reward. Here it is added to the network's output b_raw, b_φ =
   b_raw + w_avg ("Intrinsic reward priors"); `intrinsic_reward="learned"` is the listing's version.
@@ -58,7 +58,7 @@ class Config(base.Settings):
     normalise_intrinsic: bool = False
     """Divide the disagreement, as a reward, by the running deviation of w_avg(s', a'_ε)."""
     average_bonus: bool = False
-    """The bonus is a discounted average of such rewards, 1 − γⁿ times their sum."""
+    """Multiply the disagreement by 1 − γⁿ: the bonus is an average if `bonus_discount` is 1."""
     distance: Literal["exact", "grid"] = "exact"
     """w_1 of the members, or of their projections onto the categorical grid."""
     huber_width: base.HuberWidth = 0.0
@@ -66,8 +66,8 @@ class Config(base.Settings):
     num_atoms: base.NumAtoms = 101
     """Number of atoms of each member; odd for expectiles."""
     bonus_discount: Annotated[float, base.Range(0.0, 1.0)] = 1.0
-    """The bonus is discounted by γ times this at each step; a sample that an end cuts short counts
-    as `n_step` steps for this factor."""
+    """Factor of the bonus' discount beside γ: thisⁿ over a sample of `n_step` steps, also if the
+    episode ended earlier."""
     bonus_support: Annotated[float, base.Range(0.0, open=True)] = 2.0
     """The support of categorical bonus models is [0, this · (z_max − z_min)]."""
     unit_prior: bool = False
@@ -210,11 +210,13 @@ class PEDQN(base.Agent):
         # Lines 8–9 and 16: η_θi(s, ·), and Q(s, ·) as the mean of their mixture.
         members = self._value_distributions(learner.params, learner.prior, obs, hyper)
         value = jax.vmap(mean)(mixture(members))
-        # w_avg(s, ·), the average w_1 of two members (section 5.1); line 21 for M = 2.
+        # w_avg(s, ·): w_1 averaged over pairs of members (section 5.1); w_1 of line 21 if M = 2.
         w_avg = self._disagreement(members, hyper)
         # Line 10: b_φ(s, ·), by default b_raw(s, ·) + w_avg(s, ·); w_avg alone without propagation.
-        bonus = intrinsic = self._intrinsic_reward(w_avg, learner, hyper)
-        if learner.params.bonus is not None:
+        intrinsic = self._intrinsic_reward(w_avg, learner, hyper)
+        if learner.params.bonus is None:
+            bonus = intrinsic
+        else:
             raw = jax.vmap(mean)(mixture(self._bonus_distributions(learner.params, obs, hyper)))
             bonus = raw + intrinsic if self.config.intrinsic_reward == "prior" else raw
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
@@ -232,15 +234,16 @@ class PEDQN(base.Agent):
         """Targets of one transition: actions by online networks, distributions by target networks.
 
         `target_next_obs` is s' for the target networks, which on images have their own features.
-        `gamma_power` is γⁿ⁻¹ for a sample of n steps, also after termination. The bonus uses the
-        disagreement at the last of n states, at the first with `intrinsic_reward="learned"`.
+        `gamma_power` is γⁿ⁻¹ for a sample of n steps, also after termination. Such a sample leads
+        from s_0 to s_n. Of its disagreements the bonus' target has only w_avg(s_n, a'_ε), or only
+        w_avg(s_0, a_0) with `intrinsic_reward="learned"`.
         """
         config, mask, target_params = self.config, self.spec.mask_unavailable, learner.target_params
         # Line 15: η_θ̃i(s', ·).
         successors = self._value_distributions(target_params, learner.prior, target_next_obs, hyper)
         # Line 16: Q(s', ·) by the online networks.
         online = self.predict(learner, transition.next_obs, hyper)
-        # Line 17: a' = argmax_a Q(s', a), and a'_ε of eq. 13 for the bonus.
+        # Line 17: a' = argmax_a Q(s', a), and a'_ε for the bonus, by eq. 17 at s'.
         value = mask(online.value)
         greedy, exploratory = jnp.argmax(value), jnp.argmax(value + beta * online.bonus)
         # Line 18 and eq. 10: r + γ Z, Z from the mixture at (s', a'), is every member's target.
@@ -253,22 +256,24 @@ class PEDQN(base.Agent):
         discount = hyper.gamma * transition.discount
         value_targets = [bootstrap(transition.reward, discount, z) for z in chosen]
 
-        # Lines 21–22. With `intrinsic_reward="prior"` the target is γ (b_raw + w_avg)(s', a'_ε), as
-        # w_avg(s, a) is added to the output, not learned. Else it is w_avg(s, a) + γ b(s', a'_ε).
+        # Lines 21–22: b_φ = b_raw + w_avg shall be w_avg(s, a) + γ b_φ(s', a'_ε). w_avg(s, a) is on
+        # both sides, so b_raw learns γ (b̃_raw + w_avg)(s', a'_ε), with b̃_raw by φ̃ and w_avg by the
+        # online θ. With "learned", b_raw learns w_avg(s, a) + γ b̃_raw(s', a'_ε).
         bonus_target = None
         if config.propagate:
-            raw = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
-            raw = at_action(raw, exploratory)
+            bonuses = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
+            successor_bonus = at_action(bonuses, exploratory)
             after_end = transition.discount if config.episodic_bonus else gamma_power
-            decay = jnp.asarray(hyper.gamma) * config.bonus_discount**config.n_step * after_end
+            factor = config.bonus_discount**config.n_step
+            intrinsic_discount = jnp.asarray(hyper.gamma) * factor * after_end
             if config.intrinsic_reward == "prior":
                 w_avg = online.disagreement[exploratory]
-                known = decay * self._intrinsic_reward(w_avg, learner, hyper)
+                r_intr = intrinsic_discount * self._intrinsic_reward(w_avg, learner, hyper)
             else:
                 here = self.predict(learner, transition.obs, hyper)
                 w_avg = here.disagreement[transition.action]
-                known = self._intrinsic_reward(w_avg, learner, hyper)
-            bonus_target = bootstrap(known, decay, raw)
+                r_intr = self._intrinsic_reward(w_avg, learner, hyper)
+            bonus_target = bootstrap(r_intr, intrinsic_discount, successor_bonus)
         return Targets(
             value=value_targets,
             bonus=bonus_target,
@@ -313,7 +318,7 @@ class PEDQN(base.Agent):
         return self.config.projections
 
     def can_freeze_bonus(self, progress: float, hyper: Hyper) -> bool:
-        """Whether kernels learn it, β stays 0, and priorities do not contain the bonus' loss."""
+        """Whether β stays 0, no priorities contain the bonus' loss, and kernels compute updates."""
         unused = bool(hyper.beta_final == 0.0 and progress >= hyper.beta_decay)
         return unused and self.config.priority_exponent == 0.0 and self._kernels() is not None
 
@@ -376,7 +381,7 @@ class PEDQN(base.Agent):
         if self.config.distance == "grid":
             grid = Categorical.spanning(self.config.num_atoms, hyper.z_min, hyper.z_max)
             members = [jax.vmap(grid.project)(member) for member in members]
-        return jax.vmap(lambda *atoms: disagreement(atoms))(*members)
+        return jax.vmap(disagreement)(members)
 
     def _intrinsic_reward(
         self, w_avg: Float[Array, "*A"], learner: Learner, hyper: Hyper

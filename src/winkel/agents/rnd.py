@@ -6,9 +6,10 @@ the original there are two value functions, of rewards and of intrinsic rewards.
 
 The original is for PPO on images. What differs here: the networks have outputs for every action, so
 that the reward is e(s, a) and not e(s'), since the last action of an episode would have none; and
-intrinsic returns end with the episode. By default e(s, a) is added to the output of the network, as
-PE-DQN adds its disagreement: then an action has its reward before it was ever tried, and the agent
-differs from PE-DQN in how novelty is measured, not in how it is used.
+intrinsic returns end with the episode. The divisor is the deviation of e itself, where theirs is of
+discounted sums of e, and observations are not normalised. By default e(s, a) is added to the output
+of the network, as PE-DQN adds its disagreement: then an action has its reward before it was ever
+tried, and the agent differs from PE-DQN in how novelty is measured, not in how it is used.
 """
 
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class Params(NamedTuple):
     """The networks that learn."""
 
     values: Ensemble
-    """Q and Q_i."""
+    """Two members: Q, and the intrinsic value Q_i."""
     predictor: MLP
 
 
@@ -102,10 +103,10 @@ class RND(base.Agent):
             inputs.transitions, inputs.target_next_obs
         )
 
-        def loss(params: Params, transition: Transition, targets: Array) -> Float[Array, ""]:
+        def loss(params: Params, transition: Transition, target: Array) -> Float[Array, ""]:
             values = select_action(params.values(transition.obs), transition.action)[:, 0]
-            errors = _errors(params, learner.prior, transition.obs)
-            return 0.5 * jnp.sum((values - targets) ** 2) + errors[transition.action]
+            error = _errors(params, learner.prior, transition.obs)[transition.action]
+            return 0.5 * jnp.sum((values - target) ** 2) + error
 
         gradients = learning.loss_and_gradient(loss, learner.params, inputs, targets)
         learner = learning.optimizer_step(self, learner, inputs, gradients, clock, hyper)
@@ -143,15 +144,15 @@ class RND(base.Agent):
         greedy = jnp.argmax(mask(value))
         exploratory = jnp.argmax(mask(value + hyper.beta * bonus))
         successor = learner.target_params.values(target_next_obs)[..., 0]
-        bonus_discount = jnp.asarray(hyper.bonus_gamma) * transition.discount
+        intrinsic_discount = jnp.asarray(hyper.bonus_gamma) * transition.discount
         if self.config.immediate:
-            reward = bonus_discount * self._normalise(learner, errors)[exploratory]
+            reward = intrinsic_discount * self._normalise(learner, errors)[exploratory]
         else:
             here = _errors(learner.params, learner.prior, transition.obs)[transition.action]
             reward = self._normalise(learner, here)
         discount = jnp.asarray(hyper.gamma) * transition.discount
         of_value = transition.reward + discount * successor[0, greedy]
-        return jnp.stack([of_value, reward + bonus_discount * successor[1, exploratory]])
+        return jnp.stack([of_value, reward + intrinsic_discount * successor[1, exploratory]])
 
 
 def _errors(params: Params, random: Any, obs: Array) -> PerAction:

@@ -83,13 +83,14 @@ def update(
         )
         exploratory = jnp.argmax(mask(value + beta * (raw + w_avg)), axis=-1)
         w_avg = jnp.take_along_axis(w_avg, exploratory[:, None], axis=1)[:, 0]
-        remaining = discount if agent.config.episodic_bonus else gamma
-        remaining = remaining * agent.config.bonus_discount**agent.config.n_step
+        intrinsic_discount = discount if agent.config.episodic_bonus else gamma
+        intrinsic_discount = intrinsic_discount * agent.config.bonus_discount**agent.config.n_step
         hidden = mlp.hidden(phi, obs, active=True)
         gradient, losses, _ = loss_and_gradient(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),
             _outputs(target, next_obs),
-            (action, exploratory), (remaining * w_avg, remaining, share), layout, bonus_scales,
+            (action, exploratory), (intrinsic_discount * w_avg, intrinsic_discount, share),
+            layout, bonus_scales,
         )  # fmt: skip
         learned.append(("bonus", hidden, gradient))
         total = total + losses

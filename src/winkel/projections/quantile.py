@@ -77,6 +77,7 @@ def _quantile_regression(
         overshoot = theta * mass - moment  # E[(θ − Z)⁺]
         # Ranks alone would turn a NaN into a finite slope, which no guard downstream could see.
         gradients = jnp.where(jnp.isnan(overshoot), jnp.nan, mass - levels)
+        # ρ_τ as in eq. 6: E[ρ_τ(Z − θ)] = E[(θ − Z)⁺] + τ (E[Z] − θ), and E[Z] = 0 here.
         return overshoot - levels * theta, gradients
 
     points = jnp.stack([theta - kappa, theta, theta + kappa])
