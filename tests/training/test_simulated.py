@@ -399,6 +399,18 @@ def test_an_error_of_sending_is_raised(monkeypatch):
     lanes.close()
 
 
+def test_memory_that_runs_out_is_one_line(monkeypatch):
+    """Lanes of simulators cannot be halved: the episodes of the others would be lost."""
+
+    def advance(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory, 7 bytes")
+
+    monkeypatch.setattr(SimulatorWorld, "advance", advance)
+    small = {"hidden": 8, "batch_size": 8, "burn_in": 16, "capacity": 48, "workers": 0}
+    with pytest.raises(InputError, match="out of memory; need fewer runs, or a smaller"):
+        winkel.train("gym:CartPole-v1", "dqn", steps=40, **small)
+
+
 def test_a_resumed_lane_sees_new_episodes_and_nothing_leads_there():
     before = two_environments()
     before.advance()
