@@ -17,6 +17,7 @@ from winkel.errors import InputError
 IDS = {
     family: [i for e in envs.EXPERIMENTS.values() if e.family == family for i in e.ids]
     for family in FAMILIES
+    if FAMILIES[family].experiments
 }
 
 

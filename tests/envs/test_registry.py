@@ -1,9 +1,12 @@
+import jax
 import numpy as np
 import pytest
 
-from winkel import envs
-from winkel.envs.registry import make_padded, parse
+from winkel import cli, envs
+from winkel.envs.base import Environment, Family, outcome
+from winkel.envs.registry import FAMILIES, make_padded, parse
 from winkel.errors import InputError
+from winkel.types import OneHot
 
 
 def test_ids_give_the_sweeps_settings():
@@ -75,6 +78,72 @@ def test_batches_of_different_families_and_of_nothing_are_refused():
         envs.make_batch([])
 
 
-def test_only_bsuites_own_ids_are_padded():
-    with pytest.raises(InputError, match=r"bsuite's own ids .* got 'catch:noise_scale=2'"):
-        make_padded("catch:noise_scale=2")
+class Walk(Environment):
+    """A walk of `params` steps."""
+
+    observation = OneHot((9,))
+    num_actions = 2
+
+    def start(self, draws, episode, params):
+        return jax.numpy.zeros((), jax.numpy.int32)
+
+    def transition(self, state, action, draws, params):
+        return state + 1, outcome(action, state + 1 == params)
+
+    def observe(self, state, params):
+        return state
+
+
+@pytest.fixture
+def walk(monkeypatch):
+    """A family without experiments."""
+    family = Family(
+        name="walk",
+        defaults={"length": 3},
+        ranges={"length": (1, 8)},
+        make_env=lambda _: Walk(),
+        make_params=lambda _, setting: np.asarray(setting["length"], np.int32),
+        returns=lambda setting, gamma: (0.0, float(setting["length"]), 0.0),
+        longest_episode=lambda setting: setting["length"],
+    )
+    monkeypatch.setitem(FAMILIES, "walk", family)
+
+
+@pytest.mark.parametrize(("task_id", "length"), [("walk/0", 3), ("walk:length=5", 5)])
+def test_a_family_without_experiments_is_one_with_one_setting(walk, task_id, length):
+    task = envs.make(task_id)
+    assert task.setting == {"length": length}
+    assert task.longest_episode == length
+    assert task.num_episodes == 1_000
+    state, _ = task.env.reset(jax.random.key(0), task.params)
+    ends = []
+    for _ in range(2 * length):
+        state, result = task.env.step(jax.random.key(1), state, 1, task.params)
+        ends.append(bool(result.boundary))
+    assert ends == 2 * [*[False] * (length - 1), True]
+
+
+def test_a_family_without_experiments_is_listed_but_not_counted_as_bsuites(walk, capsys):
+    cli.main(["list", "envs"])
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "walk/0 1000 episodes tags none" in lines
+    assert "override walk:key=value with length" in lines
+    assert "23 experiments, 468 settings" in lines
+
+
+@pytest.mark.parametrize(
+    ("task_id", "shown"),
+    [
+        ("walk/1", "need walk/0 … walk/0, got 'walk/1'"),
+        ("walk:length=9", "need length <= 8, got 9"),
+        ("wlak/0", "did you mean walk"),
+    ],
+)
+def test_bad_ids_of_a_family_without_experiments_are_refused(walk, task_id, shown):
+    with pytest.raises(InputError, match=shown):
+        parse(task_id)
+
+
+def test_only_bsuites_own_ids_are_padded(walk):
+    with pytest.raises(InputError, match=r"bsuite's own ids .* got 'walk/0'"):
+        make_padded("walk/0")

@@ -8,7 +8,7 @@ import tyro
 from winkel.agents import AGENTS, PRESETS, VARIANTS, find_agent
 from winkel.agents.describe import describe_settings
 from winkel.commands.options import say, write_option
-from winkel.envs.registry import EXPERIMENTS, FAMILIES
+from winkel.envs.registry import EXPERIMENTS, FAMILIES, parse
 from winkel.errors import InputError
 from winkel.extensions import entry_points
 from winkel.figures import FIGURES
@@ -85,10 +85,12 @@ def _summary(entry: Any) -> str:
 
 
 def _list_environments() -> None:
-    for name, experiment in EXPERIMENTS.items():
+    for name in dict.fromkeys((*EXPERIMENTS, *FAMILIES)):
+        experiment, _ = parse(name)
         keys = ", ".join(FAMILIES[experiment.family].defaults)
         ids = " … ".join(dict.fromkeys((experiment.ids[0], experiment.ids[-1])))
-        say(f"{ids:50} {experiment.num_episodes:6d} episodes  tags {', '.join(experiment.tags)}")
+        tags = ", ".join(experiment.tags) or "none"
+        say(f"{ids:50} {experiment.num_episodes:6d} episodes  tags {tags}")
         say(f"{'':50} override {name}:{'key=value'} with {keys}")
     total = sum(len(experiment.settings) for experiment in EXPERIMENTS.values())
     say(f"{len(EXPERIMENTS)} experiments, {total} settings")

@@ -147,8 +147,8 @@ class Family:
     """One kind of environment with all of its settings."""
 
     name: str
-    experiments: tuple[Experiment, ...]
-    """Those that use it, such as catch and catch_noise."""
+    experiments: tuple[Experiment, ...] = ()
+    """Those of bsuite that use it, such as catch and catch_noise; without any it is its own."""
     defaults: Mapping[str, int | float]
     """Every setting with its default, whose type is the type of the setting."""
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)

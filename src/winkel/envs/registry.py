@@ -83,7 +83,7 @@ def make(task_id: str) -> Task:
 def make_padded(task_id: str, *, packed: bool = False) -> Task:
     """Make the environment of a bsuite id, padded to the shape of its experiment or its pack."""
     experiment, setting = parse(task_id)
-    if task_id not in experiment.ids:
+    if experiment.name not in EXPERIMENTS or task_id not in experiment.ids:
         raise InputError(f"need one of bsuite's own ids to pad it with others, got {task_id!r}")
     pack = pack_of(experiment.name, setting) if packed else None
     experiments = tuple(PACKS[pack]) if pack else (experiment.name,)
@@ -190,13 +190,13 @@ def parse(task_id: str) -> tuple[Experiment, dict[str, Any]]:
     """Return the experiment that an id names, and its setting with all defaults."""
     whole, colon, overrides = task_id.partition(":")
     name, slash, index = whole.partition("/")
-    if name not in EXPERIMENTS:
-        known = [f"gym:{name}"] if _GYMNASIUM.fullmatch(task_id) else EXPERIMENTS
+    if name not in (named := {*EXPERIMENTS, *FAMILIES}):
+        known = [f"gym:{name}"] if _GYMNASIUM.fullmatch(task_id) else named
         hint = suggest(
             name, known, "see `winkel list envs`", lambda near: near + task_id.removeprefix(name)
         )
         raise InputError(f"unknown environment {task_id!r}; {hint}")
-    experiment = EXPERIMENTS[name]
+    experiment = EXPERIMENTS.get(name) or Experiment(name, name, 1_000, (), [{}])  # not of bsuite
     family = FAMILIES[experiment.family]
     setting: dict[str, Any] = dict(family.defaults)
     if slash:
