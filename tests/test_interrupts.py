@@ -121,7 +121,7 @@ def scan(arguments, tmp_path, end, step):
         [*TRAIN, "--out", "{out}"],
         [*SWEEP, "--out", "{out}"],
         ["rollout", "catch", "--episodes", "100000", "--out", "{out}"],
-        ["search", "--agent", "bdqn", "--envs", "deep_sea:size=4@100000", "--out", "{out}"],
+        ["search", "--trials", "9", "--envs", "deep_sea:size=4@100000", "--out", "{out}"],
         ["figure", "iteration", "--out", "{out}"],
     ],
     ids=lambda arguments: arguments[0],
