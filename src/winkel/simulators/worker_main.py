@@ -7,6 +7,7 @@ group, does so half a second after the pool's process has ended.
 """
 
 import faulthandler
+import mmap
 import os
 import pickle
 import subprocess
@@ -68,8 +69,11 @@ def map_rows(memory: int, spec: SimulatorSpec, num: int) -> np.ndarray:
     fields: list[Any] = [("action", "int32"), ("reward", "float32"), ("discount", "float32")]
     fields += [("boundary", "bool"), ("next_obs", dtype, shape), ("obs", dtype, shape)]
     fields += [(name, "float32", (len(getattr(spec, name)),)) for name in ("facts", "probes")]
-    with open(memory, "r+b", closefd=False) as file:
-        return np.asarray(np.memmap(file, np.dtype(fields, align=True), "r+", shape=(num,)))
+    row = np.dtype(fields, align=True)
+    # By pwrite, and not by np.memmap: processes share the offset of an inherited descriptor.
+    if os.fstat(memory).st_size < num * row.itemsize:
+        os.pwrite(memory, b"\0", num * row.itemsize - 1)
+    return np.frombuffer(mmap.mmap(memory, num * row.itemsize), row)
 
 
 class Copies:
