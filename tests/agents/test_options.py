@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from winkel.agents import AGENTS, Spec
-from winkel.agents.learning import MEMORY, RunningMoments
+from winkel.agents.learning import FLOOR_MEMORY, MEMORY, Floor, RunningMoments
+from winkel.errors import InputError
 from winkel.training.steps import start_clock
 from winkel.types import Batch, Dense, Transition
 
@@ -151,6 +152,70 @@ def test_disagreement_counts_in_units_of_its_deviation(propagate):
         np.testing.assert_allclose(result.bonus, wanted, rtol=1e-4, atol=1e-6)
     fresh = jax.eval_shape(lambda: other.init(KEY, hyper))
     assert isinstance(fresh.intrinsic, RunningMoments)
+
+
+def test_the_floor_is_the_mean_of_the_medians_of_batches_weighted_by_age():
+    batches = [np.float32(values) for values in ([1, 2, 9], [0, 0, 5], [4, 6, 8])]
+    floor = Floor.init()
+    np.testing.assert_array_equal(floor.apply(jnp.array([0.0, 0.5])), [0.0, 0.5])
+    for batch in batches:
+        floor = floor.update(jnp.asarray(batch))
+    level = np.average([2, 0, 6], weights=FLOOR_MEMORY ** np.array([2, 1, 0]))
+    np.testing.assert_allclose(floor.medians.mean, level, rtol=1e-6)
+    np.testing.assert_allclose(floor.apply(jnp.array([1.0, level + 3])), [0.0, 3.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["prior", "learned"])
+def test_the_bonus_counts_what_is_above_the_floor(how):
+    """In the choice of actions, in what the bonus learns; the floor follows greedy actions."""
+    plain, hyper = made("pe_dqn", intrinsic_reward=how, beta=0.0, gamma=0.5)
+    other, _ = made("pe_dqn", intrinsic_reward=how, bonus_floor=True)
+    batch, beta = random_batch("pe_dqn"), jnp.zeros(())
+    batch = batch._replace(transitions=batch.transitions._replace(discount=jnp.ones(SIZE)))
+    level = 0.1
+
+    @jax.jit
+    def everything():
+        learner = plain.init(KEY, hyper)
+        floor = Floor(RunningMoments.init()._replace(weight=10.0, mean=jnp.asarray(level)))
+        above = learner._replace(intrinsic=floor)
+        targets = [
+            jax.vmap(lambda t, agent=agent, of=of: agent.targets(of, beta, hyper, t, t.next_obs))(
+                batch.transitions
+            )
+            for agent, of in ((plain, learner), (other, above))
+        ]
+        found = [
+            jax.vmap(lambda obs, agent=agent, of=of: agent.estimates(of, obs, hyper))(obs)
+            for agent, of in ((plain, learner), (other, above))
+            for obs in (batch.transitions.obs, batch.transitions.next_obs)
+        ]
+        return targets, found, other.update(above, batch, start_clock(), hyper, KEY)[0]
+
+    targets, (here, there, floored, _), learner = everything()
+    rows = np.arange(SIZE)
+    w_avg = there.disagreement[rows, np.argmax(there.value, axis=1)]  # β is 0: a'_ε is a'
+    reward, lost = w_avg, w_avg - np.maximum(w_avg - level, 0.0)
+    if how == "learned":
+        reward = here.disagreement[rows, batch.transitions.action]
+        lost = 2.0 * (reward - np.maximum(reward - level, 0.0))  # not discounted: γ is 0.5
+        np.testing.assert_array_equal(floored.bonus, here.bonus)
+    else:
+        below = here.disagreement - np.maximum(here.disagreement - level, 0.0)
+        np.testing.assert_allclose(floored.bonus, here.bonus - below, rtol=1e-4, atol=1e-6)
+    assert np.sum(reward > level) > 0
+    before, after = (t.bonus.locations for t in targets)
+    wanted = np.broadcast_to(0.5 * lost[:, None], before.shape)
+    np.testing.assert_allclose(before - after, wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(targets[1].disagreement, w_avg, rtol=1e-6)
+    old = FLOOR_MEMORY * 10.0
+    mean = (old * level + np.median(w_avg)) / (old + 1.0)
+    np.testing.assert_allclose(learner.intrinsic.medians.mean, mean, rtol=1e-5)
+
+
+def test_a_bonus_has_a_floor_or_is_normalised():
+    with pytest.raises(InputError, match="need bonus_floor or normalise_intrinsic, got both"):
+        made("pe_dqn", bonus_floor=True, normalise_intrinsic=True)
 
 
 @pytest.mark.parametrize("how", ["prior", "learned"])

@@ -73,6 +73,7 @@ def with_two(agent):
     "changes",
     [
         pytest.param({}, id="paper"),
+        pytest.param({"bonus_floor": True}, id="floor"),
         pytest.param(
             {"projections": ("categorical", "quantile"), "priors": ("quantile", "categorical")},
             id="both-priors",

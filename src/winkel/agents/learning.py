@@ -31,8 +31,8 @@ class Learner(NamedTuple):
     opt_state: PyTree
     shared: "Learner | None" = None
     """On images and planes, the body whose features are the input of all networks; None else."""
-    intrinsic: "RunningMoments | None" = None
-    """Moments of the intrinsic reward, if that is normalised; None else."""
+    intrinsic: Any = None
+    """`RunningMoments` or the `Floor` of the intrinsic reward, if it has any; None else."""
 
 
 # Networks
@@ -333,6 +333,8 @@ def _average(moment: Array, gradient: Array | RowGradient, order: int) -> Array:
 
 MEMORY = 0.999
 """Decay of the weight of earlier batches at each batch: about the last thousand count."""
+FLOOR_MEMORY = 0.98
+"""The same for `Floor`, which follows learning within about fifty batches."""
 
 
 class RunningMoments(NamedTuple):
@@ -369,3 +371,30 @@ class RunningMoments(NamedTuple):
     def deviation(self) -> Float[Array, ""]:
         """The standard deviation, never 0."""
         return jnp.sqrt(self.variance) + 1e-8
+
+    def apply(self, reward: Float[Array, "*A"]) -> Float[Array, "*A"]:
+        """Normalise a reward."""
+        return reward / self.deviation
+
+
+class Floor(NamedTuple):
+    """The level of disagreement where all is known: a running mean of the medians of batches.
+
+    Members that learn never agree exactly, and these small differences, summed over an episode, can
+    exceed the values. A batch's greedy actions are mostly known (docs/research/deep-sea.md, 14).
+    """
+
+    medians: RunningMoments
+
+    @classmethod
+    def init(cls) -> "Floor":
+        """No floor before the first batch."""
+        return cls(RunningMoments.init())
+
+    def update(self, disagreement: Float[Array, " B"]) -> "Floor":
+        """Add a batch."""
+        return Floor(self.medians.update(jnp.median(disagreement)[None], FLOOR_MEMORY))
+
+    def apply(self, reward: Float[Array, "*A"]) -> Float[Array, "*A"]:
+        """What is above the floor, never negative."""
+        return jnp.maximum(reward - self.medians.mean, 0.0)

@@ -29,9 +29,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import base, learning
 from winkel.agents.base import PerAction
-from winkel.agents.learning import Learner, RunningMoments, at_action, mass_outside
+from winkel.agents.learning import Floor, Learner, RunningMoments, at_action, mass_outside
 from winkel.distributions import bootstrap, disagreement, mean, mixture
-from winkel.errors import require_integer
+from winkel.errors import InputError, require_integer
 from winkel.networks import Ensemble
 from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import Categorical, Projection, find_projection
@@ -57,6 +57,8 @@ class Config(base.Settings):
     """The bonus after the end of an episode is 0."""
     normalise_intrinsic: bool = False
     """Divide the disagreement, as a reward, by the running deviation of w_avg(s', a'_ε)."""
+    bonus_floor: bool = False
+    """Subtract from w_avg the level that remains where all is known (`learning.Floor`)."""
     average_bonus: bool = False
     """Multiply the disagreement by 1 − γⁿ: the bonus is an average if `bonus_discount` is 1."""
     distance: Literal["exact", "grid"] = "exact"
@@ -66,13 +68,12 @@ class Config(base.Settings):
     num_atoms: base.NumAtoms = 101
     """Number of atoms of each member; odd for expectiles."""
     bonus_discount: Annotated[float, base.Range(0.0, 1.0)] = 1.0
-    """Factor of the bonus' discount beside γ: thisⁿ over a sample of `n_step` steps, also if the
-    episode ended earlier."""
+    """Factor of the bonus' discount beside γ: thisⁿ over `n_step` steps, ended early or not."""
     bonus_support: Annotated[float, base.Range(0.0, open=True)] = 2.0
     """The support of categorical bonus models is [0, this · (z_max − z_min)]."""
     unit_prior: bool = False
-    """On one-hot observations, draw the first layers of priors with a fan-in of 1. Their outputs
-    have the deviation √2 `prior_scale` in grids of any size, instead of √(2 / cells) times it."""
+    """On one-hot observations, draw first layers of priors with a fan-in of 1: in grids of any
+    size, outputs have the deviation √2 `prior_scale` instead of √(2 / cells) times it."""
     kernels: bool = True
     """Use GPU kernels on a GPU, for configurations that they support."""
 
@@ -82,6 +83,8 @@ class Config(base.Settings):
         for name in self.projections:
             find_projection(name).spanning(self.num_atoms, 0.0, 1.0)
         base.check_names("priors", self.priors, self.projections)
+        if self.bonus_floor and self.normalise_intrinsic:
+            raise InputError("need bonus_floor or normalise_intrinsic, got both")
 
     @property
     def prior_members(self) -> tuple[int, ...]:
@@ -131,7 +134,7 @@ class Targets(NamedTuple):
     clipped: Float[Array, ""]
     """Mass of the value targets outside of the support, a metric."""
     disagreement: Float[Array, ""]
-    """w_avg(s', a'_ε), of which running moments are taken."""
+    """w_avg(s', a'_ε), or w_avg(s', a') for a floor, from which running moments are updated."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class PEDQN(base.Agent):
         )
         config, spec = self.config, self.spec
         members, priors = len(config.projections), len(config.prior_members)
+        scale = RunningMoments.init() if config.normalise_intrinsic else None
         unit: dict[str, Any] = {"fan_in": 1} if config.unit_prior and spec.one_hot else {}
         aligned = self.supported_by_kernels()  # on every platform: a CPU reads a GPU's checkpoints
         networks = partial(
@@ -166,7 +170,7 @@ class PEDQN(base.Agent):
             prior=networks(key_prior, members=priors, **unit).tabulate() if priors else None,
             opt_state=learning.init_optimizer(params),
             shared=learning.init_body(key_body, self),
-            intrinsic=RunningMoments.init() if config.normalise_intrinsic else None,
+            intrinsic=Floor.init() if config.bonus_floor else scale,
         )
 
     def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
@@ -213,7 +217,7 @@ class PEDQN(base.Agent):
         # w_avg(s, ·): w_1 averaged over pairs of members (section 5.1); w_1 of line 21 if M = 2.
         w_avg = self._disagreement(members, hyper)
         # Line 10: b_φ(s, ·), by default b_raw(s, ·) + w_avg(s, ·); w_avg alone without propagation.
-        intrinsic = self._intrinsic_reward(w_avg, learner, hyper)
+        intrinsic = self.intrinsic_reward(w_avg, learner, hyper)
         if learner.params.bonus is None:
             bonus = intrinsic
         else:
@@ -268,17 +272,17 @@ class PEDQN(base.Agent):
             intrinsic_discount = jnp.asarray(hyper.gamma) * factor * after_end
             if config.intrinsic_reward == "prior":
                 w_avg = online.disagreement[exploratory]
-                r_intr = intrinsic_discount * self._intrinsic_reward(w_avg, learner, hyper)
+                r_intr = intrinsic_discount * self.intrinsic_reward(w_avg, learner, hyper)
             else:
                 here = self.predict(learner, transition.obs, hyper)
                 w_avg = here.disagreement[transition.action]
-                r_intr = self._intrinsic_reward(w_avg, learner, hyper)
+                r_intr = self.intrinsic_reward(w_avg, learner, hyper)
             bonus_target = bootstrap(r_intr, intrinsic_discount, successor_bonus)
         return Targets(
             value=value_targets,
             bonus=bonus_target,
             clipped=mass_outside(mixture(value_targets), hyper.z_min, hyper.z_max),
-            disagreement=online.disagreement[exploratory],
+            disagreement=online.disagreement[greedy if config.bonus_floor else exploratory],
         )
 
     def loss(
@@ -346,10 +350,7 @@ class PEDQN(base.Agent):
         return fused
 
     def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
-        """β: linear from `beta` to `beta_final` over the share `beta_decay` of the horizon.
-
-        `clock.progress` is set by `Horizon.progress` of `winkel.training.steps`.
-        """
+        """β: linear from `beta` to `beta_final` over the share `beta_decay` of the horizon."""
         return base.linear_schedule(hyper.beta, hyper.beta_final, hyper.beta_decay, clock.progress)
 
     def _bonus_projections(self, hyper: Hyper) -> list[Projection]:
@@ -372,8 +373,7 @@ class PEDQN(base.Agent):
         theta = self._value_outputs(params, prior, obs, hyper)
         return _decode(self._projections(hyper.z_min, hyper.z_max), theta)
 
-    def _bonus_distributions(self, params: Params, obs: Array, hyper: Hyper) -> list[Atoms]:
-        assert params.bonus is not None
+    def _bonus_distributions(self, params: Any, obs: Array, hyper: Hyper) -> list[Atoms]:
         return _decode(self._bonus_projections(hyper), params.bonus(obs))
 
     def _disagreement(self, members: list[Atoms], hyper: Hyper) -> PerAction:
@@ -383,12 +383,12 @@ class PEDQN(base.Agent):
             members = [jax.vmap(grid.project)(member) for member in members]
         return jax.vmap(disagreement)(members)
 
-    def _intrinsic_reward(
+    def intrinsic_reward(
         self, w_avg: Float[Array, "*A"], learner: Learner, hyper: Hyper
     ) -> Float[Array, "*A"]:
-        """Disagreement as a reward: normalised and scaled if the configuration says so."""
+        """Disagreement as a reward: above a floor, normalised or scaled if the settings say so."""
         if learner.intrinsic is not None:
-            w_avg = w_avg / learner.intrinsic.deviation
+            w_avg = learner.intrinsic.apply(w_avg)
         if self.config.average_bonus and self.config.propagate:
             w_avg = (1.0 - hyper.gamma**self.config.n_step) * w_avg
         return w_avg

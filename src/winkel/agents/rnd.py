@@ -97,7 +97,6 @@ class RND(base.Agent):
         errors = jax.vmap(lambda t: _errors(learner.params, learner.prior, t.obs)[t.action])(
             inputs.transitions
         )
-        assert learner.intrinsic is not None
         learner = learner._replace(intrinsic=learner.intrinsic.update(errors, memory=1.0))
         targets = jax.vmap(lambda t, n: self._targets(learner, hyper, t, n))(
             inputs.transitions, inputs.target_next_obs
@@ -132,7 +131,6 @@ class RND(base.Agent):
         return value, bonus + self.config.immediate * self._normalise(learner, errors), errors
 
     def _normalise(self, learner: Learner, errors: Float[Array, "*A"]) -> Float[Array, "*A"]:
-        assert learner.intrinsic is not None
         return errors / learner.intrinsic.deviation
 
     def _targets(

@@ -39,7 +39,7 @@ def value_and_bonus(
         return value[0], jnp.zeros_like(value[0])
     outputs = Outputs(mlp.row_products(phi, obs)[:, None], phi.last_bias)
     raw_bonus, _ = q_values_and_disagreement(outputs, layout, bonus_scales, with_disagreement=False)
-    return value[0], (raw_bonus + w_avg)[0]
+    return value[0], (raw_bonus + agent.intrinsic_reward(w_avg, learner, hyper))[0]
 
 
 def update(
@@ -81,19 +81,23 @@ def update(
         raw, _ = q_values_and_disagreement(
             _outputs(phi, next_obs), layout, bonus_scales, with_disagreement=False
         )
-        exploratory = jnp.argmax(mask(value + beta * (raw + w_avg)), axis=-1)
-        w_avg = jnp.take_along_axis(w_avg, exploratory[:, None], axis=1)[:, 0]
+        reward = agent.intrinsic_reward(w_avg, learner, hyper)
+        exploratory = jnp.argmax(mask(value + beta * (raw + reward)), axis=-1)
+        reward = jnp.take_along_axis(reward, exploratory[:, None], axis=1)[:, 0]
         intrinsic_discount = discount if agent.config.episodic_bonus else gamma
         intrinsic_discount = intrinsic_discount * agent.config.bonus_discount**agent.config.n_step
         hidden = mlp.hidden(phi, obs, active=True)
         gradient, losses, _ = loss_and_gradient(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),
             _outputs(target, next_obs),
-            (action, exploratory), (intrinsic_discount * w_avg, intrinsic_discount, share),
+            (action, exploratory), (intrinsic_discount * reward, intrinsic_discount, share),
             layout, bonus_scales,
         )  # fmt: skip
         learned.append(("bonus", hidden, gradient))
         total = total + losses
+        if learner.intrinsic is not None:
+            known = jnp.take_along_axis(w_avg, greedy[:, None], axis=1)[:, 0]
+            learner = learner._replace(intrinsic=learner.intrinsic.update(known))
 
     # Line 24.
     due = jnp.asarray((clock.updates + 1) % agent.config.target_period == 0)
