@@ -91,7 +91,7 @@ def test_the_return_of_deep_sea_is_exact():
 
 @pytest.mark.parametrize("accuracy", [0.3, 0.05])
 def test_stopping_early_costs_no_more_than_stated(accuracy):
-    """Coin flips come near: δ_1 is 1 from the uniform law in w_∞, and halves with each step."""
+    """Coin flips come near: δ_1 is 1 from uniform in w_∞, and halves with each step."""
     truth = O.return_distribution(zoo.coin_flips(), np.ones((1, 1)), accuracy)
     grid = Atoms.of(((np.arange(4096) + 0.5) / 2048)[None, None])
     assert O.distances(truth, grid, p=40.0).max() <= accuracy
@@ -195,16 +195,16 @@ def test_the_oscillator_never_converges():
             following.append(_add((z, half * p) for m in members for z, p in m.items()))
         return following
 
-    def law(**atoms):
+    def exact(**atoms):
         return {Fraction(z): Fraction(p) for z, p in atoms.values()}
 
     even = [
-        law(a=("-2", "31/48"), b=("-1", "1/4"), c=("2", "5/48")),
-        law(a=("-2", "19/80"), b=("-2/3", "1/4"), c=("1", "1/4"), d=("2", "21/80")),
+        exact(a=("-2", "31/48"), b=("-1", "1/4"), c=("2", "5/48")),
+        exact(a=("-2", "19/80"), b=("-2/3", "1/4"), c=("1", "1/4"), d=("2", "21/80")),
     ]
     odd = [
-        law(a=("-2", "11/30"), b=("-4/3", "1/4"), c=("0", "1/4"), d=("2", "2/15")),
-        law(a=("-2", "13/48"), b=("-1", "1/4"), c=("0", "1/4"), d=("2", "11/48")),
+        exact(a=("-2", "11/30"), b=("-4/3", "1/4"), c=("0", "1/4"), d=("2", "2/15")),
+        exact(a=("-2", "13/48"), b=("-1", "1/4"), c=("0", "1/4"), d=("2", "11/48")),
     ]
     assert step(even) == odd
     assert step(odd) == even

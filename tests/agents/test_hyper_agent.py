@@ -1,4 +1,4 @@
-"""HyperAgent against numbers worked out on paper, and laws of its index."""
+"""HyperAgent against numbers worked out on paper, and properties of its index."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Laws of the scores; tests/parity/test_bsuite_scores.py has them all against bsuite's own."""
+"""Properties of the scores; tests/parity/test_bsuite_scores.py compares with bsuite's own."""
 
 import numpy as np
 import pytest

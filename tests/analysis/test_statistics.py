@@ -1,4 +1,4 @@
-"""Against rliable (tests/fixtures/make_statistics.py), SciPy, exhaustive resampling, and laws."""
+"""Against rliable (tests/fixtures/make_statistics.py), SciPy, resampling in full; properties."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What is equal to the original only in law: moments of ≥ 10⁵ draws, within 4.5 standard errors."""
+"""What equals the original in distribution only: moments of ≥ 10⁵ draws, in 4.5 standard errors."""
 
 import jax
 import jax.numpy as jnp

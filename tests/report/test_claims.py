@@ -1,17 +1,21 @@
 """Verdicts on runs made by hand: values, intervals, and what is missing."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from report.synthetic import EPISODES, SEEDS, deep_sea, doom, official
+from winkel.analysis.scores import score_runs, score_tags
 from winkel.analysis.statistics import Interval
-from winkel.envs.registry import EXPERIMENTS
+from winkel.envs.registry import EXPERIMENTS, TAGS
+from winkel.files import save_arrays
 from winkel.report.claims import assess, deviations, load_claims
 from winkel.runs.record import load_run, save_run
-from winkel.runs.results import read_results
+from winkel.runs.results import COMPUTED, read_results
 from winkel.runs.spec import run_folder
+from winkel.runs.sweep import SWEEPS
 
 CLAIMS = {claim["id"]: claim for claim in load_claims()}
 
@@ -187,9 +191,7 @@ def test_a_claim_may_hold_at_some_sizes_only(tmp_path):
     deep_sea(tmp_path, "pe_dqn_ind", 6, [16] * SEEDS)
     found = Assessed("propagation", tmp_path)
     assert found.verdict == "holds in part"
-    assert found.reason == (
-        "holds: pe_dqn_ind, pe_dqn_ind, size 6; contradicted: pe_dqn_ind, size 5"
-    )
+    assert found.reason == ("holds: pe_dqn_ind; contradicted: pe_dqn_ind, size 5")
 
 
 def test_greedy_regret_is_judged_too(tmp_path):
@@ -216,17 +218,118 @@ def test_greedy_regret_is_judged_too(tmp_path):
     assert found.reason == "holds: pe_dqn_ind, greedy; inconclusive: pe_dqn_ind"
 
 
+def add_snapshots(root, seed, visits, estimate):
+    folder = run_folder(root, "deep_sea:size=4", "pe_dqn", seed)
+    tables = {"snapshots": {"visits": visits, "disagreement": estimate, "bonus": estimate}}
+    save_run(folder, replace(load_run(folder), tables=tables))
+
+
 @pytest.mark.parametrize(("sign", "verdict"), [(-1, "holds"), (1, "does not hold")])
 def test_disagreement_and_counts(tmp_path, sign, verdict):
     rng = np.random.default_rng(0)
     deep_sea(tmp_path, "pe_dqn", 4, [5] * SEEDS)
     for seed in range(SEEDS):
-        folder = run_folder(tmp_path, "deep_sea:size=4", "pe_dqn", seed)
         visits = rng.integers(0, 50, (3, 16, 2))
         known = sign * visits + rng.normal(size=visits.shape)
-        tables = {"snapshots": {"visits": visits, "disagreement": known, "bonus": known}}
-        save_run(folder, replace(load_run(folder), tables=tables))
+        add_snapshots(tmp_path, seed, visits, known)
     found = Assessed("inverse-counts", tmp_path)
     assert found.verdict == verdict
     (only,) = found.measured.comparisons
     assert only.interval.estimate * sign > 0.9
+
+
+@pytest.mark.parametrize(("of_start", "verdict"), [(6.5, "holds"), (1.5, "does not hold")])
+def test_the_bonus_of_the_start(tmp_path, of_start, verdict):
+    """Eight visited cells with bonuses 0 … 7, the first with another; the last snapshot is full."""
+    deep_sea(tmp_path, "pe_dqn", 4, [5] * SEEDS)
+    visits = np.zeros((4, 16, 2), int)
+    visits[1:3, :8, 0] = 3
+    visits[3, :10] = 9  # all 20 state-actions: not counted
+    bonus = np.zeros((4, 16, 2))
+    bonus[:, :8, 1] = np.arange(8)
+    bonus[1:3, 0, 0] = of_start
+    bonus[3, 0, 0] = 100.0
+    for seed in range(SEEDS):
+        add_snapshots(tmp_path, seed, visits, bonus)
+    found = Assessed("start-bonus", tmp_path)
+    assert found.verdict == verdict
+    below = np.sum(np.arange(1, 8) < of_start) / 8
+    assert found.measured.comparisons[0].interval == Interval(below, below, below)
+
+
+def test_runs_with_a_snapshot_after_exploration_alone_do_not_count(tmp_path):
+    deep_sea(tmp_path, "pe_dqn", 4, [5] * SEEDS)
+    for seed in range(SEEDS):
+        add_snapshots(tmp_path, seed, np.ones((2, 16, 2), int), np.ones((2, 16, 2)))
+    found = Assessed("inverse-counts", tmp_path)
+    assert found.reason == "needs deep_sea by pe_dqn with snapshots during exploration"
+
+
+def test_what_is_computed_needs_no_runs_but_a_file(tmp_path):
+    deep_sea(tmp_path, "dqn", 4, [5])
+    assert Assessed("residual", tmp_path).verdict == "untested"
+    shares = {11: 8.0, 21: 4.0, 41: 1.0, 81: 0.9}
+    columns = {f"residual/{count}": np.full(6, share) for count, share in shares.items()}
+    save_arrays(tmp_path / COMPUTED, columns)
+    found = Assessed("residual", tmp_path)
+    assert found.verdict == "holds in part"
+    assert found.reason == "holds: 21 / 11 atoms, 41 / 21 atoms; contradicted: 81 / 41 atoms"
+    assert found.measured.comparisons[1].interval == Interval(0.25, 0.25, 0.25)
+    assert (
+        Assessed("toy", tmp_path).reason == "needs computed.npz, from `python results/computed.py`"
+    )
+    (tmp_path / COMPUTED).write_bytes(b"no array")
+    assert COMPUTED in " ".join(read_results(tmp_path).problems)
+
+
+def test_a_harder_setting(tmp_path):
+    for agent in ("bdqn", "ids", "dltv"):
+        doom(tmp_path, agent, "sparse", [0] * SEEDS)
+        doom(tmp_path, agent, "very-sparse", [0 if agent == "ids" else 1] * SEEDS)
+    found = Assessed("vizdoom-forked", tmp_path)
+    gaps = [part.interval.estimate for part in found.measured.comparisons]
+    assert gaps == [-0.5, 0.0, -0.5]
+    assert found.reason == "holds: bdqn, dltv; inconclusive: ids"
+
+
+def test_speeds_of_sweeps(tmp_path):
+    doom(tmp_path, "pe_dqn", "dense", [0])
+    rates = {"pe_dqn": (100, 110), "bdqn": (100, 105), "ids": (100, 100), "dltv": (300, 310)}
+    rows = [
+        {"groups": [{"group": f"{name} in doom:my-way-home/{setting}", "updates_per_second": rate}]}
+        for name, both in rates.items()
+        for setting, rate in zip(("dense", "sparse"), both, strict=True)
+    ]
+    (tmp_path / SWEEPS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = Assessed("vizdoom-compute", tmp_path)
+    assert found.reason == "holds: bdqn, ids; contradicted: dltv"
+    assert found.measured.comparisons[2].interval.estimate == pytest.approx(105 / 305)
+
+
+def test_capabilities_and_curves_of_bsuite(tmp_path):
+    """A run of each experiment: all bad or not in deep sea, and a greedy return by agent."""
+    names = [*EXPERIMENTS]
+    for agent in ("pe_dqn", "bdqn", "ids", "dltv"):
+        ahead = {"pe_dqn": names, "bdqn": names[:3], "ids": names[:20], "dltv": []}[agent]
+        for seed in range(SEEDS):
+            for name in names:
+                official(tmp_path, name, 0, agent, seed, 0.0 if agent == "pe_dqn" else 0.95)
+                folder = run_folder(tmp_path, f"{name}/0", agent, seed)
+                made = 2.0 * (name in ahead) - 1.0 * (agent == "pe_dqn")
+                table = {"evaluation": np.arange(1, 3), "returns": np.full((2, 1), made)}
+                save_run(folder, replace(load_run(folder), tables={"evaluations": table}))
+    curves = Assessed("learning-curves", tmp_path)
+    shares = {part.label: part.interval.estimate for part in curves.measured.comparisons}
+    assert shares == {"bdqn": 20 / 23, "ids": 3 / 23, "dltv": 1.0}
+    assert curves.reason == "holds: bdqn, dltv; contradicted: ids"
+    more = Assessed("more-capabilities", tmp_path)
+    assert len(more.measured.comparisons) == 18
+    assert more.measured.comparisons[0].label == "bdqn, basic"
+    strongest = Assessed("strongest-capability", tmp_path)
+    assert [part.label for part in strongest.measured.comparisons] == [
+        tag for tag in TAGS if tag != "exploration"
+    ]
+    scores = score_tags(score_runs(read_results(tmp_path).of(agent="pe_dqn"))["pe_dqn", 0])
+    for part in strongest.measured.comparisons:
+        gap = scores["exploration"] - scores[part.label]
+        assert part.interval.estimate == pytest.approx(gap)

@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 
 from winkel.analysis.statistics import Interval
-from winkel.report.claims import (
-    MEASURES,
-    apply_rule,
-    compare,
-    load_claims,
-    mean_gap,
-    median_gap,
-    median_ratio,
-)
+from winkel.report.claims import apply_rule, load_claims
+from winkel.report.comparisons import compare, mean_gap, median_gap, median_ratio
+from winkel.report.measures import MEASURES
 
 
 @pytest.mark.parametrize(
@@ -66,7 +60,9 @@ def test_equal_up_to_rounding_is_equal():
 
 def test_the_file_of_claims():
     claims = load_claims()
-    fields = {"id", "source", "statement", "measure", "with", "what", "rule", "axis", "paper"}
+    fields = {
+        "id", "source", "statement", "measure", "with", "what", "rule", "axis", "paper", "command",
+    }  # fmt: skip
     assert len({claim["id"] for claim in claims}) == len(claims) >= 9
     for claim in claims:
         assert set(claim) == fields
@@ -75,3 +71,4 @@ def test_the_file_of_claims():
         assert claim["rule"]
         assert apply_rule(claim["rule"], Interval(0.0, -1.0, 1.0))
         assert claim["axis"][0] < claim["axis"][1]
+        assert claim["command"].startswith(("winkel sweep ", "python results/"))

@@ -20,7 +20,7 @@ from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
 from winkel.figures import COLLECTED, FIGURES, style
 from winkel.files import ensure_folder, write_text
-from winkel.report import claims, tables
+from winkel.report import claims, comparisons, tables
 from winkel.runs.results import Results, read_results
 
 PAGE = "index.html"
@@ -164,6 +164,7 @@ _ENVIRONMENT.globals |= {
     "THEMED": THEMED,
     "agent_style": style.agent_style,
     "claims": claims,
+    "comparisons": comparisons,
     "plus_minus": plus_minus,
     "nan": math.nan,
     "plural": plural,

@@ -5,13 +5,16 @@ import itertools
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from winkel.envs.outside import confirm
 from winkel.errors import InputError, require_type
 from winkel.extensions import permit
+from winkel.files import load_arrays
 from winkel.runs.compact import fill_solved, find_compact, read_compact
 from winkel.runs.record import CHECKPOINTS, CONFIG, Arrays, RunRecord, Training, find_runs, load_run
 from winkel.runs.spec import RunSpec, run_folder
@@ -19,6 +22,9 @@ from winkel.runs.sweep import SWEEPS
 from winkel.runs.train import add_learner
 
 __all__ = ["Arrays", "Results", "RunRecord", "load", "read_results"]
+
+COMPUTED = "computed.npz"
+"""Arrays for claims that need no runs."""
 
 
 def load(
@@ -69,6 +75,8 @@ class Results(NamedTuple):
     """Unfinished, failed and damaged runs, mixed versions, unequal seeds."""
     sweeps: tuple[dict[str, Any], ...] = ()
     """The calls of `winkel sweep` that made them."""
+    computed: Mapping[str, np.ndarray] = {}
+    """Arrays of `computed.npz`, if the folder has one: what needs no runs (results/computed.py)."""
 
     def of(self, **wanted: Any) -> list[RunRecord]:
         """Records with these entries in their config."""
@@ -123,8 +131,10 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
         raise InputError(f"no {kind}runs in {root}{f' ({why})' if why else ''}")
     records.sort(key=lambda r: (r.config["env"], r.config["agent"], r.config["seed"]))
     sweeps: list[dict[str, Any]] = []
+    computed: Arrays = {}
     try:
         sweeps = read_metrics(root / SWEEPS) if (root / SWEEPS).is_file() else []
+        computed = load_arrays(root / COMPUTED) if (root / COMPUTED).is_file() else {}
     except InputError as error:
         problems.append(str(error))
     versions = sorted({str(r.config.get("versions", {}).get("winkel")) for r in records})
@@ -133,7 +143,7 @@ def read_results(root: Path, *, unfinished: bool = False) -> Results:
     for env, group in itertools.groupby(records, lambda record: record.config["env"]):
         runs = list(group)
         problems += [f"{env}: {note}" for note in unequal_seeds(runs) + unequal_settings(runs)]
-    return Results(tuple(records), tuple(problems), tuple(sweeps))
+    return Results(tuple(records), tuple(problems), tuple(sweeps), computed)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One law for the whole command line, on generated options, folders and faults.
+"""One rule for the whole command line, on generated options, folders and faults.
 
 A command ends with status 0 and true records, or with another status, one line on standard error
 and nothing lost. There is never a traceback, a hang, or a process that outlives the command.
@@ -133,7 +133,7 @@ def children():
 
 
 def check_law(command, changes, whole, root, capfd):
-    """Run a command on copies of finished runs, and raise if it breaks the law.
+    """Run a command on copies of finished runs, and raise if it breaks the rule.
 
     Returns the command's name and its exit status.
     """
@@ -194,7 +194,7 @@ def whole(tmp_path_factory):
 
 
 def try_cases(cases, whole, root, capfd, **how):
-    """Check the law on generated cases; raises the first that breaks it.
+    """Check the rule on generated cases; raises the first that breaks it.
 
     `cases` gets the name of each command and its exit status.
     """
