@@ -71,6 +71,8 @@ def test_help_shows_the_form_of_values(command, shown, capsys):
         (["search", "report", "x", "--nam", "y"], "did you mean --study-name"),
         (["report", "runs", "--output=x"], "unknown option --output; did you mean --out?"),
         (["report", "runs", "more"], "unknown argument 'more'; see `winkel report --help`"),
+        (["figure", "regret", "--ot", "x"], "unknown option --ot; did you mean --out?"),
+        (["sweep", "--hiden", "8"], "need the name of an experiment, got none"),
         (["train", "catch/0", "--agent", "PE-DQN"], "did you mean pe_dqn?"),
         (["train", "catch/0", "--agent", "QRDQN"], "did you mean qr_dqn?"),
         (["train", "CartPole-v1"], "did you mean gym:CartPole-v1?"),

@@ -47,7 +47,8 @@ def _read_one(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     return PrimitiveConstructorSpec(
         nargs=1,
         metavar=NAMES[kind],
-        instance_from_str=lambda words: kind(words[0]),
+        # tyro gives [] for an optional argument that is left out before unknown options.
+        instance_from_str=lambda words: kind(words[0]) if isinstance(words[0], str) else None,
         is_instance=lambda value: isinstance(value, kind),
         str_from_instance=lambda value: [str(value)],
     )
