@@ -128,10 +128,7 @@ class RND(base.Agent):
         """Q(s, ·), the intrinsic value and the errors of all actions."""
         value, bonus = learner.params.values(obs)[..., 0]
         errors = _errors(learner.params, learner.prior, obs)
-        return value, bonus + self.config.immediate * self._normalise(learner, errors), errors
-
-    def _normalise(self, learner: Learner, errors: Float[Array, "*A"]) -> Float[Array, "*A"]:
-        return errors / learner.intrinsic.deviation
+        return value, bonus + self.config.immediate * learner.intrinsic.apply(errors), errors
 
     def _targets(
         self, learner: Learner, hyper: Hyper, transition: Transition, target_next_obs: Array
@@ -144,10 +141,10 @@ class RND(base.Agent):
         successor = learner.target_params.values(target_next_obs)[..., 0]
         intrinsic_discount = jnp.asarray(hyper.bonus_gamma) * transition.discount
         if self.config.immediate:
-            reward = intrinsic_discount * self._normalise(learner, errors)[exploratory]
+            reward = intrinsic_discount * learner.intrinsic.apply(errors)[exploratory]
         else:
             here = _errors(learner.params, learner.prior, transition.obs)[transition.action]
-            reward = self._normalise(learner, here)
+            reward = learner.intrinsic.apply(here)
         discount = jnp.asarray(hyper.gamma) * transition.discount
         of_value = transition.reward + discount * successor[0, greedy]
         return jnp.stack([of_value, reward + intrinsic_discount * successor[1, exploratory]])
