@@ -1,10 +1,10 @@
 """Compare the training speed of two source trees on one machine, in turn.
 
     git worktree add ../before 7ca4863
-    python research/versions.py ../before/src src --cases lanes
+    python research/versions.py ../before/src src --cases lanes doom
 
-Both trees train side by side in processes of their own through `winkel.train`; once everything is
-compiled and learning has begun, each of them pauses while the other is measured. Prints updates/s
+Every case of both trees trains in a process of its own through `winkel.train`; once everything is
+compiled and learning has begun, each of them pauses while another is measured. Prints updates/s
 of every turn, and the ratio of the best turns (second tree to first).
 """
 
@@ -77,32 +77,33 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("trees", nargs="*", help="folders of two packages' sources")
-    parser.add_argument("--cases", choices=CASES, default="cpu")
+    parser.add_argument("--cases", choices=CASES, nargs="+", default=["cpu"])
     parser.add_argument("--seconds", type=float, default=10.0, help="time of one turn")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    cases = {name: case for group in options.cases for name, case in CASES[group].items()}
     if options.one is not None:
-        measure(CASES[options.cases][options.one], options.seconds)
+        measure(cases[options.one], options.seconds)
         return
     first, second = options.trees
-    for name in CASES[options.cases]:
-        command = [sys.executable, __file__, "--cases", options.cases, "--one", name]
-        command += ["--seconds", str(options.seconds)]
-        processes = {tree: start(tree, command) for tree in (first, second)}
+    command = [sys.executable, __file__, "--seconds", str(options.seconds)]
+    command += ["--cases", *options.cases, "--one"]
+    processes = {(n, tree): start(tree, [*command, n]) for n in cases for tree in (first, second)}
+    for process in processes.values():
+        process.stdout.readline()
+    for name in cases:
         speeds: dict[str, list[float]] = {first: [], second: []}
-        for process in processes.values():
-            process.stdout.readline()
         for tree in (first, second) * options.turns:
-            process = processes[tree]
+            process = processes[name, tree]
             print("turn", file=process.stdin, flush=True)
             speed = process.stdout.readline()
             if not speed:
                 sys.exit(f"no measurement of {tree}: exit status {process.wait()}")
             speeds[tree].append(round(float(speed), 1))
-        for process in processes.values():
-            process.stdin.close()
-            process.wait()
+        for tree in (first, second):
+            processes[name, tree].stdin.close()
+            processes[name, tree].wait()
         ratio = max(speeds[second]) / max(speeds[first])
         print(json.dumps({"case": name, **speeds, "ratio": round(ratio, 3)}), flush=True)
 
