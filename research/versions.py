@@ -1,11 +1,11 @@
-"""Compare the training speed of two source trees on one machine, in turn.
+"""Compare the training speed of source trees on one machine, in turn.
 
     git worktree add ../before 7ca4863
     python research/versions.py ../before/src src --cases lanes doom
 
-Every case of both trees trains in a process of its own through `winkel.train`; once everything is
+Every case of every tree trains in a process of its own through `winkel.train`; once everything is
 compiled and learning has begun, each of them pauses while another is measured. Prints updates/s
-of every turn, and the ratio of the best turns (second tree to first).
+of every turn, and the ratio of each tree's best turn to that of the first tree.
 """
 
 import argparse
@@ -72,11 +72,11 @@ def measure(case: dict, seconds: float) -> None:
 
 
 def main() -> None:
-    """Measure every case in both trees in turn."""
+    """Measure every case in all trees in turn."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("trees", nargs="*", help="folders of two packages' sources")
+    parser.add_argument("trees", nargs="*", help="folders of packages' sources")
     parser.add_argument("--cases", choices=CASES, nargs="+", default=["cpu"])
     parser.add_argument("--seconds", type=float, default=10.0, help="time of one turn")
     parser.add_argument("--turns", type=int, default=2)
@@ -86,30 +86,31 @@ def main() -> None:
     if options.one is not None:
         measure(cases[options.one], options.seconds)
         return
-    first, second = options.trees
+    trees = options.trees
     command = [sys.executable, __file__, "--seconds", str(options.seconds)]
     command += ["--cases", *options.cases, "--one"]
-    processes = {(n, tree): start(tree, [*command, n]) for n in cases for tree in (first, second)}
+    processes = {(n, tree): start(tree, [*command, n]) for n in cases for tree in trees}
     for process in processes.values():
         process.stdout.readline()
     for name in cases:
-        speeds: dict[str, list[float]] = {first: [], second: []}
-        for tree in (first, second) * options.turns:
+        speeds: dict[str, list[float]] = {tree: [] for tree in trees}
+        for tree in trees * options.turns:
             process = processes[name, tree]
             print("turn", file=process.stdin, flush=True)
             speed = process.stdout.readline()
             if not speed:
                 sys.exit(f"no measurement of {tree}: exit status {process.wait()}")
             speeds[tree].append(round(float(speed), 1))
-        for tree in (first, second):
+        for tree in trees:
             processes[name, tree].stdin.close()
             processes[name, tree].wait()
-        ratio = max(speeds[second]) / max(speeds[first])
-        print(json.dumps({"case": name, **speeds, "ratio": round(ratio, 3)}), flush=True)
+        best = max(speeds[trees[0]])
+        ratios = {tree: round(max(speed) / best, 3) for tree, speed in speeds.items()}
+        print(json.dumps({"case": name, **speeds, "ratios": ratios}), flush=True)
 
 
 def start(tree: str, command: list[str]) -> subprocess.Popen:
-    """Start a process of one tree; the two share the memory of a GPU."""
+    """Start a process of one tree; all share the memory of a GPU."""
     paths = os.pathsep.join([tree, os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     pipe = subprocess.PIPE
