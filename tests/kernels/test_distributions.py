@@ -92,7 +92,7 @@ def learned(outputs, following, actions, steps, layout):
     """Losses and gradients by the kernel."""
     own, target = networks(outputs), networks(following)
     scales = jnp.stack([LOW, HIGH, jnp.float32(0.0)])
-    return loss_and_gradient(own, target, actions, steps, jnp.ones((len(actions[0]), 2)), layout, scales)
+    return loss_and_gradient(own, target, actions, steps, layout, scales)
 
 
 @pytest.mark.parametrize("size", [2, 7, 16])

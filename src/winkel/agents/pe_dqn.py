@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import base, learning
 from winkel.agents.base import PerAction
@@ -35,7 +35,7 @@ from winkel.errors import InputError, require_integer
 from winkel.networks import Ensemble
 from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import Categorical, Projection, find_projection
-from winkel.types import Atoms, Batch, Clock, Decision, Dense, Estimates, Transition, Update
+from winkel.types import Atoms, Batch, Clock, Dense, Estimates, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,6 @@ class Config(base.Settings):
     """Projections whose value models have a prior function; () for none."""
     backup: Literal["mixture", "independent"] = "mixture"
     """Target of each member: that of the mixture (eq. 10), or its own."""
-    mask_probability: Annotated[float, base.Range(0.0, 1.0)] = 1.0
-    """Probability that a value member learns from a transition; 1 in the paper. One member, drawn
-    at random when the transition is stored, always does (bootstrap, Osband et al. 2016)."""
     propagate: bool = True
     """Learn the bonus as a sum of future disagreement; else the disagreement is the bonus."""
     intrinsic_reward: Literal["prior", "learned"] = "prior"
@@ -187,26 +184,6 @@ class PEDQN(base.Agent):
         # Line 11 and eq. 13: the action is argmax_a Q(s, a) + β b_φ(s, a).
         return value + self._beta(clock, hyper) * bonus
 
-    def act(
-        self,
-        learner: Learner,
-        actor: tuple[()],
-        obs: Array,
-        first: Bool[Array, ""],
-        clock: Clock,
-        hyper: Hyper,
-        key: PRNGKeyArray,
-    ) -> tuple[Decision, tuple[()]]:
-        """Line 11; with masks, also draw the value members that learn from this step."""
-        decision, actor = super().act(learner, actor, obs, first, clock, hyper, key)
-        probability, members = self.config.mask_probability, len(self.config.projections)
-        if probability == 1.0:
-            return decision, actor
-        key_mask, key_member = (jax.random.fold_in(key, use) for use in (2, 3))
-        mask = jax.random.bernoulli(key_mask, probability, (members,))
-        mask = mask.at[jax.random.randint(key_member, (), 0, members)].set(True)
-        return decision._replace(extras=mask), actor
-
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
@@ -323,11 +300,8 @@ class PEDQN(base.Agent):
         # Lines 19–20: eq. 11 for quantile members, eq. 12 for categorical ones.
         total = jnp.zeros(())
         projections = self._projections(hyper.z_min, hyper.z_max)
-        for i, (theta_i, target) in enumerate(zip(theta, targets.value, strict=True)):
-            member_loss = projections[i].loss(theta_i, target)
-            if self.config.mask_probability < 1.0:
-                member_loss = jnp.where(transition.extras[i], member_loss, 0.0)
-            total = total + member_loss
+        for projection, theta_i, target in zip(projections, theta, targets.value, strict=True):
+            total = total + projection.loss(theta_i, target)
         # Line 23, by eqs. 11–12 instead of MSE.
         if params.bonus is not None and targets.bonus is not None:
             phi = select_action(params.bonus(transition.obs), transition.action)

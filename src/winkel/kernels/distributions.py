@@ -95,9 +95,6 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], *refs: Any) -> None:
     inside, place = at < size, at.astype(jnp.float32)
     low, high, prior_scale = (support_ref[i] for i in range(3))
     reward, discount, weight = (affine_ref[i] for i in range(3))
-    quantile_weight, categorical_weight = (
-        affine_ref[3 + member] for member in (layout.quantile, layout.categorical)
-    )
     action = action_ref[0]
     own = partial(read_row, output_refs, layout, prior_scale, action)
     successor = partial(read_row, successor_refs, layout, prior_scale, action_ref[1])
@@ -179,13 +176,12 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], *refs: Any) -> None:
     )
     broken = (mean - mean) + theta * 0.0
     gradients = {
-        layout.quantile: weight * quantile_weight * (below - levels + broken),
-        layout.categorical: weight * categorical_weight * (model - target),
+        layout.quantile: weight * (below - levels + broken),
+        layout.categorical: weight * (model - target),
     }
     for member, values in gradients.items():
         _store_gradient(gradient_ref, member, layout, action, jnp.where(inside, values, 0.0))
-    losses = quantile_weight * quantile_losses + categorical_weight * surprise
-    loss_ref[...] = jnp.sum(jnp.where(inside, losses, 0.0))
+    loss_ref[...] = jnp.sum(jnp.where(inside, quantile_losses + surprise, 0.0))
     outside = jnp.where(inside & beyond(finite), 1.0 / size, 0.0)
     clipped_ref[...] = jnp.sum(both(outside, jnp.where(beyond(grid), probs, 0.0)))
 
@@ -212,7 +208,6 @@ def loss_and_gradient(
     successor: Outputs,
     actions: tuple[Int[Array, " B"], Int[Array, " B"]],
     affine: tuple[Float[Array, " B"], Float[Array, " B"], Float[Array, " B"]],
-    masks: Float[Array, "B 2"],
     layout: Layout,
     scales: Float[Array, "3"],
 ) -> tuple[Float[Array, "2 B O"], Float[Array, " B"], Float[Array, " B"]]:
@@ -223,8 +218,7 @@ def loss_and_gradient(
 
     `outputs` are of the online networks for the observations, `successor` of the target networks
     for the next observations, `actions` at both. `affine` are reward, discount, and the factor of
-    each example's gradient; `masks` are 1 for the members that learn from it, else 0; `scales` the
-    ends of the support, and the factor of the priors.
+    each example's gradient; `scales` the ends of the support, and the factor of the priors.
     """
     _, batch, width = outputs.products.shape
     number = pl.BlockSpec((None,), lambda example: (example,))
@@ -239,7 +233,7 @@ def loss_and_gradient(
             *outputs.specs(),
             *successor.specs(),
             pl.BlockSpec((None, 2), lambda example: (example, 0)),
-            pl.BlockSpec((None, 5), lambda example: (example, 0)),
+            pl.BlockSpec((None, 3), lambda example: (example, 0)),
             pl.BlockSpec((3,), lambda *_: (0,)),
         ],
         out_specs=[
@@ -253,7 +247,7 @@ def loss_and_gradient(
         *operands[0],
         *operands[1],
         jnp.stack(actions, axis=1).astype(jnp.int32),
-        jnp.concatenate([jnp.stack(affine, axis=1), masks], axis=1).astype(jnp.float32),
+        jnp.stack(affine, axis=1).astype(jnp.float32),
         scales,
     )
     return gradient, losses, clipped

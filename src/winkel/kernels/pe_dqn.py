@@ -57,8 +57,6 @@ def update(
     action, share = jnp.asarray(transitions.action), batch.weights / len(batch.weights)
     gamma = jnp.full(len(batch.weights), hyper.gamma, jnp.float32)
     discount = gamma * transitions.discount
-    all_learn = jnp.ones((len(batch.weights), 2))
-    masks = all_learn if agent.config.mask_probability == 1.0 else transitions.extras
 
     # Lines 15–17: Q(s', ·) and w_avg(s', ·) by the online networks; a' by Q.
     theta, target = weights_of(learner.params.value), weights_of(learner.target_params.value)
@@ -73,7 +71,7 @@ def update(
     gradient, total, clipped = loss_and_gradient(
         Outputs(mlp.products(hidden[0], theta), theta.last_bias, prior),
         _outputs(target, next_obs, next_prior),
-        (action, greedy), (transitions.reward, discount, share), masks, layout, scales,
+        (action, greedy), (transitions.reward, discount, share), layout, scales,
     )  # fmt: skip
     learned = [("value", hidden, gradient)]
 
@@ -93,7 +91,7 @@ def update(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),
             _outputs(target, next_obs),
             (action, exploratory), (intrinsic_discount * reward, intrinsic_discount, share),
-            all_learn, layout, bonus_scales,
+            layout, bonus_scales,
         )  # fmt: skip
         learned.append(("bonus", hidden, gradient))
         total = total + losses
