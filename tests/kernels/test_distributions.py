@@ -97,35 +97,30 @@ def learned(outputs, following, actions, steps, layout):
 
 @pytest.mark.parametrize("size", [2, 7, 16])
 def test_losses_and_gradients(size):
-    """Discounts from 0 to 1, rewards that leave the support; targets on the grid itself.
-
-    The reward of the quantile model differs by a shift.
-    """
+    """Discounts from 0 to 1, rewards that leave the support; targets on the grid itself."""
     outputs, following = random_outputs(3, size), random_outputs(4, size)[:, ::-1]
     outputs = outputs.at[0, 3, 0, 1].set(0.5)  # at the end of an episode, where the reward is
     actions = jnp.array([0, 1, 2, 0, 1, 2]), jnp.array([2, 2, 0, 1, 0, 1])
     reward = jnp.array([0.0, 1.5, -20.0, 0.5, 30.0, 0.0])
     discount = jnp.array([1.0, 0.99, 0.9, 0.0, 0.3, 0.01])
     shares = jnp.linspace(0.5, 2.0, BATCH)
-    shift = jnp.array([0.0, 0.25, -0.5, 0.0, 2.0, 0.0])
     quantiles, categories = projections(size)
 
-    def expected(own, next_own, reward, discount, shift):
+    def expected(own, next_own, reward, discount):
         members = quantiles.decode(next_own[0]), categories.decode(next_own[1])
         target = bootstrap(reward, discount, mixture(members))
-        shifted = bootstrap(reward + shift, discount, mixture(members))
 
         def loss(own):
-            return quantiles.loss(own[0], shifted) + categories.loss(own[1], target)
+            return quantiles.loss(own[0], target) + categories.loss(own[1], target)
 
         return *jax.value_and_grad(loss)(own), mass_outside(target, LOW, HIGH)
 
     rows = jnp.arange(BATCH)
     expected_losses, gradients, expected_clipped = jax.jit(
-        jax.vmap(expected, in_axes=(1, 1, 0, 0, 0))
-    )(outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount, shift)
+        jax.vmap(expected, in_axes=(1, 1, 0, 0))
+    )(outputs[:, rows, actions[0]], following[:, rows, actions[1]], reward, discount)
     gradient, losses, clipped = learned(
-        outputs, following, actions, (reward, discount, shares, shift), layout_of(size)
+        outputs, following, actions, (reward, discount, shares), layout_of(size)
     )
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(clipped, expected_clipped, atol=1e-5)
@@ -141,7 +136,7 @@ def test_a_target_that_is_no_number_makes_a_loss_that_is_none():
     following = outputs.at[0, 2, 1, 3].set(jnp.nan)
     ones, action = jnp.ones(BATCH), jnp.ones(BATCH, jnp.int32)
     gradient, losses, _ = learned(
-        outputs, following, (action, action), (ones, ones, ones, ones), layout_of(7)
+        outputs, following, (action, action), (ones, ones, ones), layout_of(7)
     )
     assert np.isnan(losses[2])
     assert np.isnan(gradient[0, 2, 7:14]).all()

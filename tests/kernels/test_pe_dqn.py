@@ -37,7 +37,6 @@ def random_batch(spec, size, seed):
             return (5 * down + right).at[0].set(25)
         return jax.random.normal(key, (size, *spec.observation.shape))
 
-    signs = jax.random.rademacher(keys[3], (size,))
     return Batch(
         transitions=Transition(
             obs=observe(keys[0]),
@@ -46,7 +45,7 @@ def random_batch(spec, size, seed):
             discount=(jax.random.uniform(keys[3], (size,)) > 0.2).astype(float),
             next_obs=observe(keys[4]),
             boundary=jnp.zeros(size, bool),
-            extras=jnp.stack([signs, -signs], axis=1),
+            extras=(),
         ),
         weights=jax.random.uniform(keys[5], (size,)),
         indices=jnp.arange(size),
@@ -75,7 +74,6 @@ def with_two(agent):
     [
         pytest.param({}, id="paper"),
         pytest.param({"bonus_floor": True}, id="floor"),
-        pytest.param({"bootstrap_rewards": True}, id="bootstrap"),
         pytest.param(
             {"projections": ("categorical", "quantile"), "priors": ("quantile", "categorical")},
             id="both-priors",

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from winkel.agents import base, learning
 from winkel.agents.base import PerAction
@@ -35,7 +35,7 @@ from winkel.errors import InputError, require_integer
 from winkel.networks import Ensemble
 from winkel.networks.mlp import add_prior, select_action
 from winkel.projections import Categorical, Projection, find_projection
-from winkel.types import Atoms, Batch, Clock, Decision, Dense, Estimates, Transition, Update
+from winkel.types import Atoms, Batch, Clock, Dense, Estimates, Transition, Update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,6 @@ class Config(base.Settings):
     """Projections whose value models have a prior function; () for none."""
     backup: Literal["mixture", "independent"] = "mixture"
     """Target of each member: that of the mixture (eq. 10), or its own."""
-    bootstrap_rewards: bool = False
-    """Double a transition's reward for half of the value members, drawn at random when it is
-    stored, and take it from the others: the mean over members stays, and they disagree on the mean
-    of noisy rewards until many of them are known."""
     propagate: bool = True
     """Learn the bonus as a sum of future disagreement; else the disagreement is the bonus."""
     intrinsic_reward: Literal["prior", "learned"] = "prior"
@@ -188,30 +184,6 @@ class PEDQN(base.Agent):
         # Line 11 and eq. 13: the action is argmax_a Q(s, a) + β b_φ(s, a).
         return value + self._beta(clock, hyper) * bonus
 
-    def act(
-        self,
-        learner: Learner,
-        actor: tuple[()],
-        obs: Array,
-        first: Bool[Array, ""],
-        clock: Clock,
-        hyper: Hyper,
-        key: PRNGKeyArray,
-    ) -> tuple[Decision, tuple[()]]:
-        """Line 11; with bootstrapped rewards, also draw who gets the reward of this step."""
-        decision, actor = super().act(learner, actor, obs, first, clock, hyper, key)
-        if not self.config.bootstrap_rewards:
-            return decision, actor
-        members = len(self.config.projections)
-        signs = 1 - 2 * (jnp.arange(members, dtype=jnp.int8) % 2)
-        signs = signs.at[members // 2 * 2 :].set(0)  # of an odd number one has the plain reward
-        return decision._replace(extras=jax.random.permutation(jax.random.fold_in(key, 2), signs)), actor
-
-    def member_rewards(self, reward: Float[Array, ""], signs: Any) -> Float[Array, " M"]:
-        """The reward that each value member learns from; `signs` are what `act` stored."""
-        rewards = jnp.full(len(self.config.projections), reward)
-        return rewards * (1 + signs) if self.config.bootstrap_rewards else rewards
-
     def update(
         self, learner: Learner, batch: Batch, clock: Clock, hyper: Hyper, key: PRNGKeyArray
     ) -> tuple[Learner, Update]:
@@ -286,8 +258,7 @@ class PEDQN(base.Agent):
             own = [jnp.argmax(mask(m)) for m in means]
             chosen = [at_action(z, action) for z, action in zip(successors, own, strict=True)]
         discount = hyper.gamma * transition.discount
-        rewards = self.member_rewards(transition.reward, transition.extras)
-        value_targets = [bootstrap(r, discount, z) for r, z in zip(rewards, chosen, strict=True)]
+        value_targets = [bootstrap(transition.reward, discount, z) for z in chosen]
 
         # Lines 21–22: b_φ = b_raw + w_avg shall be w_avg(s, a) + γ b_φ(s', a'_ε). w_avg(s, a) is on
         # both sides, so b_raw learns γ (b̃_raw + w_avg)(s', a'_ε), with b̃_raw by φ̃ and w_avg by the

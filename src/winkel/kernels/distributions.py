@@ -94,7 +94,7 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], *refs: Any) -> None:
     at = jnp.arange(padded(size))
     inside, place = at < size, at.astype(jnp.float32)
     low, high, prior_scale = (support_ref[i] for i in range(3))
-    reward, discount, weight, shift = (affine_ref[i] for i in range(4))
+    reward, discount, weight = (affine_ref[i] for i in range(3))
     action = action_ref[0]
     own = partial(read_row, output_refs, layout, prior_scale, action)
     successor = partial(read_row, successor_refs, layout, prior_scale, action_ref[1])
@@ -148,7 +148,7 @@ def _loss_kernel(layout: Layout, counts: tuple[int, int], *refs: Any) -> None:
 
     # Quantile regression: mass and moment of the target below each output.
     theta = own(layout.quantile, 0.0)
-    places = (theta - shift - low) / spacing
+    places = (theta - low) / spacing
     free_count = count_below(places, strictly=False)
     below, moment = sums((1, 4), free_count, count_on_grid(places, strictly=False))
     overshoot = places * below - moment
@@ -207,7 +207,7 @@ def loss_and_gradient(
     outputs: Outputs,
     successor: Outputs,
     actions: tuple[Int[Array, " B"], Int[Array, " B"]],
-    affine: tuple[Float[Array, " B"], ...],
+    affine: tuple[Float[Array, " B"], Float[Array, " B"], Float[Array, " B"]],
     layout: Layout,
     scales: Float[Array, "3"],
 ) -> tuple[Float[Array, "2 B O"], Float[Array, " B"], Float[Array, " B"]]:
@@ -217,9 +217,8 @@ def loss_and_gradient(
     models', and the mass of its target beyond the support.
 
     `outputs` are of the online networks for the observations, `successor` of the target networks
-    for the next observations, `actions` at both. `affine` are reward, discount, the factor of
-    each example's gradient, and how much larger the reward is for the quantile model; `scales` the
-    ends of the support, and the factor of the priors.
+    for the next observations, `actions` at both. `affine` are reward, discount, and the factor of
+    each example's gradient; `scales` the ends of the support, and the factor of the priors.
     """
     _, batch, width = outputs.products.shape
     number = pl.BlockSpec((None,), lambda example: (example,))
@@ -234,7 +233,7 @@ def loss_and_gradient(
             *outputs.specs(),
             *successor.specs(),
             pl.BlockSpec((None, 2), lambda example: (example, 0)),
-            pl.BlockSpec((None, 4), lambda example: (example, 0)),
+            pl.BlockSpec((None, 3), lambda example: (example, 0)),
             pl.BlockSpec((3,), lambda *_: (0,)),
         ],
         out_specs=[

@@ -57,8 +57,6 @@ def update(
     action, share = jnp.asarray(transitions.action), batch.weights / len(batch.weights)
     gamma = jnp.full(len(batch.weights), hyper.gamma, jnp.float32)
     discount = gamma * transitions.discount
-    rewards = jax.vmap(agent.member_rewards)(transitions.reward, transitions.extras)
-    shift = rewards[:, layout.quantile] - rewards[:, layout.categorical]
 
     # Lines 15–17: Q(s', ·) and w_avg(s', ·) by the online networks; a' by Q.
     theta, target = weights_of(learner.params.value), weights_of(learner.target_params.value)
@@ -73,7 +71,7 @@ def update(
     gradient, total, clipped = loss_and_gradient(
         Outputs(mlp.products(hidden[0], theta), theta.last_bias, prior),
         _outputs(target, next_obs, next_prior),
-        (action, greedy), (rewards[:, layout.categorical], discount, share, shift), layout, scales,
+        (action, greedy), (transitions.reward, discount, share), layout, scales,
     )  # fmt: skip
     learned = [("value", hidden, gradient)]
 
@@ -92,7 +90,7 @@ def update(
         gradient, losses, _ = loss_and_gradient(
             Outputs(mlp.products(hidden[0], phi), phi.last_bias),
             _outputs(target, next_obs),
-            (action, exploratory), (intrinsic_discount * reward, intrinsic_discount, share, 0.0 * share),
+            (action, exploratory), (intrinsic_discount * reward, intrinsic_discount, share),
             layout, bonus_scales,
         )  # fmt: skip
         learned.append(("bonus", hidden, gradient))
