@@ -1,17 +1,20 @@
-"""Run the sweeps of a plan side by side on one accelerator, a process for each agent and size.
+"""Run the sweeps of a plan, or commands of a file, side by side on one accelerator.
 
     nvidia-cuda-mps-control -d        # kernels of several processes then run at the same time
     python research/side_by_side.py results/plan.toml --processes 14 --minutes 25
+    python research/side_by_side.py results/record/commands.txt --minutes 8
 
 A program with ten lanes of a small network leaves most of a large GPU idle. Here many programs
-share it. The runs are those of `winkel sweep --plan`, so either command goes on where the other
-stopped. A sweep whose seeds have all ended is added to the compact records beside the plan; seeds
-that end before the others are mostly those that were solved, and would bias a median.
+share it: one for each agent and size of a plan, or one for each `winkel train` in a text file. The
+runs of a plan are those of `winkel sweep --plan`, so either command goes on where the other
+stopped. When all seeds of a process have ended, they are added to the compact records beside the
+file; seeds that end before the others are mostly those that were solved, and would bias a median.
 """
 
 import argparse
 import itertools
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from typing import NamedTuple
 
 from winkel.commands.plan import CHUNK_STEPS
 from winkel.runs.compact import read_compact, write_compact
+from winkel.runs.spec import run_folder
 
 WINKEL = [sys.executable, "-m", "winkel"]
 PAUSE = 60.0
@@ -66,18 +70,37 @@ def list_sweeps(plan: Path) -> dict[str, Sweep]:
     return sweeps
 
 
+def list_commands(file: Path) -> dict[str, Sweep]:
+    """Return the lines `winkel train ENV …` of a file that are not recorded yet, by their text."""
+    commands = {}
+    for line in file.read_text().splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[:2] != ["winkel", "train"]:
+            sys.exit(f"need lines `winkel train ENV …` in {file}, got {line!r}")
+        options = dict(itertools.pairwise(words))
+        label = options.get("--label") or options.get("--agent", "pe_dqn")
+        record = str(run_folder(Path(), words[2], label, 0).parent)
+        path = file.parent / f"{record}.npz"
+        if not path.exists() or len(read_compact(path)) < int(options.get("--seeds", 1)):
+            commands[line] = Sweep([*WINKEL, *words[1:], "--resume"], record)
+    return commands
+
+
 def main() -> None:
     """Start sweeps as others end, until the time is over; then save and record them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("plan", type=Path)
+    parser.add_argument("plan", type=Path, help="plan.toml, or a text file of commands")
     parser.add_argument("--only", default="", help="sweeps whose name contains this text")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--minutes", type=float, default=25.0)
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of runs and logs")
     options = parser.parse_args()
-    sweeps = {name: s for name, s in list_sweeps(options.plan).items() if options.only in name}
+    listed = (list_sweeps if options.plan.suffix == ".toml" else list_commands)(options.plan)
+    sweeps = {name: sweep for name, sweep in listed.items() if options.only in name}
     waiting, folders = list(sweeps), []
     begin = time.monotonic()
     end = begin + 60 * options.minutes - PAUSE
@@ -94,7 +117,8 @@ def main() -> None:
             while waiting and len(running) < options.processes:
                 name = waiting.pop(0)
                 command = [*sweeps[name].command, "--out", str(options.out)]
-                with (options.out / f"{name}.log").open("w") as log:
+                log_path = options.out / f"{sweeps[name].record.replace('/', ' ')}.log"
+                with log_path.open("w") as log:
                     running[name] = subprocess.Popen(
                         command, stdout=log, stderr=log, env=environment, start_new_session=True
                     )

@@ -56,6 +56,7 @@ def train_agent(
     lanes: int | None = None,
     evaluate_every: int | None = None,
     evaluation_episodes: int = 1,
+    snapshots: int = 6,
     checkpoint_seconds: float = 60.0,
     chunk_steps: int = 100,
     tensorboard: bool = False,
@@ -85,6 +86,7 @@ def train_agent(
         lanes: Runs side by side; the others wait.
         evaluate_every: Episodes between greedy evaluations (steps, if the horizon counts steps).
         evaluation_episodes: Greedy episodes of an evaluation.
+        snapshots: Maps of visits, value, disagreement and bonus to keep, where states are few.
         checkpoint_seconds: Least time between checkpoints.
         chunk_steps: Steps between two reports to the host.
         tensorboard: Also write TensorBoard's files, into each run's folder.
@@ -118,6 +120,7 @@ def train_agent(
             options=Options(
                 evaluate_every=evaluate_every,
                 evaluation_episodes=evaluation_episodes,
+                snapshots=snapshots,
                 checkpoint_seconds=checkpoint_seconds,
                 chunk_steps=chunk_steps,
             ),
