@@ -74,7 +74,11 @@ def _score_samples(
         name: sorted(wanted - {r.experiment for r in official if agent_of(r) == name})
         for name in agents
     }
-    missing = tuple(f"{', '.join(names)} by {who}" for who, names in lacking.items() if names)
+    missing = tuple(
+        f"{', '.join(names) if len(names) < 5 else f'{len(names)} experiments of bsuite'} by {who}"
+        for who, names in lacking.items()
+        if names
+    )
     chosen = _only(official, {name for name in agents if not lacking[name]})
     if lacking[agents[0]] or len(agents) - len(missing) < min(len(agents), 2):
         return {}, Measured(missing=missing)
