@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,26 +74,23 @@ class Selection:
 
 
 def select(
-    results: Results,
-    what: str,
-    *,
-    experiments: Container[str] | None = None,
-    agent: Callable[[str], bool] = lambda _: True,
-    having: Sequence[str] = (),
+    results: Results, what: str, wanted: Callable[[str, str], bool], column: str = "return"
 ) -> Selection:
-    """Select runs of some experiments (None: of all) and agents that have the columns `having`."""
+    """Select runs that have a column, of the experiments and agents that are wanted.
 
-    def wanted(experiment: str, name: str) -> bool:
-        return (experiments is None or experiment in experiments) and agent(name)
+    The first notes are the problems of these runs, and of all runs together.
+    """
+
+    def concerns(problem: str) -> bool:
+        run = _RUN_PROBLEM.match(problem)
+        mine = run is None or wanted(run["experiment"], run["agent"])
+        return mine and not any(words in problem for words in _IN_ALL_NOTES)
 
     found = [record for record in results.records if wanted(record.experiment, agent_of(record))]
-    selection = Selection(what, found, _problems(results, wanted))
     if not found:
         raise InputError(f"no {what} runs")
-    columns = " and ".join(having)
-    selection.keep(
-        lambda r: all(c in r.episodes for c in having), f"with {columns}", f"without {columns}"
-    )
+    selection = Selection(what, found, [*filter(concerns, results.problems)])
+    selection.keep(lambda r: column in r.episodes, f"with {column}", f"without {column}")
     selection.keep(
         lambda r: num_episodes(r) > 0, "in which an episode ended", "in which no episode ended"
     )
@@ -152,18 +149,17 @@ def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval]) -
 
 def deep_sea_runs(
     results: Results,
-    what: str = "deep_sea",
-    *,
-    having: tuple[str, ...],
+    column: str,
     agent: Callable[[str], bool] = lambda _: True,
+    what: str = "deep_sea",
 ) -> Selection:
-    """Select runs of deep sea, of any size but otherwise with equal settings."""
-    selection = select(results, what, experiments=("deep_sea",), agent=agent, having=having)
+    """Select runs of deep sea with a column, of any size but otherwise with equal settings."""
+    selection = select(results, what, lambda exp, name: exp == "deep_sea" and agent(name), column)
 
     def other_settings(record: RunRecord) -> str:
-        free = dict.fromkeys(("size", "mapping_seed"))
         setting = record.config["setting"]
-        return json.dumps({key: setting[key] for key in setting.keys() - free}, sort_keys=True)
+        others = setting.keys() - {"size", "mapping_seed"}
+        return json.dumps({key: setting[key] for key in others}, sort_keys=True)
 
     selection.keep_most(other_settings, lambda settings: f"with settings {settings}")
     return selection
@@ -243,17 +239,3 @@ def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
         if np.isinf(runs).any()
     )
     return [f"runs without any treasure, shown at the budget: {counts}"] if counts else []
-
-
-# Notes
-
-
-def _problems(results: Results, wanted: Callable[[str, str], bool]) -> list[str]:
-    """Problems of runs whose experiment and agent are wanted, and of all runs together."""
-
-    def mine(line: str) -> bool:
-        run = _RUN_PROBLEM.match(line)
-        return run is None or wanted(run["experiment"], run["agent"])
-
-    lines = filter(mine, results.problems)
-    return [line for line in lines if not any(words in line for words in _IN_ALL_NOTES)]

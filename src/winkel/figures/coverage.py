@@ -18,7 +18,7 @@ _BASELINES = ("dltv", "ids")
 def collect(results: Results) -> dict[str, np.ndarray]:
     """Median and quartiles of the share of state-actions visited, [agents, episodes]."""
     selection = common.deep_sea_runs(
-        results, having=("visited",), agent=lambda name: not name.startswith("statistic")
+        results, "visited", lambda name: not name.startswith("statistic")
     )
     size, budget = common.keep_one_size(selection)
     agents = selection.agents()

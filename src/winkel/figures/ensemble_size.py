@@ -16,7 +16,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 
     PE-DQN is the column with 0 members. A run that never finds the treasure is infinite.
     """
-    selection = common.deep_sea_runs(results, having=("bad",))
+    selection = common.deep_sea_runs(results, "bad")
     selection.records = [
         r for r in selection.records if _members(r) or r.config.get("algorithm") == "pe_dqn"
     ]

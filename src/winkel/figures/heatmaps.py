@@ -26,15 +26,12 @@ _LARGEST_GRID = 20  # largest size at which lines are drawn between cells
 
 def collect(results: Results) -> dict[str, np.ndarray]:
     """The snapshots of PE-DQN's first run with most of them, else of any agent's, as grids."""
-    records = [r for r in results.records if r.experiment in ("deep_sea", "deep_sea_stochastic")]
+    seas = ("deep_sea", "deep_sea_stochastic")
+    records = [r for r in results.records if r.experiment in seas and r.snapshots]
     if not records:
-        raise InputError("no deep_sea runs")
-    with_snapshots = [r for r in records if r.snapshots]
-    if not with_snapshots:
         raise InputError("no deep_sea runs with snapshots")
     record = min(
-        with_snapshots,
-        key=lambda r: (r.config["agent"] != "pe_dqn", -len(r.snapshots["visits"])),
+        records, key=lambda r: (r.config["agent"] != "pe_dqn", -len(r.snapshots["visits"]))
     )
     note = "shown: {agent} in {env}, seed {seed}".format(**record.config)
     return snapshot_arrays(record.config["env"], record.snapshots) | {"notes": np.array([note])}

@@ -113,7 +113,7 @@ def draw(results: Arrays) -> Figure:
         # A line between visited cells and the others; cells above the diagonal are neither.
         row, column = np.nonzero(np.diff(results["visited"], axis=1) == -1)
         axes.vlines(column + 0.5, row - 0.5, row + 0.5, color="white", linewidth=0.9)
-        style.label_panel(axes, letter, title)
+        axes.set_title(f"({letter}) {title}", pad=4)
         axes.set(xlabel=caption, xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     figure.colorbar(image, ax=list(panels[1:]), shrink=0.75, pad=0.02, aspect=16)
@@ -131,7 +131,7 @@ def _draw_convergence(axes: Axes, results: Arrays) -> None:
     for values, colour, dash, label in lines:
         axes.semilogy(k[: len(values)], values, dash, color=colour, linewidth=1.1, label=label)
     axes.set_ylim(bottom=1e-9)
-    style.label_panel(axes, "a", "value iteration")
+    axes.set_title("(a) value iteration", pad=4)
     axes.set(xlabel="iteration $k$", ylabel=r"$\bar w_1$ from $\eta_{E,k}$ to")
     axes.legend(
         loc="lower left", handlelength=1.4, borderaxespad=0.1, labelspacing=0.25, fontsize=6.5

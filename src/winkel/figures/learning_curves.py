@@ -70,7 +70,7 @@ def collect(
     environment have evaluations. Curves are padded with NaN to `POINTS`. Only runs of the commonest
     budget are shown. Bands are cut at the lowest and the highest return of the runs.
     """
-    selection = common.select(results, "training")
+    selection = common.select(results, "training", lambda *_: True)
     if returns == "greedy":
         selection.keep(_is_evaluated, "with greedy evaluations", "without greedy evaluations")
     names = panel_names(selection.records)

@@ -63,7 +63,7 @@ def draw(results: Arrays) -> Figure:
     operators = ("", r"\mathcal{T}^\pi", r"\Pi_Q\,\mathcal{T}^\pi", r"\Pi_C\,\mathcal{T}^\pi",
                  r"\Omega_M\mathcal{T}^\pi")  # fmt: skip
     for axes, letter, operator in zip(panels, "abcde", operators, strict=True):
-        style.label_panel(axes, letter, rf"${operator}\eta$")
+        axes.set_title(rf"({letter}) ${operator}\eta$", pad=4)
         axes.set_xlim(-2.4, 2.7)
         axes.set_xticks([-2, 0, 2])
         axes.set_xlabel("$z$")

@@ -20,7 +20,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
     Only runs of one budget are compared. A run that never finds the treasure has a regret of
     infinity, not of the budget, so that a median or quartile that depends on it is infinite too.
     """
-    selection = common.deep_sea_runs(results, having=("bad",))
+    selection = common.deep_sea_runs(results, "bad")
     budget = common.keep_one_budget(selection)
     agents, sizes = selection.agents(), sorted(set(map(size_of, selection.records)))
     regret = common.seed_table(

@@ -38,7 +38,7 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 
 def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
     """Score the official settings by agent and seed, and note what is missing from the scores."""
-    selection = common.select(results, "bsuite", experiments=EXPERIMENTS)
+    selection = common.select(results, "bsuite", lambda experiment, _: experiment in EXPERIMENTS)
     selection.keep(
         lambda r: r.config["env"] in OFFICIAL_IDS,
         "in bsuite's own settings (such as deep_sea/0)",

@@ -15,9 +15,7 @@ MOMENTS = ("mean", "variance", "skewness", "kurtosis")
 def collect(results: Results) -> dict[str, np.ndarray]:
     """The share of state-actions visited at the end by statistic, [projections, moments]."""
     agents = [f"statistic_{p}_{m}" for p in PROJECTIONS for m in MOMENTS]
-    selection = common.deep_sea_runs(
-        results, "statistic", having=("visited",), agent=agents.__contains__
-    )
+    selection = common.deep_sea_runs(results, "visited", agents.__contains__, "statistic")
     size, budget = common.keep_one_size(selection)
     shares = common.seed_table(
         selection.records, agents, common.agent_of, lambda r: common.visited_shares(r)[-1]

@@ -107,11 +107,6 @@ def new_figure(height: float, width: float = TEXT_WIDTH) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def label_panel(axes: Axes, letter: str, title: str) -> None:
-    """Write '(a) title' above the panel."""
-    axes.set_title(f"({letter}) {title}", pad=4)
-
-
 def split_panels(sides: Mapping[str, list[str]]) -> tuple[Figure, list[tuple[Axes, list[str]]]]:
     """Make a panel for each title whose list of agents is not empty; two get letters and titles."""
     shown = {title: agents for title, agents in sides.items() if agents}
@@ -119,7 +114,7 @@ def split_panels(sides: Mapping[str, list[str]]) -> tuple[Figure, list[tuple[Axe
     panels = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
     if len(shown) > 1:
         for axes, letter, title in zip(panels, "ab", shown, strict=True):
-            label_panel(axes, letter, title)
+            axes.set_title(f"({letter}) {title}", pad=4)
     return figure, list(zip(panels, shown.values(), strict=True))
 
 

@@ -321,7 +321,7 @@ def _compare_pairs(
     present = {label: pair for label, pair in pairs.items() if not _missing(results, pair)}
     if not present:
         return Measured(missing=missing)
-    selection = common.deep_sea_runs(_only(results.records, names), having=(column,))
+    selection = common.deep_sea_runs(_only(results.records, names), column)
     if one_size:
         selection.keep_most(size_of, lambda n: f"of size {n}")
     budget = common.keep_one_budget(selection)
