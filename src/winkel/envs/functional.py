@@ -1,12 +1,7 @@
 """Environments in JAX that are not winkel's own, on the device like winkel's.
 
-    gymnax:Breakout-MinAtar       a library's: gymnax, craftax, navix, pgx or xminigrid
-    jax:my_module:MyEnv           a class, a function that makes one, or an object
-
-The user writes pure functions of one copy, `reset` and `step`, beside `observation` and
-`num_actions` (docs/jax-environments.md): `step` returns the last observation of an episode, states
-are pytrees of arrays whose shapes stay, and all that is random comes from the key. `Functional`
-adds what training needs: lanes, resets, counts of episodes, and the observation before a reset.
+The user writes pure functions of one copy, `reset` and `step` (docs/jax-environments.md).
+`Functional` adds lanes, resets, counts of episodes, and the observation before a reset.
 """
 
 import dataclasses
@@ -159,9 +154,9 @@ def remake_jax(config: Mapping[str, Any]) -> JaxTask:
     """Make the task of a run again from its config, without importing the environment."""
     name, entry = config["env"], config["jax"]
     try:
-        entries = entry["observation"].items()
         form: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in entries
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in entry["observation"].items()
         }
         kinds: dict[str, Any] = {kind.__name__: kind for kind in (Dense, OneHot, Image, Planes)}
         made, actions = kinds[form.pop("form")](**form), entry["actions"]

@@ -15,9 +15,6 @@ from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.runs.results import Results, RunRecord, unequal_seeds, unequal_settings
 
-GOALS = ("goal", "treasure")
-"""Facts of episodes that count goals which were reached."""
-
 _RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
 _IN_ALL_NOTES = ("some agents have fewer", "runs differ")
 BY_ENVIRONMENT = ("z_min", "z_max", "horizon", "until")
@@ -166,9 +163,15 @@ def deep_sea_runs(
 
 
 def keep_one_budget(
-    selection: Selection, key: Callable[[RunRecord], Hashable] = agent_of, what: str = "agent"
+    selection: Selection,
+    key: Callable[[RunRecord], Hashable] = agent_of,
+    what: str = "agent",
+    *,
+    one_size: bool = True,
 ) -> int:
-    """Keep runs of the commonest number of episodes, and one of each key, size and seed."""
+    """Keep runs of the commonest size and number of episodes, one of each key, size and seed."""
+    if one_size:
+        selection.keep_most(size_of, lambda n: f"of size {n}")
     budget: int = selection.keep_most(num_episodes, lambda n: f"of {n:,} episodes")
     first: dict[Hashable, RunRecord] = {}
     for record in selection.records:
@@ -177,14 +180,6 @@ def keep_one_budget(
         selection.notes.append(f"left out: {extra} further runs of the same {what}, size and seed")
     selection.records = list(first.values())
     return budget
-
-
-def keep_one_size(
-    selection: Selection, key: Callable[[RunRecord], Hashable] = agent_of, what: str = "agent"
-) -> tuple[int, int]:
-    """Keep runs of the commonest size, then as `keep_one_budget`."""
-    size = selection.keep_most(size_of, lambda n: f"of size {n}")
-    return size, keep_one_budget(selection, key, what)
 
 
 def size_of(record: RunRecord) -> int:
@@ -199,10 +194,7 @@ def regret_of(record: RunRecord) -> float:
 
 
 def greedy_regret(record: RunRecord) -> float:
-    """The number of episodes without treasure if each had been greedy.
-
-    An evaluation stands for the episodes since the one before; the last one for all that follow.
-    """
+    """Episodes without treasure if all were greedy, as at the next evaluation or the last."""
     table = record.evaluations
     missed = (np.asarray(table["returns"]) <= 0).mean(axis=-1)
     ends = np.append(table["episodes"][:-1], num_episodes(record))
@@ -216,8 +208,8 @@ def first_treasure(record: RunRecord) -> float:
 
 def first_goal(record: RunRecord) -> float:
     """The first episode that reached a goal, as `first_treasure`; NaN if goals are not recorded."""
-    found = [record.episodes[name] for name in GOALS if name in record.episodes]
-    return _first(found[0]) if found else np.nan
+    facts = [record.episodes[name] for name in ("goal", "treasure") if name in record.episodes]
+    return _first(facts[0]) if facts else np.nan
 
 
 def _first(reached: np.ndarray) -> float:

@@ -18,9 +18,6 @@ from winkel.runs.results import Results
 
 TITLE = "Deep sea: visits, disagreement and bonus (Fig. 9)"
 
-MOST_COLUMNS = 6
-"""Snapshots shown at most: evenly spaced ones, with the first and the last."""
-
 _LARGEST_GRID = 20  # largest size at which lines are drawn between cells
 
 
@@ -49,15 +46,13 @@ def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw 1 / (1 + visits), disagreement and bonus (rows) over time (columns).
+    """Draw 1 / (1 + visits), disagreement and bonus (rows) at six times or fewer (columns).
 
-    A quantity that is NaN everywhere, such as the bonus of an agent without one, has no row. Only
-    reachable cells are drawn: the column is at most the row. The left half of a cell is the action
-    that moves left, whatever its number. Each row has one scale at all times; colours follow the
-    square root, as the ticks show.
+    A quantity that is NaN everywhere, such as a bonus that an agent lacks, has no row. The left
+    half of a cell is the action that moves left, whatever its number. Each row has one scale.
     """
     times, size = len(results["episode"]), len(results["right"])
-    shown = np.unique(np.linspace(0, times - 1, min(times, MOST_COLUMNS)).round().astype(int))
+    shown = np.unique(np.linspace(0, times - 1, min(times, 6)).round().astype(int))
     quantities = {
         r"$1\,/\,(1 + \mathrm{visits})$": 1.0 / (1.0 + results["visits"]),
         "disagreement": results["disagreement"],

@@ -24,12 +24,8 @@ Curve = tuple[np.ndarray, np.ndarray]
 TITLE = "Learning curves"
 POINTS = 50
 """Points of a curve, at most."""
-LEVEL = 0.9
-"""Confidence of the intervals over seeds."""
 WINDOW = 0.05
 """Share of the episodes over which training returns are averaged."""
-CLOCKS = {"steps": "environment steps", "episodes": "episodes"}
-"""Words for the horizontal axis."""
 
 _MOST_COLUMNS = 4
 _LETTERS, _LINE = 20, 0.11  # letters of a title to the inch, and inches from line to line
@@ -64,11 +60,11 @@ def collect(
 ) -> dict[str, np.ndarray]:
     """Returns over time of all agents in each environment, [environments, agents, points].
 
-    bsuite's settings are averaged by experiment; returns of '_scale' experiments are divided by
-    their scale. `over` is 'steps' or 'episodes', by default what the budget of the runs counts.
-    `returns` are 'greedy' (of evaluations) or 'training', by default greedy where all runs of an
-    environment have evaluations. Curves are padded with NaN to `POINTS`. Only runs of the commonest
-    budget are shown. Bands are cut at the lowest and the highest return of the runs.
+    bsuite's settings are averaged by experiment, and divided by the scale in '_scale' experiments.
+    `over` is 'steps' or 'episodes', by default what budgets count; `returns` are 'greedy' or
+    'training', by default greedy where all runs of an environment have evaluations. Only runs of
+    the commonest budget are shown. Curves are padded with NaN to `POINTS`; bands are cut at the
+    lowest and the highest return.
     """
     selection = common.select(results, "training", lambda *_: True)
     if returns == "greedy":
@@ -96,7 +92,7 @@ def collect(
         for agent, seeds in _average_settings(part.records, values).items():
             place = panel, agents.index(agent)
             num_seeds[place] = len(seeds)
-            for band, found in zip(bands, student_interval(seeds, LEVEL), strict=True):
+            for band, found in zip(bands, student_interval(seeds, 0.9), strict=True):
                 band[place][: len(at)] = np.clip(found, everything.min(), everything.max())
         selection.notes += [f"{name}: {note}" for note in part.notes]
         selection.records += part.records
@@ -126,10 +122,7 @@ def _planned(record: RunRecord) -> tuple[int, str]:
 
 
 def _returns(part: Selection, clock: str, wanted: str | None) -> tuple[list[Curve], bool]:
-    """The returns of each run, and whether they are greedy.
-
-    All or none are: evaluations of some runs cannot be compared with training returns of others.
-    """
+    """The returns of each run, and whether they are greedy: all or none, to be comparable."""
     without = [record for record in part.records if not _is_evaluated(record)]
     if wanted is None and 0 < len(without) < len(part.records):
         lacking = ", ".join(sorted(set(map(agent_of, without))))
@@ -176,10 +169,7 @@ def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw returns and their bands; titles of hard exploration are bold.
-
-    Bands may leave a panel: they exceed the curves by no more than the range of the curves.
-    """
+    """Draw returns and their bands; hard exploration is in bold."""
     names = results["environments"].tolist()
     agents = style.in_order(results["agents"])
     columns = min(_MOST_COLUMNS, len(names))
@@ -211,14 +201,10 @@ def draw(results: Arrays) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
         axes.yaxis.get_offset_text().set_fontsize(5.5)
-        shown = results["estimate"][index]
-        low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
-        room = max(high - low, 0.02 * max(abs(low), abs(high))) or 1.0
-        bottom, top = axes.get_ylim() if high > low else (-np.inf, np.inf)
-        axes.set_ylim(max(bottom, low - room), min(top, high + room))
         axes.tick_params(labelsize=6, pad=1.5, length=2)
         if index + columns >= len(names) or len(set(clocks)) > 1:
-            axes.set_xlabel(CLOCKS[clocks[index]], fontsize=7, labelpad=2)
+            clock = clocks[index].replace("steps", "environment steps")
+            axes.set_xlabel(clock, fontsize=7, labelpad=2)
         if index % columns == 0:
             axes.set_ylabel(kind, fontsize=7)
     style.legend_above(figure, agents)

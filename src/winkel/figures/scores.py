@@ -71,10 +71,7 @@ def tabulate(scores: Scores, columns: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw a bar per agent and experiment, in as many rows as the bars need.
-
-    Hard exploration is in bold. A score that is missing has no bar, but a small cross.
-    """
+    """Draw a bar per agent and experiment, in as many rows as the bars need."""
     names, agents = results["experiments"], style.in_order(results["agents"])
     per_row = math.ceil(len(names) / math.ceil(len(names) * len(agents) / _BARS_OF_A_ROW))
     rows = math.ceil(len(names) / per_row)

@@ -133,9 +133,8 @@ def play(
     clock it acts greedily. Every so many moments of an episode have a picture, and its last.
 
     Arrays are `value` and `bonus` [moments, actions] (NaN at last ones), `action` (-1 at last
-    ones), `return` so far, `episode` from 1, `step` from 0, `state` (`RUNNING`, `ENDED` or `CUT`);
-    `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
-    their names, if the task has names.
+    ones), `return` so far, `episode` from 1, `step` from 0, `state`; `shown`, the moments that have
+    a picture, and those as `pictures` or `numbers`; `actions`, their names, if they have some.
     """
     task, explore = task_of(run), None
     if clock is not None and isinstance(run, RunRecord):
@@ -216,9 +215,8 @@ def to_arrays(
 ) -> dict[str, np.ndarray]:
     """Convert a task's observations, by `newest_frame`, to what a film shows.
 
-    Returns `pictures`, uint8 [observations, rows, columns] or with a last axis of red, green and
-    blue; or, up to `max_numbers` of them, `numbers` [observations, numbers]. What pads a
-    setting to the largest of a sweep is left out.
+    Returns `pictures`, uint8 [observations, rows, columns] or with a last axis of colours; or, up
+    to `max_numbers` of them, `numbers` [observations, numbers]. Padding is left out.
     """
     observation, stacked = task.env.observation, np.stack(kept)
     if isinstance(observation, Image):

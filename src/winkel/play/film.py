@@ -17,15 +17,13 @@ from winkel.files import ensure_folder, write_atomically
 from winkel.play.episodes import CUT, ENDED
 from winkel.runs.record import Arrays
 
-MAX_FPS = 50
-"""Viewers take shorter times between the frames of a GIF for mistakes."""
 HOLD = 1.0
 """Seconds that the last frame of an episode is shown."""
 WIDTH, DPI = 540, 100
 """Pixels of a film, and of an inch."""
 
 _COLOURS = {"value": style.QUANTILE, "bonus": style.CATEGORICAL}
-_ENDINGS = {ENDED: "the episode has ended", CUT: "cut here"}
+_ENDINGS = {ENDED: ["the episode has ended"], CUT: ["cut here"]}
 
 
 def check_film(path: Path, fps: int) -> None:
@@ -34,7 +32,7 @@ def check_film(path: Path, fps: int) -> None:
         raise InputError(f"need a file that ends in .gif, got {path}")
     if path.is_dir():
         raise InputError(f"need a file to write to, got the folder {path}")
-    require_integer("--fps", fps, at_least=1, at_most=MAX_FPS)
+    require_integer("--fps", fps, at_least=1, at_most=50)  # viewers slow down faster GIFs
     ensure_folder(path.parent)
 
 
@@ -115,8 +113,8 @@ class Film:
         number, total = played["episode"][moment], played["episode"][-1]
         parts = [f"episode {number} of {total}"] if total > 1 else []
         parts += [f"step {played['step'][moment]:,}", f"return {_short(played['return'][moment])}"]
-        ending = _ENDINGS.get(int(played["state"][moment]))
-        self._head.set_text("\n".join([self._title, ", ".join([*parts, *filter(None, [ending])])]))
+        parts += _ENDINGS.get(int(played["state"][moment]), [])
+        self._head.set_text(f"{self._title}\n{', '.join(parts)}")
         self._observe(index)
         action = int(played["action"][moment])
         for name, (axes, show_bars) in self._bars.items():

@@ -52,10 +52,7 @@ def of_one_sample(label: str, values: np.ndarray, statistic: Callable[..., Any])
 def compare(
     label: str, xs: Samples, ys: Samples, statistic: Statistic, *, decisive: bool = True
 ) -> Comparison:
-    """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds.
-
-    Seeds of each agent are resampled independently in each task.
-    """
+    """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds."""
 
     def rounded(*samples: np.ndarray) -> Any:
         return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), _DIGITS)

@@ -32,11 +32,7 @@ Table = dict[str, Any]
 
 
 def return_rows(results: Results) -> list[Table]:
-    """What was measured, by environment and agent: runs, final and greedy returns, first goal.
-
-    Means have 95 % Student t intervals over seeds. bsuite's settings are averaged for each seed
-    first, as in learning curves.
-    """
+    """What was measured, by environment and agent, with 95 % Student t intervals over seeds."""
     groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for r in results.records:
         if num_episodes(r):
@@ -102,10 +98,7 @@ def _score_table(arrays: Arrays, names: np.ndarray) -> Table:
 
 
 def _aggregates(arrays: Arrays) -> Table:
-    """IQM, optimality gap and probability of improvement of agents that have every experiment.
-
-    Every experiment means those that the most complete agent has for each of its seeds.
-    """
+    """Aggregates of agents with every experiment that the most complete one has for all seeds."""
     names = arrays["agents"].tolist()
     by_agent = [rows[:, ~np.isnan(rows).all(axis=0)] for rows in arrays["seed_scores"]]
     full = [~np.isnan(rows).any(axis=1) for rows in by_agent]  # for each agent [experiments]

@@ -55,11 +55,7 @@ class GymSimulator:
 
 
 class DmSimulator:
-    """A dm_env environment. The discount is that of the time step, the reward None is 0.
-
-    `remake` makes it again with a `seed` at the first reset: dm_env has no other way to seed an
-    environment. It is None if the environment takes no seed.
-    """
+    """A dm_env environment. The reward None is 0. `remake` makes it with a seed, if that works."""
 
     facts: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
@@ -69,7 +65,12 @@ class DmSimulator:
     ):
         self._env = env
         self._remake = remake
-        self.num_actions, self._first_action = _count_actions(env.action_spec())
+        actions = env.action_spec()
+        bounded = hasattr(actions, "minimum") and hasattr(actions, "maximum")
+        if not (bounded and actions.shape == () and np.issubdtype(actions.dtype, np.integer)):
+            raise InputError(f"need discrete actions, a dm_env.specs.DiscreteArray, got {actions}")
+        self._first_action = int(actions.minimum)
+        self.num_actions = int(actions.maximum) - self._first_action + 1
         self.layout, self._read = _read_spec(env.observation_spec(), stack)
 
     def reset(self, seed: int | None) -> np.ndarray:
@@ -126,14 +127,6 @@ def _is_supported(space: Any, spaces: Any) -> bool:
         return all(_is_supported(inner, spaces) for inner in space.spaces)
     kinds = spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete
     return isinstance(space, kinds)
-
-
-def _count_actions(spec: Any) -> tuple[int, int]:
-    """Return the number of actions of a dm_env spec, and the first."""
-    bounded = hasattr(spec, "minimum") and hasattr(spec, "maximum")
-    if bounded and spec.shape == () and np.issubdtype(spec.dtype, np.integer):
-        return int(spec.maximum) - int(spec.minimum) + 1, int(spec.minimum)
-    raise InputError(f"need discrete actions, a dm_env.specs.DiscreteArray, got {spec}")
 
 
 def _read_spec(spec: Any, stack: int) -> _Reader:

@@ -116,11 +116,8 @@ class CartpoleSwingup(Environment):
     ) -> tuple[CartpoleState, EnvStep]:
         """Count steps as facts; the original's raw return is upright − 0.1 moves."""
         state, (height_limit, x_limit) = move(state, action), params
-        upright = (
-            (jnp.cos(state.theta) > height_limit)
-            & (jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD)
-            & (jnp.abs(state.x) < x_limit)
-        )
+        slow = jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD
+        upright = (jnp.cos(state.theta) > height_limit) & slow & (jnp.abs(state.x) < x_limit)
         moves = jnp.abs(action - 1)
         ended = (state.step >= NUM_STEPS) | (jnp.abs(state.x) > SWINGUP_X_THRESHOLD)
         reward = upright.astype(jnp.float32) - MOVE_COST * moves

@@ -39,9 +39,7 @@ class MountainCar(PerturbedReward):
     def start(
         self, draws: Float[Array, ""], episode: Int[Array, ""], params: Any
     ) -> MountainCarState:
-        return MountainCarState(
-            position=draws, velocity=jnp.zeros(()), step=jnp.zeros((), jnp.int32)
-        )
+        return MountainCarState(draws, velocity=jnp.zeros(()), step=jnp.zeros((), jnp.int32))
 
     def exact_transition(
         self, state: MountainCarState, action: Int[Array, ""], inner: None
