@@ -61,6 +61,8 @@ def play_agent(
     start_jax()
     for name, count in (("episodes", episodes), ("every", every), ("steps", steps)):
         require_integer(f"--{name}", count, at_least=1)
+    if out is not None:
+        check_film(out, fps)
     run: RunRecord | Policy
     folder, clock = Path(), None
     if str(path).startswith(PREFIX):

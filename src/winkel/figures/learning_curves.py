@@ -89,7 +89,7 @@ def collect(
         at, values = _interpolate(curves)
         x[panel, : len(at)] = at
         everything = np.concatenate([y for _, y in curves])
-        for agent, seeds in _average_settings(part.records, values).items():
+        for agent, seeds in average_settings(part.records, values).items():
             place = panel, agents.index(agent)
             num_seeds[place] = len(seeds)
             for band, found in zip(bands, student_interval(seeds, 0.9), strict=True):
@@ -148,10 +148,10 @@ def _average(returns: np.ndarray) -> np.ndarray:
     return (total[end] - total[begin]) / (end - begin)
 
 
-def _average_settings(
+def average_settings(
     records: Sequence[RunRecord], values: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The mean over settings of each seed, by agent [seeds, points]."""
+    """The mean over settings of each seed, by agent [seeds, …], of a value for each run."""
     seeds: dict[str, dict[int, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     for record, curve in zip(records, values, strict=True):
         seeds[agent_of(record)][record.config["seed"]].append(curve)

@@ -46,15 +46,10 @@ def open_environment(
 ) -> Iterator[PlayedEnvironment]:
     """Start one environment of a task; the seed decides all of its episodes."""
     require_integer("an environment's seed", seed, at_least=0, at_most=LARGEST_SEED)
-    if task.compiled:
-        yield _open_compiled(task, seed)
-    else:
-        limited = dataclasses.replace(task, timeout=timeout)
-        with limited.pool([seed], notice) as pool:
+    if not task.compiled:
+        with dataclasses.replace(task, timeout=timeout).pool([seed], notice) as pool:
             yield _open_simulator(pool, task.env.observation)
-
-
-def _open_compiled(task: Task, seed: int) -> PlayedEnvironment:
+        return
     keys = (jax.random.fold_in(jax.random.key(seed), number) for number in itertools.count(1))
     first, following, state = jax.jit(task.env.reset), jax.jit(task.env.step), None
 
@@ -68,7 +63,7 @@ def _open_compiled(task: Task, seed: int) -> PlayedEnvironment:
         state, result = following(next(keys), state, action, task.params)
         return jax.device_get(result)
 
-    return reset, step
+    yield reset, step
 
 
 def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:

@@ -31,11 +31,7 @@ def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
         importance=sorted(summary.importance().items(), key=lambda item: -item[1]),
         slices=summary.complete
         and svg_of(partial(_draw_slices, summary), "slices", "Final score by parameter"),
-        pruned=[
-            (trial, name_step(problem.environments, step), trial.intermediate_values[step])
-            for trial in summary.pruned
-            for step in [max(trial.intermediate_values)]
-        ],
+        name_step=partial(name_step, problem.environments),
         median=np.median(summary.totals) if summary.complete else np.nan,
         url=summary.study.where,
         apply=f"winkel search apply {shlex.quote(str(study))}",

@@ -19,7 +19,7 @@ from winkel.analysis.scores import OFFICIAL_IDS
 from winkel.analysis.statistics import Interval, median_iqr
 from winkel.figures import radar, scores
 from winkel.figures.common import agent_of, first_goal, first_treasure, num_episodes, size_of
-from winkel.figures.learning_curves import panel_names, panel_of, scale_of
+from winkel.figures.learning_curves import average_settings, panel_names, panel_of, scale_of
 from winkel.figures.style import agent_style, in_order
 from winkel.runs.results import Arrays, Results, RunRecord
 from winkel.runs.spec import fingerprint
@@ -64,12 +64,10 @@ def _final_return(record: RunRecord) -> float:
 
 def _over_seeds(runs: list[RunRecord], value: Callable[[RunRecord], float]) -> Interval | None:
     """Mean over seeds of a value of runs, which is averaged over the settings of a seed first."""
-    by_seed: dict[int, list[float]] = defaultdict(list)
-    for r in runs:
-        by_seed[r.config["seed"]].append(float(value(r)) / scale_of(r))
-    if not by_seed:
+    if not runs:
         return None
-    seeds = np.array([np.mean(settings) for settings in by_seed.values()])
+    values = [np.asarray(float(value(r)) / scale_of(r)) for r in runs]
+    (seeds,) = average_settings(runs, values).values()
     return Interval(*map(float, statistics.student_interval(seeds, confidence=0.95)))
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Experiment, Family, outcome
+from winkel.envs.base import Experiment, outcome
 from winkel.envs.bsuite.common import PerturbedReward, perturbed, regret_of_wrong, reward_once
 from winkel.types import Dense, EnvStep
 
@@ -56,15 +56,13 @@ class Catch(PerturbedReward):
 
 _TAGS = ("basic", "credit_assignment")
 FAMILY = perturbed(
-    Family(
-        name="catch",
-        experiments=(Experiment("catch", "catch", 10_000, _TAGS, [{}] * 20),),
-        defaults={},
-        make_env=lambda _: Catch(),
-        returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
-        longest_episode=lambda _: ROWS - 1,
-        facts=("wrong",),
-        info=regret_of_wrong,
-    ),
     "credit_assignment",
+    name="catch",
+    experiments=(Experiment("catch", "catch", 10_000, _TAGS, [{}] * 20),),
+    defaults={},
+    make_env=lambda _: Catch(),
+    returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
+    longest_episode=lambda _: ROWS - 1,
+    facts=("wrong",),
+    info=regret_of_wrong,
 )

@@ -55,8 +55,9 @@ class PerturbedReward(Environment):
         """Make one transition without scale and noise."""
 
 
-def perturbed(family: Family, *tags: str) -> Family:
-    """Let rewards be scaled and noisy: settings, and two experiments with these tags."""
+def perturbed(*tags: str, **fields: Any) -> Family:
+    """Make a family with noisy and scaled rewards: settings, two more experiments of these tags."""
+    family = Family(**fields)
     (plain,) = family.experiments
 
     def experiment(kind: str, key: str, scales: tuple[float, ...]) -> Experiment:

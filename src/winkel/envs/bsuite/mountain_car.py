@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Experiment, Family, outcome
+from winkel.envs.base import Experiment, outcome
 from winkel.envs.bsuite.common import PerturbedReward, count, perturbed, reward_each_step
 from winkel.types import Dense, EnvStep
 
@@ -59,14 +59,12 @@ class MountainCar(PerturbedReward):
 
 _TAGS = ("basic", "generalization")
 FAMILY = perturbed(
-    Family(
-        name="mountain_car",
-        experiments=(Experiment("mountain_car", "mountain_car", 1_000, _TAGS, [{}] * 20),),
-        defaults={},
-        make_env=lambda _: MountainCar(),
-        returns=reward_each_step(-1.0, 0.0),
-        longest_episode=lambda _: NUM_STEPS,
-        info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
-    ),
     "generalization",
+    name="mountain_car",
+    experiments=(Experiment("mountain_car", "mountain_car", 1_000, _TAGS, [{}] * 20),),
+    defaults={},
+    make_env=lambda _: MountainCar(),
+    returns=reward_each_step(-1.0, 0.0),
+    longest_episode=lambda _: NUM_STEPS,
+    info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
 )
