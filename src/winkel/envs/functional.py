@@ -67,10 +67,10 @@ def _make(name: str, named: bool = True) -> Any:
     with skip_current_folder():
         if importlib.util.find_spec(library) is None:
             raise InputError(f"{name} needs {library}: pip install 'winkel[{library}]'")
-        from winkel.envs.jax_libraries import LIBRARIES
+        from winkel.envs import jax_libraries
 
         try:
-            return LIBRARIES[library](rest, **settings)
+            return getattr(jax_libraries, f"make_{library}")(rest, **settings)
         except Exception as error:
             raise wrap_error(error, f"making {name}") from error
 

@@ -1,7 +1,8 @@
 """Environments of libraries in JAX, with the functions that users write for their own.
 
 No library's own reset at the end of an episode is used, and its time limit is not a termination.
-Settings after a colon are keyword arguments and parameters of the library.
+Settings after a colon are keyword arguments and parameters of the library. Names of libraries are
+those of functions here and of the extras that install them.
 """
 
 import dataclasses
@@ -125,16 +126,6 @@ def make_xminigrid(name: str, **settings: Any) -> Library:
 
     symbols = NUM_TILES, NUM_COLORS
     return Library(int(env.num_actions(params)), reset, step, _find_form(reset, symbols))
-
-
-LIBRARIES: Mapping[str, Callable[..., Library]] = {
-    "gymnax": make_gymnax,
-    "craftax": make_craftax,
-    "navix": make_navix,
-    "pgx": make_pgx,
-    "xminigrid": make_xminigrid,
-}
-"""By the first part of a name; each is also the extra that installs the library."""
 
 
 def _with_params(

@@ -110,9 +110,6 @@ def weight_of(name: str) -> str:
     return "bold" if hard else "normal"
 
 
-# Seeds
-
-
 def seed_table(
     records: Iterable[Any],
     labels: Iterable[Hashable],
@@ -139,9 +136,6 @@ def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval]) -
         return statistic(known) if known.size else Interval(np.nan, np.nan, np.nan)
 
     return Interval(*np.moveaxis(np.apply_along_axis(of_cell, -1, table), -1, 0))
-
-
-# Deep sea
 
 
 def deep_sea_runs(

@@ -69,7 +69,11 @@ def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndar
         "bonus": operators.bonus_iteration(mdp, policy, error).bonus,
         "true_error": operators.distances(estimate, fixed_point),
     }
-    return {name: _as_grid(values, size) for name, values in maps.items()}
+    grids = {name: np.full((size, size), np.nan) for name in maps}  # NaN above the diagonal
+    for name, values in maps.items():
+        # The larger value of both actions; the last state is the end.
+        grids[name][np.tril_indices(size)] = values[:-1].max(axis=1)
+    return grids
 
 
 def _partial_estimate(
@@ -87,13 +91,6 @@ def _partial_estimate(
         change = operators.distances(estimate, following).max()
         estimate = following
     return estimate
-
-
-def _as_grid(values: np.ndarray, size: int) -> np.ndarray:
-    """Arrange the larger value of both actions as [size, size], NaN above the diagonal."""
-    grid = np.full((size, size), np.nan)
-    grid[np.tril_indices(size)] = values[:-1].max(axis=1)  # the last state is the end
-    return grid
 
 
 def draw(results: Arrays) -> Figure:

@@ -86,7 +86,9 @@ def collect(
         if max(ends) > _UNEQUAL * min(ends):
             end = f"{min(ends):,.0f} {clocks[-1]}"
             part.notes.append(f"curves end after {end}, as the shortest run does")
-        at, values = _interpolate(curves)
+        first, last = max(x[0] for x, _ in curves), min(ends)  # the time that all curves cover
+        at = np.linspace(first, max(first, last), min(POINTS, *(len(x) for x, _ in curves)))
+        values = [np.interp(at, x, y) for x, y in curves]
         x[panel, : len(at)] = at
         everything = np.concatenate([y for _, y in curves])
         for agent, seeds in average_settings(part.records, values).items():
@@ -159,13 +161,6 @@ def average_settings(
         agent: np.stack([np.mean(settings, axis=0) for settings in by_seed.values()])
         for agent, by_seed in seeds.items()
     }
-
-
-def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Interpolate at equal distances, over the time that all curves cover."""
-    first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
-    at = np.linspace(first, max(first, last), min(POINTS, *(len(x) for x, _ in curves)))
-    return at, [np.interp(at, x, y) for x, y in curves]
 
 
 def draw(results: Arrays) -> Figure:

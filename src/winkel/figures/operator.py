@@ -54,7 +54,11 @@ def draw(results: Arrays) -> Figure:
         axes.set_zorder(shade.get_zorder() + 1)
         axes.patch.set_visible(False)
         _draw_density(shade, results, "target", style.FAINT, fill=False)
-        _draw_stems(axes, results, stage, colours[stage])
+        for place, colour in enumerate(colours[stage]):
+            parts = (results[f"{stage}_{field}"] for field in ("locations", "probs"))
+            at, mass = (np.split(values, len(colours[stage]))[place] for values in parts)
+            axes.vlines(at, 0.0, mass, color=colour, linewidth=0.9)
+            axes.plot(at, mass, "o", color=colour, markersize=2.2, clip_on=False)
         axes.set_ylim(0.0, tallest)
     operators = ("", r"\mathcal{T}^\pi", r"\Pi_Q\,\mathcal{T}^\pi", r"\Pi_C\,\mathcal{T}^\pi",
                  r"\Omega_M\mathcal{T}^\pi")  # fmt: skip
@@ -75,11 +79,3 @@ def _draw_density(axes: Axes, results: Arrays, stage: str, colour: str, *, fill:
         axes.fill_between(z, density, color=colour, alpha=0.15, linewidth=0)
     axes.plot(z, density, color=colour, linewidth=1.0 if fill else 0.7)
     axes.set_ylim(0.0, 1.15)
-
-
-def _draw_stems(axes: Axes, results: Arrays, stage: str, colours: list[str]) -> None:
-    z, probs = results[f"{stage}_locations"], results[f"{stage}_probs"]
-    for place, colour in enumerate(colours):
-        at, mass = (np.split(values, len(colours))[place] for values in (z, probs))
-        axes.vlines(at, 0.0, mass, color=colour, linewidth=0.9)
-        axes.plot(at, mass, "o", color=colour, markersize=2.2, clip_on=False)

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from winkel.figures import common, style
@@ -43,30 +42,26 @@ def draw(results: Arrays) -> Figure:
         "agents": [name for name in agents if name not in ours or name == "pe_dqn"],
         "ablations of PE-DQN": ours if ours != ["pe_dqn"] else [],
     }
+    sizes, budget = results["sizes"], float(results["budget"])
+    gap = float(np.diff(sizes).min()) if len(sizes) > 1 else 1.0
     figure, panels = style.split_panels(sides)
     for axes, shown in panels:
-        _draw_panel(axes, results, {name: agents[name] for name in shown})
+        style.draw_limit(axes, budget)
+        for place, name in enumerate(shown):
+            spread = style.spread_at(results, agents[name])
+            have = ~np.isnan(spread[0])
+            x = sizes[have] + 0.15 * gap * (place / max(len(shown) - 1, 1) - 0.5)
+            at_most = [np.minimum(values[have], budget) for values in spread]
+            style.draw_band(axes, x, at_most, name, len(shown))
+            style.draw_markers(axes, x, spread[0][have], budget, name, size=3.5)
+        axes.set_xlim(sizes[0] - 0.3 * gap, sizes[-1] + 0.3 * gap)
+        axes.set_xticks(sizes[:: -(-len(sizes) // 11)])
         axes.set_xlabel("size of deep sea")
     panels[0][0].set_ylabel("episodes without treasure")
     style.legend_above(figure, agents, markers=True)
     caption = f"{style.medians_text(results).capitalize()} within a budget of "
-    caption += f"{int(results['budget']):,} episodes (dashed)"
+    caption += f"{budget:,.0f} episodes (dashed)"
     if np.isinf(results["estimate"]).any():
         caption += "; open markers: the median run never found the treasure"
     style.write_below(figure, f"{caption}.", results["notes"])
     return figure
-
-
-def _draw_panel(axes: Axes, results: Arrays, shown: dict[str, int]) -> None:
-    sizes, budget = results["sizes"], float(results["budget"])
-    style.draw_limit(axes, budget)
-    gap = float(np.diff(sizes).min()) if len(sizes) > 1 else 1.0
-    for place, (name, agent) in enumerate(shown.items()):
-        spread = style.spread_at(results, agent)
-        have = ~np.isnan(spread[0])
-        x = sizes[have] + 0.15 * gap * (place / max(len(shown) - 1, 1) - 0.5)
-        at_most = [np.minimum(values[have], budget) for values in spread]
-        style.draw_band(axes, x, at_most, name, len(shown))
-        style.draw_markers(axes, x, spread[0][have], budget, name, size=3.5)
-    axes.set_xlim(sizes[0] - 0.3 * gap, sizes[-1] + 0.3 * gap)
-    axes.set_xticks(sizes[:: -(-len(sizes) // 11)])

@@ -49,10 +49,7 @@ def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
 
 
 def tabulate(scores: Scores, columns: Sequence[str]) -> dict[str, np.ndarray]:
-    """Agents, scores [agents, columns, seeds] with NaN where a seed has none, and their means.
-
-    The means [agents, columns] have 95 % Student t intervals over seeds, within [0, 1].
-    """
+    """Agents, scores [agents, columns, seeds] with gaps of NaN, and means with 95 % t intervals."""
     agents = list(dict.fromkeys(agent for agent, _ in scores))
     table = common.seed_table(
         scores.items(),

@@ -90,7 +90,11 @@ def backward(
         gradient = jnp.einsum("bn,mbo->mno", here, gradient, precision="highest")
     leaves: list[Array | RowGradient] = []
     for layer, x in zip(reversed(rest), reversed(hidden), strict=True):
-        leaves = [_weight_gradient(x, gradient), jnp.sum(gradient, axis=1), *leaves]
+        if gradient.shape[-1] < x.shape[-1]:  # xᵀ · gradient, the narrower of the two transposed
+            in_weight = jnp.swapaxes(jnp.swapaxes(gradient, 1, 2) @ x, 1, 2)
+        else:
+            in_weight = jnp.swapaxes(x, 1, 2) @ gradient
+        leaves = [in_weight, jnp.sum(gradient, axis=1), *leaves]
         gradient = jnp.where(x > 0, gradient @ jnp.swapaxes(layer.weight, 1, 2), 0.0)
     in_first: Array | RowGradient
     if rows is None:
@@ -113,12 +117,3 @@ def _look_up(table: Float[Array, "M R H"], rows: Int[Array, " N"]) -> Float[Arra
     count, height, width = table.shape
     flat = table.reshape(-1, width).at[jnp.arange(count)[:, None] * height + rows[None]]
     return flat.get(mode="promise_in_bounds", wrap_negative_indices=False)
-
-
-def _weight_gradient(
-    x: Float[Array, "M N I"], gradient: Float[Array, "M N O"]
-) -> Float[Array, "M I O"]:
-    """xᵀ · gradient, the narrower of the two transposed."""
-    if gradient.shape[-1] < x.shape[-1]:
-        return jnp.swapaxes(jnp.swapaxes(gradient, 1, 2) @ x, 1, 2)
-    return jnp.swapaxes(x, 1, 2) @ gradient

@@ -47,9 +47,8 @@ class Conv(eqx.Module):
 def convolve(x: Float[Array, "B H W I"], weight: Float[Array, "O 3 3 I"]) -> Array:
     """Convolve pictures with 3 × 3 weights, with zeros around the picture.
 
-    Under `vmap` over pictures they become one larger batch. Under `vmap` over weights every lane
-    is a convolution of its own: JAX would make one grouped convolution of them, which is several
-    times slower.
+    Under `vmap` over pictures they become one larger batch. Under `vmap` over weights every lane is
+    a convolution of its own: one grouped convolution, as JAX would make, is several times slower.
     """
     return _forward(x, weight)
 

@@ -33,8 +33,7 @@ class Comparison(NamedTuple):
 class Measured(NamedTuple):
     """The result of a measure; `missing` are runs without which something was not compared.
 
-    `scale` is how large our experiment is: the fewest seeds, episodes, steps, the largest size. It
-    has no seeds where the unit of replication is another one, such as bsuite's experiments.
+    `scale` is how large our experiment is: the fewest seeds, episodes, steps, the largest size.
     """
 
     comparisons: tuple[Comparison, ...] = ()

@@ -121,8 +121,7 @@ def curve_lead(results: Results, *, agent: str, others: Sequence[str]) -> Measur
 def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Measured:
     """Ratio of median regrets over all common sizes, and as details at each size.
 
-    The paper does not say whether the episodes without reward are those of training or greedy ones.
-    Both are judged where all of these agents' runs have evaluations.
+    The paper does not say whether episodes are those of training or greedy ones: both are judged.
     """
     pairs = {other: (agent, other) for other in others}
     training = _compare_pairs(results, pairs, "bad", training_regret, median_ratio)

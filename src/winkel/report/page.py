@@ -91,8 +91,7 @@ def themed(colour: str) -> str:
 def svg_of(draw: Callable[[], Figure], name: str, title: str) -> Markup:
     """Draw a figure in the style of the paper, as an <svg> element for a template.
 
-    Letters are paths, because the width of a reader's fonts is unknown. Ids begin with the name, so
-    that figures share none.
+    Letters are paths, as the width of a reader's fonts is unknown. Ids begin with the name.
     """
     file = io.StringIO()
     with style.paper_style(), mpl.rc_context({"svg.fonttype": "path"}):

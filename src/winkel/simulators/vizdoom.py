@@ -179,8 +179,7 @@ class MyWayHome:
     the `timeout` "termination" the engine ends an episode after 2,100 steps in the same way; with
     "truncation" the last observation is the frame after the last step.
 
-    The engine starts with the first reset. Calling an environment makes another one, so that it
-    can be the maker of a pool.
+    The engine starts with the first reset. Calling an environment makes another one, for pools.
     """
 
     num_actions = len(ACTIONS)

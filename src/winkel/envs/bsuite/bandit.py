@@ -46,8 +46,7 @@ def _ranks(_: Bandit, setting: Setting) -> Ranks:
 
 _ARMS = [{"mapping_seed": seed} for seed in range(20)]
 FAMILY = perturbed(
-    name="bandit",
-    experiments=(Experiment("bandit", "bandit", 10_000, ("basic",), _ARMS),),
+    Experiment("bandit", "bandit", 10_000, ("basic",), _ARMS),
     defaults={"mapping_seed": 0},
     ranges={"mapping_seed": (0, LARGEST_SEED)},
     make_env=lambda _: Bandit(),

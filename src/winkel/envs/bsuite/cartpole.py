@@ -146,9 +146,8 @@ def _limits(setting: Setting, x_key: str) -> Limits:
 
 _TAGS = ("basic", "credit_assignment", "generalization")
 FAMILY = perturbed(
+    Experiment("cartpole", "cartpole", 1_000, _TAGS, [{}] * 20),
     "generalization",
-    name="cartpole",
-    experiments=(Experiment("cartpole", "cartpole", 1_000, _TAGS, [{}] * 20),),
     defaults={"height_threshold": 0.8, "x_threshold": 3.0},
     make_env=lambda _: Cartpole(),
     make_params=lambda _, setting: _limits(setting, "x_threshold"),

@@ -54,11 +54,9 @@ class Catch(PerturbedReward):
         return (ball | paddle).astype(jnp.float32)
 
 
-_TAGS = ("basic", "credit_assignment")
 FAMILY = perturbed(
+    Experiment("catch", "catch", 10_000, ("basic", "credit_assignment"), [{}] * 20),
     "credit_assignment",
-    name="catch",
-    experiments=(Experiment("catch", "catch", 10_000, _TAGS, [{}] * 20),),
     defaults={},
     make_env=lambda _: Catch(),
     returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),

@@ -150,9 +150,8 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
 
 
 FAMILY = perturbed(
+    Experiment("mnist", "mnist", 10_000, ("basic", "generalization"), [{}] * 20),
     "generalization",
-    name="mnist",
-    experiments=(Experiment("mnist", "mnist", 10_000, ("basic", "generalization"), [{}] * 20),),
     defaults={},
     make_env=_make_env,
     returns=reward_once(-1.0, 1.0),

@@ -57,11 +57,9 @@ class MountainCar(PerturbedReward):
         return jnp.stack([state.position, state.velocity, jnp.asarray(TIME)[state.step]])[None]
 
 
-_TAGS = ("basic", "generalization")
 FAMILY = perturbed(
+    Experiment("mountain_car", "mountain_car", 1_000, ("basic", "generalization"), [{}] * 20),
     "generalization",
-    name="mountain_car",
-    experiments=(Experiment("mountain_car", "mountain_car", 1_000, _TAGS, [{}] * 20),),
     defaults={},
     make_env=lambda _: MountainCar(),
     returns=reward_each_step(-1.0, 0.0),
