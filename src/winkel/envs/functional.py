@@ -215,8 +215,8 @@ def _random_steps(env: Functional, key: PRNGKeyArray) -> tuple[Array, Array]:
 def check_functional(env: Any, name: str, *, own: bool = True) -> tuple[Observation, int]:
     """Return form of observations and number of actions; raise unless it is an environment.
 
-    It is traced, not run. Of a user's `own`, it is also checked that tracing it again gives the
-    same program: a number that does not come from the key would be the same at every step.
+    It is traced, not run; a user's `own` twice, as a number that does not come from the key would
+    be the same at every step.
     """
     for attribute, meaning in _NEEDED.items():
         if not hasattr(env, attribute):

@@ -132,8 +132,7 @@ def family_of(experiment: str) -> str:
 def bsuite_info(experiment: str, episodes: Episodes) -> dict[str, np.ndarray]:
     """Return what DeepMind's environment returns from `bsuite_info()` after each episode.
 
-    Counts of episodes are integers, regrets and returns are float64 even if they are whole.
-    'raw_return' is without the noise and the scale that 'return' has.
+    Counts are integers, regrets and returns float64. 'raw_return' is without noise and scale.
     """
     family = FAMILIES[family_of(experiment)]
     missing = [name for name in ("return", "length", *family.facts) if name not in episodes]

@@ -73,10 +73,7 @@ class Selection:
 def select(
     results: Results, what: str, wanted: Callable[[str, str], bool], column: str = "return"
 ) -> Selection:
-    """Select runs that have a column, of the experiments and agents that are wanted.
-
-    The first notes are the problems of these runs, and of all runs together.
-    """
+    """Select runs with a column of experiments and agents that are wanted, with their problems."""
 
     def concerns(problem: str) -> bool:
         run = _RUN_PROBLEM.match(problem)

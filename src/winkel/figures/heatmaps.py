@@ -48,8 +48,7 @@ def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
 def draw(results: Arrays) -> Figure:
     """Draw 1 / (1 + visits), disagreement and bonus (rows) at six times or fewer (columns).
 
-    A quantity that is NaN everywhere, such as a bonus that an agent lacks, has no row. The left
-    half of a cell is the action that moves left, whatever its number. Each row has one scale.
+    What is NaN everywhere has no row. The left half of a cell is the action that moves left.
     """
     times, size = len(results["episode"]), len(results["right"])
     shown = np.unique(np.linspace(0, times - 1, min(times, 6)).round().astype(int))

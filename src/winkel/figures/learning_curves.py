@@ -27,9 +27,7 @@ POINTS = 50
 WINDOW = 0.05
 """Share of the episodes over which training returns are averaged."""
 
-_MOST_COLUMNS = 4
 _LETTERS, _LINE = 20, 0.11  # letters of a title to the inch, and inches from line to line
-_UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
 
 
 def panel_of(record: RunRecord) -> str:
@@ -83,7 +81,7 @@ def collect(
         clocks.append(over or unit)
         curves, greedy[panel] = _returns(part, clocks[-1], returns)
         ends = [steps[-1] for steps, _ in curves]
-        if max(ends) > _UNEQUAL * min(ends):
+        if max(ends) > 1.05 * min(ends):
             end = f"{min(ends):,.0f} {clocks[-1]}"
             part.notes.append(f"curves end after {end}, as the shortest run does")
         first, last = max(x[0] for x, _ in curves), min(ends)  # the time that all curves cover
@@ -167,7 +165,7 @@ def draw(results: Arrays) -> Figure:
     """Draw returns and their bands; hard exploration is in bold."""
     names = results["environments"].tolist()
     agents = style.in_order(results["agents"])
-    columns = min(_MOST_COLUMNS, len(names))
+    columns = min(4, len(names))
     rows = math.ceil(len(names) / columns)
     width = style.TEXT_WIDTH if columns > 2 else 1.3 + 1.9 * columns
     titles = [_title(name, (width - 0.6) / columns) for name in names]

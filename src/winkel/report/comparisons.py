@@ -11,8 +11,6 @@ from winkel.analysis.statistics import Interval, bootstrap
 REPETITIONS = 10_000
 """Resamples of a bootstrap; its generator is seeded with 0."""
 
-_DIGITS = 9  # equal means of equal scores must not differ by the order of their sums
-
 Samples = Sequence[np.ndarray]
 """For each task one value for each seed, seeds on the last axis; statistics keep other axes."""
 Statistic = Callable[[Samples, Samples], Any]
@@ -54,7 +52,8 @@ def compare(
     """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds."""
 
     def rounded(*samples: np.ndarray) -> Any:
-        return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), _DIGITS)
+        # Equal means of equal scores must not differ by the order of their sums.
+        return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), 9)
 
     interval = bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)
     seeds = [sorted({min(map(len, side)), max(map(len, side))}) for side in (xs, ys)]

@@ -16,7 +16,6 @@ from winkel.report.page import PAGE, render, svg_of
 from winkel.search.problem import MILESTONES, SearchEnvironment
 from winkel.search.study import Summary
 
-_COLUMNS = 3
 _JITTER = 0.18  # moves dots at the same place apart
 
 
@@ -50,7 +49,7 @@ def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
 def _draw_slices(summary: Summary) -> Figure:
     """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones."""
     parameters, scores = summary.study.problem.parameters, summary.totals
-    columns = min(_COLUMNS, len(parameters))
+    columns = min(3, len(parameters))
     rows = math.ceil(len(parameters) / columns)
     figure = style.new_figure(height=1.5 * rows + 0.15)
     below, top = -0.09 * scores.max(), scores.max()

@@ -163,10 +163,7 @@ def _budgets(runs: list[RunRecord]) -> Table:
 
 
 def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
-    """Fields that are not always at the agent's default, each with all its values.
-
-    The support is left out, as its default depends on the environment.
-    """
+    """Fields but the support that are not always at the agent's default, with all their values."""
     known: dict[str, Any] = {}
     if kind := AGENTS.get(agent):
         known = vars(kind.config_type()) | kind.hyper_type._field_defaults

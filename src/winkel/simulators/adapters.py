@@ -148,10 +148,10 @@ def _read_spec(spec: Any, stack: int) -> _Reader:
 
 
 def read_array(shape: tuple[int, ...], dtype: Any, stack: int) -> _Reader:
-    """Read arrays of this shape and type.
+    """Read arrays of this shape and type: pictures, or else unscaled float32 numbers.
 
     A uint8 array is a picture if it has rank 2 (height, width) or 3 (height, width, channels, or at
-    most 4 channels first) and sides of at least 8. All else becomes unscaled float32 numbers.
+    most 4 channels first) and sides of at least 8.
     """
     if np.dtype(dtype) == np.uint8:
         if len(shape) in (2, 3) and min(shape[:2]) >= _SMALLEST_SIDE:

@@ -44,9 +44,8 @@ def _ranks(_: Bandit, setting: Setting) -> Ranks:
     return rng.choice(range(NUM_ARMS), size=NUM_ARMS, replace=False).astype(np.int32)
 
 
-_ARMS = [{"mapping_seed": seed} for seed in range(20)]
 FAMILY = perturbed(
-    Experiment("bandit", "bandit", 10_000, ("basic",), _ARMS),
+    Experiment("bandit", "bandit", 10_000, ("basic",), [{"mapping_seed": n} for n in range(20)]),
     defaults={"mapping_seed": 0},
     ranges={"mapping_seed": (0, LARGEST_SEED)},
     make_env=lambda _: Bandit(),
