@@ -55,7 +55,7 @@ class GymSimulator:
 
 
 class DmSimulator:
-    """A dm_env environment. The reward None is 0. `remake` makes it with a seed, if that works."""
+    """A dm_env environment; the reward None is 0. Only `remake`, called with a `seed`, seeds it."""
 
     facts: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()

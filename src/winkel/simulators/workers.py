@@ -69,6 +69,8 @@ class Worker:
 
     def start(self) -> None:
         """Start a process in its own folder and group, which reports errors in a nameless file."""
+        if self.index or self.restarts:  # warnings are the same in all workers
+            self._environment["PYTHONWARNINGS"] = "ignore"
         with contextlib.ExitStack() as undo:
             self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
             undo.callback(os.rmdir, self._folder)  # which needs no descriptor
@@ -89,7 +91,6 @@ class Worker:
                     start_new_session=True,
                 )
             undo.pop_all()
-        self._environment["PYTHONWARNINGS"] = "ignore"
         self.pid = self._process.pid  # also of the group of everything that it starts
         self.send(self._arguments)
 
