@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,6 @@ from winkel.analysis.statistics import Interval, median_iqr
 from winkel.envs.registry import EXPERIMENTS
 from winkel.errors import InputError
 from winkel.runs.results import Results, RunRecord, unequal_seeds, unequal_settings
-
-GOALS = ("goal", "treasure")
-"""Facts of episodes that count goals which were reached."""
 
 _RUN_PROBLEM = re.compile(r"(?P<experiment>[^/]+)/(?P<agent>[^/]+)/[^/]+/seed-\d+: ")
 _IN_ALL_NOTES = ("some agents have fewer", "runs differ")
@@ -74,26 +71,20 @@ class Selection:
 
 
 def select(
-    results: Results,
-    what: str,
-    *,
-    experiments: Container[str] | None = None,
-    agent: Callable[[str], bool] = lambda _: True,
-    having: Sequence[str] = (),
+    results: Results, what: str, wanted: Callable[[str, str], bool], column: str = "return"
 ) -> Selection:
-    """Select runs of some experiments (None: of all) and agents that have the columns `having`."""
+    """Select runs with a column of experiments and agents that are wanted, with their problems."""
 
-    def wanted(experiment: str, name: str) -> bool:
-        return (experiments is None or experiment in experiments) and agent(name)
+    def concerns(problem: str) -> bool:
+        run = _RUN_PROBLEM.match(problem)
+        mine = run is None or wanted(run["experiment"], run["agent"])
+        return mine and not any(words in problem for words in _IN_ALL_NOTES)
 
     found = [record for record in results.records if wanted(record.experiment, agent_of(record))]
-    selection = Selection(what, found, _problems(results, wanted))
     if not found:
         raise InputError(f"no {what} runs")
-    columns = " and ".join(having)
-    selection.keep(
-        lambda r: all(c in r.episodes for c in having), f"with {columns}", f"without {columns}"
-    )
+    selection = Selection(what, found, [*filter(concerns, results.problems)])
+    selection.keep(lambda r: column in r.episodes, f"with {column}", f"without {column}")
     selection.keep(
         lambda r: num_episodes(r) > 0, "in which an episode ended", "in which no episode ended"
     )
@@ -114,9 +105,6 @@ def weight_of(name: str) -> str:
     """Bold letters for an experiment that bsuite tags as exploration."""
     hard = name in EXPERIMENTS and "exploration" in EXPERIMENTS[name].tags
     return "bold" if hard else "normal"
-
-
-# Seeds
 
 
 def seed_table(
@@ -147,32 +135,34 @@ def over_seeds(table: np.ndarray, statistic: Callable[[np.ndarray], Interval]) -
     return Interval(*np.moveaxis(np.apply_along_axis(of_cell, -1, table), -1, 0))
 
 
-# Deep sea
-
-
 def deep_sea_runs(
     results: Results,
-    what: str = "deep_sea",
-    *,
-    having: tuple[str, ...],
+    column: str,
     agent: Callable[[str], bool] = lambda _: True,
+    what: str = "deep_sea",
 ) -> Selection:
-    """Select runs of deep sea, of any size but otherwise with equal settings."""
-    selection = select(results, what, experiments=("deep_sea",), agent=agent, having=having)
+    """Select runs of deep sea with a column, of any size but otherwise with equal settings."""
+    selection = select(results, what, lambda exp, name: exp == "deep_sea" and agent(name), column)
 
     def other_settings(record: RunRecord) -> str:
-        free = dict.fromkeys(("size", "mapping_seed"))
         setting = record.config["setting"]
-        return json.dumps({key: setting[key] for key in setting.keys() - free}, sort_keys=True)
+        others = setting.keys() - {"size", "mapping_seed"}
+        return json.dumps({key: setting[key] for key in others}, sort_keys=True)
 
     selection.keep_most(other_settings, lambda settings: f"with settings {settings}")
     return selection
 
 
 def keep_one_budget(
-    selection: Selection, key: Callable[[RunRecord], Hashable] = agent_of, what: str = "agent"
+    selection: Selection,
+    key: Callable[[RunRecord], Hashable] = agent_of,
+    what: str = "agent",
+    *,
+    one_size: bool = True,
 ) -> int:
-    """Keep runs of the commonest number of episodes, and one of each key, size and seed."""
+    """Keep runs of the commonest size and number of episodes, one of each key, size and seed."""
+    if one_size:
+        selection.keep_most(size_of, lambda n: f"of size {n}")
     budget: int = selection.keep_most(num_episodes, lambda n: f"of {n:,} episodes")
     first: dict[Hashable, RunRecord] = {}
     for record in selection.records:
@@ -181,14 +171,6 @@ def keep_one_budget(
         selection.notes.append(f"left out: {extra} further runs of the same {what}, size and seed")
     selection.records = list(first.values())
     return budget
-
-
-def keep_one_size(
-    selection: Selection, key: Callable[[RunRecord], Hashable] = agent_of, what: str = "agent"
-) -> tuple[int, int]:
-    """Keep runs of the commonest size, then as `keep_one_budget`."""
-    size = selection.keep_most(size_of, lambda n: f"of size {n}")
-    return size, keep_one_budget(selection, key, what)
 
 
 def size_of(record: RunRecord) -> int:
@@ -203,10 +185,7 @@ def regret_of(record: RunRecord) -> float:
 
 
 def greedy_regret(record: RunRecord) -> float:
-    """The number of episodes without treasure if each had been greedy.
-
-    An evaluation stands for the episodes since the one before; the last one for all that follow.
-    """
+    """Episodes without treasure if all were greedy, as at the next evaluation or the last."""
     table = record.evaluations
     missed = (np.asarray(table["returns"]) <= 0).mean(axis=-1)
     ends = np.append(table["episodes"][:-1], num_episodes(record))
@@ -220,8 +199,8 @@ def first_treasure(record: RunRecord) -> float:
 
 def first_goal(record: RunRecord) -> float:
     """The first episode that reached a goal, as `first_treasure`; NaN if goals are not recorded."""
-    found = [record.episodes[name] for name in GOALS if name in record.episodes]
-    return _first(found[0]) if found else np.nan
+    facts = [record.episodes[name] for name in ("goal", "treasure") if name in record.episodes]
+    return _first(facts[0]) if facts else np.nan
 
 
 def _first(reached: np.ndarray) -> float:
@@ -243,17 +222,3 @@ def note_unsolved(names: Iterable[str], regret: np.ndarray) -> list[str]:
         if np.isinf(runs).any()
     )
     return [f"runs without any treasure, shown at the budget: {counts}"] if counts else []
-
-
-# Notes
-
-
-def _problems(results: Results, wanted: Callable[[str, str], bool]) -> list[str]:
-    """Problems of runs whose experiment and agent are wanted, and of all runs together."""
-
-    def mine(line: str) -> bool:
-        run = _RUN_PROBLEM.match(line)
-        return run is None or wanted(run["experiment"], run["agent"])
-
-    lines = filter(mine, results.problems)
-    return [line for line in lines if not any(words in line for words in _IN_ALL_NOTES)]

@@ -18,14 +18,15 @@ _BASELINES = ("dltv", "ids")
 def collect(results: Results) -> dict[str, np.ndarray]:
     """Median and quartiles of the share of state-actions visited, [agents, episodes]."""
     selection = common.deep_sea_runs(
-        results, having=("visited",), agent=lambda name: not name.startswith("statistic")
+        results, "visited", lambda name: not name.startswith("statistic")
     )
-    size, budget = common.keep_one_size(selection)
+    budget = common.keep_one_budget(selection)
     agents = selection.agents()
     episodes = np.unique(np.linspace(1, budget, min(budget, POINTS)).round().astype(int))
     shares = common.seed_table(
         selection.records, agents, agent_of, lambda r: visited_shares(r)[episodes - 1]
     )  # [agents, seeds, episodes]
+    size = common.size_of(selection.records[0])
     return selection.arrays(
         shares.swapaxes(1, 2), agents=agents, episodes=episodes, size=size, budget=budget
     )

@@ -18,23 +18,17 @@ from winkel.runs.results import Results
 
 TITLE = "Deep sea: visits, disagreement and bonus (Fig. 9)"
 
-MOST_COLUMNS = 6
-"""Snapshots shown at most: evenly spaced ones, with the first and the last."""
-
 _LARGEST_GRID = 20  # largest size at which lines are drawn between cells
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
     """The snapshots of PE-DQN's first run with most of them, else of any agent's, as grids."""
-    records = [r for r in results.records if r.experiment in ("deep_sea", "deep_sea_stochastic")]
+    seas = ("deep_sea", "deep_sea_stochastic")
+    records = [r for r in results.records if r.experiment in seas and r.snapshots]
     if not records:
-        raise InputError("no deep_sea runs")
-    with_snapshots = [r for r in records if r.snapshots]
-    if not with_snapshots:
         raise InputError("no deep_sea runs with snapshots")
     record = min(
-        with_snapshots,
-        key=lambda r: (r.config["agent"] != "pe_dqn", -len(r.snapshots["visits"])),
+        records, key=lambda r: (r.config["agent"] != "pe_dqn", -len(r.snapshots["visits"]))
     )
     note = "shown: {agent} in {env}, seed {seed}".format(**record.config)
     return snapshot_arrays(record.config["env"], record.snapshots) | {"notes": np.array([note])}
@@ -52,15 +46,12 @@ def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw 1 / (1 + visits), disagreement and bonus (rows) over time (columns).
+    """Draw 1 / (1 + visits), disagreement and bonus (rows) at six times or fewer (columns).
 
-    A quantity that is NaN everywhere, such as the bonus of an agent without one, has no row. Only
-    reachable cells are drawn: the column is at most the row. The left half of a cell is the action
-    that moves left, whatever its number. Each row has one scale at all times; colours follow the
-    square root, as the ticks show.
+    What is NaN everywhere has no row. The left half of a cell is the action that moves left.
     """
     times, size = len(results["episode"]), len(results["right"])
-    shown = np.unique(np.linspace(0, times - 1, min(times, MOST_COLUMNS)).round().astype(int))
+    shown = np.unique(np.linspace(0, times - 1, min(times, 6)).round().astype(int))
     quantities = {
         r"$1\,/\,(1 + \mathrm{visits})$": 1.0 / (1.0 + results["visits"]),
         "disagreement": results["disagreement"],

@@ -52,8 +52,7 @@ def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndar
     """Compare one-step error, bonus and true error of an estimate that knows part of deep sea.
 
     The estimate η̂ solves its own Bellman equation where the column is at most half the row, and is
-    a random guess elsewhere. Its one-step error is then zero at every visited state, including the
-    start, although its values there are wrong; the propagated bonus is positive there.
+    a random guess elsewhere: at the start, the one-step error is 0 and the bonus is not.
     """
     mdp = deep_sea(size)
     policy = uniform_policy(mdp)
@@ -70,7 +69,11 @@ def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndar
         "bonus": operators.bonus_iteration(mdp, policy, error).bonus,
         "true_error": operators.distances(estimate, fixed_point),
     }
-    return {name: _as_grid(values, size) for name, values in maps.items()}
+    grids = {name: np.full((size, size), np.nan) for name in maps}  # NaN above the diagonal
+    for name, values in maps.items():
+        # The larger value of both actions; the last state is the end.
+        grids[name][np.tril_indices(size)] = values[:-1].max(axis=1)
+    return grids
 
 
 def _partial_estimate(
@@ -90,13 +93,6 @@ def _partial_estimate(
     return estimate
 
 
-def _as_grid(values: np.ndarray, size: int) -> np.ndarray:
-    """Arrange the larger value of both actions as [size, size], NaN above the diagonal."""
-    grid = np.full((size, size), np.nan)
-    grid[np.tril_indices(size)] = values[:-1].max(axis=1)  # the last state is the end
-    return grid
-
-
 def draw(results: Arrays) -> Figure:
     """Draw distances of the iterates on the left, three maps of deep sea on the right."""
     figure = style.new_figure(height=1.85)
@@ -113,7 +109,7 @@ def draw(results: Arrays) -> Figure:
         # A line between visited cells and the others; cells above the diagonal are neither.
         row, column = np.nonzero(np.diff(results["visited"], axis=1) == -1)
         axes.vlines(column + 0.5, row - 0.5, row + 0.5, color="white", linewidth=0.9)
-        style.label_panel(axes, letter, title)
+        axes.set_title(f"({letter}) {title}", pad=4)
         axes.set(xlabel=caption, xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     figure.colorbar(image, ax=list(panels[1:]), shrink=0.75, pad=0.02, aspect=16)
@@ -131,7 +127,7 @@ def _draw_convergence(axes: Axes, results: Arrays) -> None:
     for values, colour, dash, label in lines:
         axes.semilogy(k[: len(values)], values, dash, color=colour, linewidth=1.1, label=label)
     axes.set_ylim(bottom=1e-9)
-    style.label_panel(axes, "a", "value iteration")
+    axes.set_title("(a) value iteration", pad=4)
     axes.set(xlabel="iteration $k$", ylabel=r"$\bar w_1$ from $\eta_{E,k}$ to")
     axes.legend(
         loc="lower left", handlelength=1.4, borderaxespad=0.1, labelspacing=0.25, fontsize=6.5

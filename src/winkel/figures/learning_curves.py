@@ -24,16 +24,10 @@ Curve = tuple[np.ndarray, np.ndarray]
 TITLE = "Learning curves"
 POINTS = 50
 """Points of a curve, at most."""
-LEVEL = 0.9
-"""Confidence of the intervals over seeds."""
 WINDOW = 0.05
 """Share of the episodes over which training returns are averaged."""
-CLOCKS = {"steps": "environment steps", "episodes": "episodes"}
-"""Words for the horizontal axis."""
 
-_MOST_COLUMNS = 4
 _LETTERS, _LINE = 20, 0.11  # letters of a title to the inch, and inches from line to line
-_UNEQUAL = 1.05  # note if the longest run is more than so many times as long as the shortest
 
 
 def panel_of(record: RunRecord) -> str:
@@ -64,13 +58,13 @@ def collect(
 ) -> dict[str, np.ndarray]:
     """Returns over time of all agents in each environment, [environments, agents, points].
 
-    bsuite's settings are averaged by experiment; returns of '_scale' experiments are divided by
-    their scale. `over` is 'steps' or 'episodes', by default what the budget of the runs counts.
-    `returns` are 'greedy' (of evaluations) or 'training', by default greedy where all runs of an
-    environment have evaluations. Curves are padded with NaN to `POINTS`. Only runs of the commonest
-    budget are shown. Bands are cut at the lowest and the highest return of the runs.
+    bsuite's settings are averaged by experiment, and divided by the scale in '_scale' experiments.
+    `over` is 'steps' or 'episodes', by default what budgets count; `returns` are 'greedy' or
+    'training', by default greedy where all runs of an environment have evaluations. Only runs of
+    the commonest budget are shown. Curves are padded with NaN to `POINTS`; bands are cut at the
+    lowest and the highest return.
     """
-    selection = common.select(results, "training")
+    selection = common.select(results, "training", lambda *_: True)
     if returns == "greedy":
         selection.keep(_is_evaluated, "with greedy evaluations", "without greedy evaluations")
     names = panel_names(selection.records)
@@ -87,16 +81,18 @@ def collect(
         clocks.append(over or unit)
         curves, greedy[panel] = _returns(part, clocks[-1], returns)
         ends = [steps[-1] for steps, _ in curves]
-        if max(ends) > _UNEQUAL * min(ends):
+        if max(ends) > 1.05 * min(ends):
             end = f"{min(ends):,.0f} {clocks[-1]}"
             part.notes.append(f"curves end after {end}, as the shortest run does")
-        at, values = _interpolate(curves)
+        first, last = max(x[0] for x, _ in curves), min(ends)  # the time that all curves cover
+        at = np.linspace(first, max(first, last), min(POINTS, *(len(x) for x, _ in curves)))
+        values = [np.interp(at, x, y) for x, y in curves]
         x[panel, : len(at)] = at
         everything = np.concatenate([y for _, y in curves])
-        for agent, seeds in _average_settings(part.records, values).items():
+        for agent, seeds in average_settings(part.records, values).items():
             place = panel, agents.index(agent)
             num_seeds[place] = len(seeds)
-            for band, found in zip(bands, student_interval(seeds, LEVEL), strict=True):
+            for band, found in zip(bands, student_interval(seeds, 0.9), strict=True):
                 band[place][: len(at)] = np.clip(found, everything.min(), everything.max())
         selection.notes += [f"{name}: {note}" for note in part.notes]
         selection.records += part.records
@@ -126,10 +122,7 @@ def _planned(record: RunRecord) -> tuple[int, str]:
 
 
 def _returns(part: Selection, clock: str, wanted: str | None) -> tuple[list[Curve], bool]:
-    """The returns of each run, and whether they are greedy.
-
-    All or none are: evaluations of some runs cannot be compared with training returns of others.
-    """
+    """The returns of each run, and whether they are greedy: all or none, to be comparable."""
     without = [record for record in part.records if not _is_evaluated(record)]
     if wanted is None and 0 < len(without) < len(part.records):
         lacking = ", ".join(sorted(set(map(agent_of, without))))
@@ -155,10 +148,10 @@ def _average(returns: np.ndarray) -> np.ndarray:
     return (total[end] - total[begin]) / (end - begin)
 
 
-def _average_settings(
+def average_settings(
     records: Sequence[RunRecord], values: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The mean over settings of each seed, by agent [seeds, points]."""
+    """The mean over settings of each seed, by agent [seeds, …], of a value for each run."""
     seeds: dict[str, dict[int, list[np.ndarray]]] = defaultdict(lambda: defaultdict(list))
     for record, curve in zip(records, values, strict=True):
         seeds[agent_of(record)][record.config["seed"]].append(curve)
@@ -168,21 +161,11 @@ def _average_settings(
     }
 
 
-def _interpolate(curves: Sequence[Curve]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Interpolate at equal distances, over the time that all curves cover."""
-    first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
-    at = np.linspace(first, max(first, last), min(POINTS, *(len(x) for x, _ in curves)))
-    return at, [np.interp(at, x, y) for x, y in curves]
-
-
 def draw(results: Arrays) -> Figure:
-    """Draw returns and their bands; titles of hard exploration are bold.
-
-    Bands may leave a panel: they exceed the curves by no more than the range of the curves.
-    """
+    """Draw returns and their bands; hard exploration is in bold."""
     names = results["environments"].tolist()
     agents = style.in_order(results["agents"])
-    columns = min(_MOST_COLUMNS, len(names))
+    columns = min(4, len(names))
     rows = math.ceil(len(names) / columns)
     width = style.TEXT_WIDTH if columns > 2 else 1.3 + 1.9 * columns
     titles = [_title(name, (width - 0.6) / columns) for name in names]
@@ -211,14 +194,10 @@ def draw(results: Arrays) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
         axes.yaxis.get_offset_text().set_fontsize(5.5)
-        shown = results["estimate"][index]
-        low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
-        room = max(high - low, 0.02 * max(abs(low), abs(high))) or 1.0
-        bottom, top = axes.get_ylim() if high > low else (-np.inf, np.inf)
-        axes.set_ylim(max(bottom, low - room), min(top, high + room))
         axes.tick_params(labelsize=6, pad=1.5, length=2)
         if index + columns >= len(names) or len(set(clocks)) > 1:
-            axes.set_xlabel(CLOCKS[clocks[index]], fontsize=7, labelpad=2)
+            clock = clocks[index].replace("steps", "environment steps")
+            axes.set_xlabel(clock, fontsize=7, labelpad=2)
         if index % columns == 0:
             axes.set_ylabel(kind, fontsize=7)
     style.legend_above(figure, agents)

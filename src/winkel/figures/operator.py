@@ -16,11 +16,7 @@ NUM_ATOMS, REWARD, GAMMA = 11, 0.6, 0.7
 
 
 def compute() -> dict[str, np.ndarray]:
-    """A two-humped η, T^π η, both projections of that, and their mixture.
-
-    The MDP has one state and a deterministic reward, so that T^π scales and shifts. η has atoms on
-    a fine grid, so that it can be drawn as a density.
-    """
+    """A two-humped η, T^π η (which scales and shifts), both projections of that, their mixture."""
     mdp = FiniteMDP(transitions=np.ones((1, 1, 1)), rewards=Atoms.of([[[REWARD]]]), gamma=GAMMA)
     z = np.linspace(-2.5, 2.5, 2001)
     density = 0.55 * norm.pdf(z, -0.75, 0.42) + 0.45 * norm.pdf(z, 0.95, 0.25)
@@ -58,12 +54,16 @@ def draw(results: Arrays) -> Figure:
         axes.set_zorder(shade.get_zorder() + 1)
         axes.patch.set_visible(False)
         _draw_density(shade, results, "target", style.FAINT, fill=False)
-        _draw_stems(axes, results, stage, colours[stage])
+        for place, colour in enumerate(colours[stage]):
+            parts = (results[f"{stage}_{field}"] for field in ("locations", "probs"))
+            at, mass = (np.split(values, len(colours[stage]))[place] for values in parts)
+            axes.vlines(at, 0.0, mass, color=colour, linewidth=0.9)
+            axes.plot(at, mass, "o", color=colour, markersize=2.2, clip_on=False)
         axes.set_ylim(0.0, tallest)
     operators = ("", r"\mathcal{T}^\pi", r"\Pi_Q\,\mathcal{T}^\pi", r"\Pi_C\,\mathcal{T}^\pi",
                  r"\Omega_M\mathcal{T}^\pi")  # fmt: skip
     for axes, letter, operator in zip(panels, "abcde", operators, strict=True):
-        style.label_panel(axes, letter, rf"${operator}\eta$")
+        axes.set_title(rf"({letter}) ${operator}\eta$", pad=4)
         axes.set_xlim(-2.4, 2.7)
         axes.set_xticks([-2, 0, 2])
         axes.set_xlabel("$z$")
@@ -79,11 +79,3 @@ def _draw_density(axes: Axes, results: Arrays, stage: str, colour: str, *, fill:
         axes.fill_between(z, density, color=colour, alpha=0.15, linewidth=0)
     axes.plot(z, density, color=colour, linewidth=1.0 if fill else 0.7)
     axes.set_ylim(0.0, 1.15)
-
-
-def _draw_stems(axes: Axes, results: Arrays, stage: str, colours: list[str]) -> None:
-    z, probs = results[f"{stage}_locations"], results[f"{stage}_probs"]
-    for place, colour in enumerate(colours):
-        at, mass = (np.split(values, len(colours))[place] for values in (z, probs))
-        axes.vlines(at, 0.0, mass, color=colour, linewidth=0.9)
-        axes.plot(at, mass, "o", color=colour, markersize=2.2, clip_on=False)

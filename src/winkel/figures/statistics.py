@@ -15,10 +15,9 @@ MOMENTS = ("mean", "variance", "skewness", "kurtosis")
 def collect(results: Results) -> dict[str, np.ndarray]:
     """The share of state-actions visited at the end by statistic, [projections, moments]."""
     agents = [f"statistic_{p}_{m}" for p in PROJECTIONS for m in MOMENTS]
-    selection = common.deep_sea_runs(
-        results, "statistic", having=("visited",), agent=agents.__contains__
-    )
-    size, budget = common.keep_one_size(selection)
+    selection = common.deep_sea_runs(results, "visited", agents.__contains__, "statistic")
+    budget = common.keep_one_budget(selection)
+    size = common.size_of(selection.records[0])
     shares = common.seed_table(
         selection.records, agents, common.agent_of, lambda r: common.visited_shares(r)[-1]
     ).reshape(len(PROJECTIONS), len(MOMENTS), -1)

@@ -107,11 +107,6 @@ def new_figure(height: float, width: float = TEXT_WIDTH) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def label_panel(axes: Axes, letter: str, title: str) -> None:
-    """Write '(a) title' above the panel."""
-    axes.set_title(f"({letter}) {title}", pad=4)
-
-
 def split_panels(sides: Mapping[str, list[str]]) -> tuple[Figure, list[tuple[Axes, list[str]]]]:
     """Make a panel for each title whose list of agents is not empty; two get letters and titles."""
     shown = {title: agents for title, agents in sides.items() if agents}
@@ -119,7 +114,7 @@ def split_panels(sides: Mapping[str, list[str]]) -> tuple[Figure, list[tuple[Axe
     panels = figure.subplots(1, len(shown), sharex=True, sharey=True, squeeze=False)[0]
     if len(shown) > 1:
         for axes, letter, title in zip(panels, "ab", shown, strict=True):
-            label_panel(axes, letter, title)
+            axes.set_title(f"({letter}) {title}", pad=4)
     return figure, list(zip(panels, shown.values(), strict=True))
 
 
@@ -181,10 +176,7 @@ def draw_bars(
     label: str,
     most_dots: int = 1000,
 ) -> None:
-    """Draw bars with intervals, and dots for fewer than `most_dots` seeds [bars, seeds].
-
-    What is missing has a small cross.
-    """
+    """Draw bars with intervals, a dot for each of few seeds [bars, seeds], crosses for gaps."""
     estimate, low, high = spread
     axes.bar(x, estimate, 0.9 * width, color=colour, alpha=0.75, label=label)
     axes.vlines(x, low, high, color=INK, linewidth=0.7)
@@ -244,10 +236,7 @@ def legend_above(
 
 
 def write_below(figure: Figure, caption: str, notes: Iterable[str]) -> None:
-    """Write a caption and notes beneath all panels; the figure grows by their height.
-
-    Call it last. Of many notes only the first are written; the arrays have them all.
-    """
+    """Write a caption and notes beneath a figure that is done; it grows by their height."""
     width, height = figure.get_size_inches()
     columns = int(width * _CHARACTERS)
     lines, notes = textwrap.wrap(caption, columns), list(notes)

@@ -84,7 +84,7 @@ def draw(results: Arrays) -> Figure:
             axes.plot(grid, curve, color=colour, linewidth=weight, solid_joinstyle="round")
         data = {"color": style.INK, "markersize": 1.6, "alpha": 0.55, "mew": 0}
         axes.plot(results["x"], results["y"], "o", **data)
-        style.label_panel(axes, letter, f"{name} projection")
+        axes.set_title(f"({letter}) {name} projection", pad=4)
         axes.set(xlabel="$x$", xlim=(grid[0], grid[-1]), xticks=[-1, 0, 1])
     panels[0].set_ylabel("$y$")
     reach = 1.4 * np.abs(results["y"]).max()

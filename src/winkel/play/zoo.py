@@ -18,7 +18,6 @@ def zoo_names() -> list[str]:
 def load_zoo(name: str) -> numpy_policy.Policy:
     """Load a policy by its name."""
     if name not in zoo_names():
-        raise InputError(
-            f"no policy {name!r}; {suggest(name, zoo_names(), 'see `winkel list zoo`')}"
-        )
+        hint = suggest(name, zoo_names(), "see `winkel list zoo`")
+        raise InputError(f"no policy {name!r}; {hint}")
     return numpy_policy.load(_FOLDER / f"{name.removeprefix(PREFIX)}.npz")

@@ -11,8 +11,6 @@ from winkel.analysis.statistics import Interval, bootstrap
 REPETITIONS = 10_000
 """Resamples of a bootstrap; its generator is seeded with 0."""
 
-_DIGITS = 9  # equal means of equal scores must not differ by the order of their sums
-
 Samples = Sequence[np.ndarray]
 """For each task one value for each seed, seeds on the last axis; statistics keep other axes."""
 Statistic = Callable[[Samples, Samples], Any]
@@ -33,8 +31,7 @@ class Comparison(NamedTuple):
 class Measured(NamedTuple):
     """The result of a measure; `missing` are runs without which something was not compared.
 
-    `scale` is how large our experiment is: the fewest seeds, episodes, steps, the largest size. It
-    has no seeds where the unit of replication is another one, such as bsuite's experiments.
+    `scale` is how large our experiment is: the fewest seeds, episodes, steps, the largest size.
     """
 
     comparisons: tuple[Comparison, ...] = ()
@@ -52,13 +49,11 @@ def of_one_sample(label: str, values: np.ndarray, statistic: Callable[..., Any])
 def compare(
     label: str, xs: Samples, ys: Samples, statistic: Statistic, *, decisive: bool = True
 ) -> Comparison:
-    """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds.
-
-    Seeds of each agent are resampled independently in each task.
-    """
+    """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds."""
 
     def rounded(*samples: np.ndarray) -> Any:
-        return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), _DIGITS)
+        # Equal means of equal scores must not differ by the order of their sums.
+        return np.round(statistic(samples[: len(xs)], samples[len(xs) :]), 9)
 
     interval = bootstrap([*xs, *ys], rounded, repetitions=REPETITIONS)
     seeds = [sorted({min(map(len, side)), max(map(len, side))}) for side in (xs, ys)]

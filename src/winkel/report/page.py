@@ -34,15 +34,12 @@ THEMED = {
 
 
 def write_report(runs: Path, out: Path) -> tuple[Path, list[tables.Table], Counter[str]]:
-    """Read runs and write the page; return its path, the table of returns and the verdicts.
-
-    The same runs give the same page. No claim is assessed if none has anything to compare.
-    """
+    """Read runs and write the page; return its path, the table of returns and the verdicts."""
     results = read_results(runs)
     ensure_folder(out)
     assessments = [(claim, *claims.assess(claim, results)) for claim in claims.load_claims()]
     if not any(measured.comparisons for _, measured, _, _ in assessments):
-        assessments = []
+        assessments = []  # no claim if none has anything to compare
     counts = Counter(str(verdict) for _, _, verdict, _ in assessments)
     figures, absent = _draw_figures(results)
     by_agent = itertools.groupby(results.records, lambda r: (r.config["env"], r.config["agent"]))
@@ -94,8 +91,7 @@ def themed(colour: str) -> str:
 def svg_of(draw: Callable[[], Figure], name: str, title: str) -> Markup:
     """Draw a figure in the style of the paper, as an <svg> element for a template.
 
-    Letters are paths, because the width of a reader's fonts is unknown. Ids begin with the name, so
-    that figures share none.
+    Letters are paths, as the width of a reader's fonts is unknown. Ids begin with the name.
     """
     file = io.StringIO()
     with style.paper_style(), mpl.rc_context({"svg.fonttype": "path"}):

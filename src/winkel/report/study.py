@@ -16,7 +16,6 @@ from winkel.report.page import PAGE, render, svg_of
 from winkel.search.problem import MILESTONES, SearchEnvironment
 from winkel.search.study import Summary
 
-_COLUMNS = 3
 _JITTER = 0.18  # moves dots at the same place apart
 
 
@@ -31,11 +30,7 @@ def write_study_page(summary: Summary, folder: Path, study: Path) -> Path:
         importance=sorted(summary.importance().items(), key=lambda item: -item[1]),
         slices=summary.complete
         and svg_of(partial(_draw_slices, summary), "slices", "Final score by parameter"),
-        pruned=[
-            (trial, name_step(problem.environments, step), trial.intermediate_values[step])
-            for trial in summary.pruned
-            for step in [max(trial.intermediate_values)]
-        ],
+        name_step=partial(name_step, problem.environments),
         median=np.median(summary.totals) if summary.complete else np.nan,
         url=summary.study.where,
         apply=f"winkel search apply {shlex.quote(str(study))}",
@@ -52,12 +47,9 @@ def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
 
 
 def _draw_slices(summary: Summary) -> Figure:
-    """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones.
-
-    Where a parameter has a list of values, a bar is the median at each.
-    """
+    """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones."""
     parameters, scores = summary.study.problem.parameters, summary.totals
-    columns = min(_COLUMNS, len(parameters))
+    columns = min(3, len(parameters))
     rows = math.ceil(len(parameters) / columns)
     figure = style.new_figure(height=1.5 * rows + 0.15)
     below, top = -0.09 * scores.max(), scores.max()

@@ -19,7 +19,7 @@ from winkel.analysis.scores import OFFICIAL_IDS
 from winkel.analysis.statistics import Interval, median_iqr
 from winkel.figures import radar, scores
 from winkel.figures.common import agent_of, first_goal, first_treasure, num_episodes, size_of
-from winkel.figures.learning_curves import panel_names, panel_of, scale_of
+from winkel.figures.learning_curves import average_settings, panel_names, panel_of, scale_of
 from winkel.figures.style import agent_style, in_order
 from winkel.runs.results import Arrays, Results, RunRecord
 from winkel.runs.spec import fingerprint
@@ -32,11 +32,7 @@ Table = dict[str, Any]
 
 
 def return_rows(results: Results) -> list[Table]:
-    """What was measured, by environment and agent: runs, final and greedy returns, first goal.
-
-    Means have 95 % Student t intervals over seeds. bsuite's settings are averaged for each seed
-    first, as in learning curves.
-    """
+    """What was measured, by environment and agent, with 95 % Student t intervals over seeds."""
     groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for r in results.records:
         if num_episodes(r):
@@ -68,12 +64,10 @@ def _final_return(record: RunRecord) -> float:
 
 def _over_seeds(runs: list[RunRecord], value: Callable[[RunRecord], float]) -> Interval | None:
     """Mean over seeds of a value of runs, which is averaged over the settings of a seed first."""
-    by_seed: dict[int, list[float]] = defaultdict(list)
-    for r in runs:
-        by_seed[r.config["seed"]].append(float(value(r)) / scale_of(r))
-    if not by_seed:
+    if not runs:
         return None
-    seeds = np.array([np.mean(settings) for settings in by_seed.values()])
+    values = [np.asarray(float(value(r)) / scale_of(r)) for r in runs]
+    (seeds,) = average_settings(runs, values).values()
     return Interval(*map(float, statistics.student_interval(seeds, confidence=0.95)))
 
 
@@ -102,10 +96,7 @@ def _score_table(arrays: Arrays, names: np.ndarray) -> Table:
 
 
 def _aggregates(arrays: Arrays) -> Table:
-    """IQM, optimality gap and probability of improvement of agents that have every experiment.
-
-    Every experiment means those that the most complete agent has for each of its seeds.
-    """
+    """Aggregates of agents with every experiment that the most complete one has for all seeds."""
     names = arrays["agents"].tolist()
     by_agent = [rows[:, ~np.isnan(rows).all(axis=0)] for rows in arrays["seed_scores"]]
     full = [~np.isnan(rows).any(axis=1) for rows in by_agent]  # for each agent [experiments]
@@ -172,10 +163,7 @@ def _budgets(runs: list[RunRecord]) -> Table:
 
 
 def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
-    """Fields that are not always at the agent's default, each with all its values.
-
-    The support is left out, as its default depends on the environment.
-    """
+    """Fields but the support that are not always at the agent's default, with all their values."""
     known: dict[str, Any] = {}
     if kind := AGENTS.get(agent):
         known = vars(kind.config_type()) | kind.hyper_type._field_defaults

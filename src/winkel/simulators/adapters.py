@@ -55,11 +55,7 @@ class GymSimulator:
 
 
 class DmSimulator:
-    """A dm_env environment. The discount is that of the time step, the reward None is 0.
-
-    `remake` makes it again with a `seed` at the first reset: dm_env has no other way to seed an
-    environment. It is None if the environment takes no seed.
-    """
+    """A dm_env environment; the reward None is 0. Only `remake`, called with a `seed`, seeds it."""
 
     facts: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
@@ -69,7 +65,12 @@ class DmSimulator:
     ):
         self._env = env
         self._remake = remake
-        self.num_actions, self._first_action = _count_actions(env.action_spec())
+        actions = env.action_spec()
+        bounded = hasattr(actions, "minimum") and hasattr(actions, "maximum")
+        if not (bounded and actions.shape == () and np.issubdtype(actions.dtype, np.integer)):
+            raise InputError(f"need discrete actions, a dm_env.specs.DiscreteArray, got {actions}")
+        self._first_action = int(actions.minimum)
+        self.num_actions = int(actions.maximum) - self._first_action + 1
         self.layout, self._read = _read_spec(env.observation_spec(), stack)
 
     def reset(self, seed: int | None) -> np.ndarray:
@@ -128,14 +129,6 @@ def _is_supported(space: Any, spaces: Any) -> bool:
     return isinstance(space, kinds)
 
 
-def _count_actions(spec: Any) -> tuple[int, int]:
-    """Return the number of actions of a dm_env spec, and the first."""
-    bounded = hasattr(spec, "minimum") and hasattr(spec, "maximum")
-    if bounded and spec.shape == () and np.issubdtype(spec.dtype, np.integer):
-        return int(spec.maximum) - int(spec.minimum) + 1, int(spec.minimum)
-    raise InputError(f"need discrete actions, a dm_env.specs.DiscreteArray, got {spec}")
-
-
 def _read_spec(spec: Any, stack: int) -> _Reader:
     """Read observations of a dm_env spec, or of nested ones; dicts in the order of sorted keys."""
     if isinstance(spec, dict | list | tuple):
@@ -155,10 +148,10 @@ def _read_spec(spec: Any, stack: int) -> _Reader:
 
 
 def read_array(shape: tuple[int, ...], dtype: Any, stack: int) -> _Reader:
-    """Read arrays of this shape and type.
+    """Read arrays of this shape and type: pictures, or else unscaled float32 numbers.
 
     A uint8 array is a picture if it has rank 2 (height, width) or 3 (height, width, channels, or at
-    most 4 channels first) and sides of at least 8. All else becomes unscaled float32 numbers.
+    most 4 channels first) and sides of at least 8.
     """
     if np.dtype(dtype) == np.uint8:
         if len(shape) in (2, 3) and min(shape[:2]) >= _SMALLEST_SIDE:

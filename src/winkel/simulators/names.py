@@ -4,9 +4,8 @@ Names are in docs/simulators.md. Each may end in settings after a colon or a que
 arguments of what makes the environment: `gym:FrozenLake-v1:map_name=8x8,is_slippery=False`. Values
 are read as in Python, anything else is text. `stack=4` is not passed on.
 
-A function or class that a module defines is its name, 'my_module:make'. Any other factory, such as
-a lambda, is a `Factory`: the name 'factory:my_module.build.lambda' says in records what it was, and
-whoever continues or plays such a run passes the factory again.
+A function that no name leads to, such as a lambda, is a `Factory`: 'factory:my_module.build.lambda'
+says in records what it was, and whoever continues or plays such a run passes it again.
 """
 
 import ast

@@ -43,8 +43,8 @@ class Pool(AbstractContextManager["Pool"]):
     """One environment for each seed, stepped together.
 
     Call `reset`, then `step_async` and `step_wait` in turn; between the two, this process and the
-    simulators run at the same time. If an environment raises or returns a wrong value, `InputError`
-    is raised and the pool is closed. A worker that dies, or that hangs in a step, is replaced.
+    simulators run at the same time. An environment that raises or returns a wrong value closes the
+    pool with an `InputError`. A worker that dies, or that hangs in a step, is replaced.
 
     Args:
         maker: makes one environment; unless `num_workers` is 0 picklable, of an importable module.

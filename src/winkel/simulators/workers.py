@@ -32,7 +32,7 @@ STEP = "in a step or the reset after it"
 
 _CHECK_EVERY = 0.2  # seconds between checks whether the process that should answer has ended
 _MAIN = "import sys; from winkel.simulators.worker_main import main; main(*sys.argv[1:])"
-_THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
+_THREADS = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMEXPR_NUM", "VECLIB_MAXIMUM")
 _STANDARD = os.path.dirname(os.__file__)
 _CRASH = "Fatal Python error: "
 _FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
@@ -56,7 +56,9 @@ class Worker:
     def __post_init__(self) -> None:
         here = [os.getcwd()] if self.search_here else []
         path = [os.path.abspath(folder) for folder in sys.path if folder not in ("", *here)]
-        self._path = os.pathsep.join([*here, *path])
+        self._environment = os.environ | {f"{library}_THREADS": "1" for library in _THREADS}
+        search = os.pathsep.join([*here, *path])
+        self._environment |= {"PYTHONPATH": search, "JAX_PLATFORMS": "cpu"}  # no GPU
         self._arguments = pickle.dumps(self.maker), self.numbers, self.num
         self.start()
 
@@ -66,10 +68,9 @@ class Worker:
         return f"worker {self.index} ({what})"
 
     def start(self) -> None:
-        """Start a process in a folder and a process group of its own; it answers with its specs.
-
-        It reports where it crashed, and what its simulators raise in `close`, in a nameless file.
-        """
+        """Start a process in its own folder and group, which reports errors in a nameless file."""
+        if self.index or self.restarts:  # warnings are the same in all workers
+            self._environment["PYTHONWARNINGS"] = "ignore"
         with contextlib.ExitStack() as undo:
             self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
             undo.callback(os.rmdir, self._folder)  # which needs no descriptor
@@ -85,7 +86,7 @@ class Worker:
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # what simulators print is not winkel's output
                     cwd=self._folder,
-                    env=_environment(self._path, warnings=self.index == self.restarts == 0),
+                    env=self._environment,
                     pass_fds=passed,
                     start_new_session=True,
                 )
@@ -154,15 +155,6 @@ def open_memory() -> int:
         return os.memfd_create("winkel")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def _environment(path: str, *, warnings: bool) -> dict[str, str]:
-    """Return environment variables for a worker: one thread per library, this path, no GPU."""
-    variables = {f"{library}_NUM_THREADS": "1" for library in _THREADS}
-    variables |= {"VECLIB_MAXIMUM_THREADS": "1", "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
-    if not warnings:  # they are the same in all workers
-        variables["PYTHONWARNINGS"] = "ignore"
-    return os.environ | variables
 
 
 def _find_crash(report: str) -> str:

@@ -44,14 +44,11 @@ class UmbrellaParams(NamedTuple):
 
 
 class UmbrellaChain(Environment):
-    """A chain of any length up to `max_length` with up to `max_distractors` distractors.
-
-    `stream` holds packed bits that replace random draws, or None.
-    """
+    """A chain of any length up to `max_length` with up to `max_distractors` distractors."""
 
     max_length: int = eqx.field(static=True)
     max_distractors: int = eqx.field(static=True)
-    stream: UInt8[AnyArray, "bytes"] | None = None
+    stream: UInt8[AnyArray, "bytes"] | None = None  # packed bits that replace random draws
 
     num_actions = 2
 
