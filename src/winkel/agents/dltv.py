@@ -59,14 +59,11 @@ class DLTV(SingleModel):
     def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """Q(s, ·) + β_t b(s, ·), with the bonus b = sqrt(σ²_+) or as `bonus_form` says."""
         estimates = self.estimates(learner, obs, hyper)
-        return estimates.value + self._beta(clock, hyper) * estimates.bonus
+        return estimates.value + self.schedules(clock, hyper)["beta"] * estimates.bonus
 
     def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
-        return {"beta": self._beta(clock, hyper)}
-
-    def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
         """β_t at the share of the horizon that is done."""
-        return dltv_schedule(hyper.beta, TIME_SCALE * clock.progress)
+        return {"beta": dltv_schedule(hyper.beta, TIME_SCALE * clock.progress)}
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and the bonus: sqrt(σ²_+), or 2/K Σ_{j=m}^K (θ_j − θ_m)² of sorted θ."""
