@@ -1,7 +1,7 @@
 """DLTV: decaying left truncated variance (Mavrin et al. 2019), with a randomized prior function.
 
-A single quantile model; the spread of its upper half is the bonus of optimistic choice, and the
-bonus decays as sqrt(log t / t). Mavrin et al. use no prior, which the paper finds crucial (App. B).
+One quantile model. Actions maximise value + β_t · spread of the upper half of the quantiles, where
+β_t decays as sqrt(log t / t). The prior is the PE-DQN paper's, which finds it crucial (App. B).
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Hyper(NamedTuple):
     gamma: base.Discount = 0.99
     prior_scale: base.PriorScale = 20.0
     beta: base.NonNegative = 5.0
-    """β₀ of the schedule, which starts below it."""
+    """β₀ of the schedule β₀ sqrt(log(αt) / αt), which starts at 0.61 β₀."""
     epsilon: base.Epsilon = 0.0
     epsilon_final: base.Epsilon = 0.0
     epsilon_steps: base.EpsilonSteps = 0.0
@@ -49,7 +49,7 @@ class Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class DLTV(SingleModel):
-    """A quantile model whose upper spread is the bonus of optimistic choice."""
+    """A quantile model; the spread of its upper half is the bonus."""
 
     config: Config
     config_type = Config
