@@ -11,11 +11,10 @@ import winkel
 from runs.tiny import ENV, OFTEN, TINY, assert_same_records, learn, stop_after
 from terminal_helpers import refused
 from winkel import cli, extensions
-from winkel.agents import find_agent
 from winkel.errors import InputError
 from winkel.projections import find_projection
 from winkel.runs.results import read_results
-from winkel.runs.spec import run_fingerprint
+from winkel.runs.spec import find_agent, run_fingerprint
 
 NAME = "boltzmann:Boltzmann"
 AGENT = '''

@@ -61,18 +61,14 @@ def empirical_modulus(projection: Projection, first: Atoms, second: Atoms, p: fl
     Distances within rounding of zero count as zero: equal distributions in another order have ratio
     0, and a projection that tells them apart has no modulus.
     """
-    rounding = _rounding(first, p)
+    # What w_p makes of float64's rounding of probabilities, on the scale of the locations.
+    rounding = float(np.abs(first.locations).max()) * 1e-13 ** (1.0 / p)
     before = distances(first, second, p)
     after = distances(project(projection, first), project(projection, second), p)
     apart = before > rounding
     if (after[~apart] > rounding).any():
         return float("inf")
     return float(np.max(after[apart] / before[apart], initial=0.0))
-
-
-def _rounding(eta: Atoms, p: float) -> float:
-    """What w_p makes of float64's rounding of probabilities, on the scale of the locations."""
-    return float(np.abs(eta.locations).max()) * 1e-13 ** (1.0 / p)
 
 
 def projection_error(projection: Projection, eta: Atoms, p: float = 1.0) -> float:

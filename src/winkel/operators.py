@@ -165,21 +165,15 @@ def _as_rows(eta: Atoms) -> Atoms:
     return Atoms(*(np.reshape(x, (-1, x.shape[-1])) for x in eta))
 
 
-@partial(jax.jit, static_argnums=2)
-def _distance_rows(first: Atoms, second: Atoms, p: float) -> jax.Array:
-    return jax.vmap(lambda x, y: distributions.wasserstein(x, y, p))(first, second)
-
-
 def distances(first: Atoms, second: Atoms, p: float = 1.0) -> Float[np.ndarray, "*batch"]:
-    """w_p(first, second)(s, a) at every (s, a), in float64."""
+    """w_p(first, second)(s, a) at every (s, a), in float64: w_avg of these two."""
     batch = first.locations.shape[:-1]
     if batch != second.locations.shape[:-1]:
         raise InputError(
             f"need distributions of the same state-actions, got leading axes {list(batch)} and "
             f"{list(second.locations.shape[:-1])}"
         )
-    with jax.enable_x64(True):
-        return np.asarray(_distance_rows(_as_rows(first), _as_rows(second), p)).reshape(batch)
+    return disagreements([first, second], p)
 
 
 @partial(jax.jit, static_argnums=1)

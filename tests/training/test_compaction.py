@@ -19,7 +19,6 @@ from winkel.training.steps import Horizon, Plan
 TASK = make("deep_sea:size=3")
 TINY = {"hidden": (4,), "num_atoms": 3, "batch_size": 2, "burn_in": 4, "capacity": 16}
 AGENT, HYPER = configure("qr_dqn", TINY, TASK)
-OTHER = configure("qr_dqn", TINY | {"num_atoms": 4}, TASK)[0]
 CHUNK = 6
 
 
@@ -223,34 +222,13 @@ def slow():
     return Compiler(), asked
 
 
-def test_one_program_of_fewer_lanes_is_compiled_at_a_time(slow):
-    compiler, asked = slow
-    mover = Compaction(unit=8)
-    lanes = make_lanes(PLANS, 8, programs=compiler)
-    lanes.advance()
-
-    def ready_size(wanted, running, num_lanes=100, agent=AGENT):
-        return mover.ready_size(lanes, agent, wanted, range(running, num_lanes))
-
-    assert ready_size(80, 75) is None
-    assert ready_size(72, 70) is None
-    assert list(asked) == [80]
-    asked[80].compiled = True
-    assert ready_size(72, 70) == 80
-    assert ready_size(64, 60, num_lanes=80) is None
-    assert list(asked) == [80, 72]
-    asked[72].compiled = True
-    assert ready_size(64, 60, num_lanes=80) == 72
-    assert ready_size(64, 73, num_lanes=80) is None  # no room for all
-    assert ready_size(64, 60, num_lanes=80, agent=OTHER) is None  # programs of another agent
-
-
 def test_lanes_go_on_until_the_program_of_fewer_is_ready(whole, slow):
     compiler, asked = slow
     rearrange = Compaction(unit=1).rearrange
     machine = make_lanes(PLANS, 4, rearrange=rearrange, programs=compiler)
 
     def compile_it(counts):
+        assert len(asked) <= 1 or len(counts) > 6  # one at a time
         for program in asked.values():
             program.compiled = len(counts) >= 6
 

@@ -10,8 +10,7 @@ from importlib import resources
 from typing import Any
 
 from winkel.agents import bdqn, c51, dltv, dqn, hyper_agent, ids, pe_dqn, qr_dqn, rnd, statistic
-from winkel.agents.base import Agent, Settings, Spec, check_agent
-from winkel.extensions import find
+from winkel.agents.base import Agent, Settings, Spec
 
 AGENTS: dict[str, type[Agent]] = {
     "bdqn": bdqn.BDQN,
@@ -87,17 +86,4 @@ The last is nearer to the authors' program: all agents learn at ten times the ta
 weights start smaller, so that a fresh head gives about a hundredth of what it gives by He et al."""
 
 
-def find_agent(name: str) -> tuple[type[Agent], dict[str, Any]]:
-    """Return the class of an agent or variant, and the fields that the variant sets.
-
-    Beside the tables there are entry points and the user's own classes (`winkel.extensions`).
-    """
-    base, fields = VARIANTS.get(name, (name, {}))
-    if base in AGENTS:
-        return AGENTS[base], fields
-    agent = find("agents", base, [*AGENTS, *VARIANTS])
-    check_agent(name, agent)
-    return agent, fields
-
-
-__all__ = ["AGENTS", "PRESETS", "VARIANTS", "Agent", "Settings", "Spec", "find_agent"]
+__all__ = ["AGENTS", "PRESETS", "VARIANTS", "Agent", "Settings", "Spec"]

@@ -1,8 +1,8 @@
 """BDQN+P: bootstrapped DQN with randomized prior functions.
 
 Osband, Aslanides and Cassirer (2018); masks and one member for a whole episode are from Osband et
-al. (2016). Each member learns a value function from its own target network, with its own fixed
-random prior; a member that is drawn at the start of an episode acts greedily until its end.
+al. (2016). Each member m learns a value function Q_m, with its own target network and its own fixed
+random prior. At the start of an episode one member is drawn, which acts greedily until its end.
 """
 
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class BDQN(base.Agent):
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, Int[Array, ""]]:
-        """ε-greedy by the active member; draw a mask of the members that learn from this step."""
+        """Act ε-greedily by the active member; draw which members learn from this step."""
         key_member, key_explore, key_mask = (jax.random.fold_in(key, use) for use in range(3))
         active = jnp.where(first, self.init_actor(key_member), actor)
         params, prior = jax.tree.map(lambda x: x[active][None], (learner.params, learner.prior))

@@ -1,6 +1,6 @@
 """C51: a categorical model of the return distribution (Bellemare, Dabney and Munos 2017).
 
-Learned by the KL divergence from the projected target, eq. 12 of the paper; acts ε-greedily.
+It minimises the KL divergence from the projection of r + γ Z(s', a'), eq. 12 of the PE-DQN paper.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class C51(SingleModel):
-    """A categorical model, acted on ε-greedily."""
+    """One categorical model; actions are ε-greedy."""
 
     config: Config
     config_type = Config

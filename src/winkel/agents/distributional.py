@@ -22,8 +22,8 @@ from winkel.types import Atoms, Batch, Clock, Estimates, Transition, Update
 class SingleModel(Agent):
     """An agent that learns one model, with the loss of its projection.
 
-    Of its `Config` it reads `hidden` and `num_atoms`, and `prior` and `double` if there are such
-    fields; else there is no prior, and the online network chooses the action of the target.
+    Its `Config` must have `hidden` and `num_atoms`, and may have `prior` and `double`. Without them
+    there is no prior, and the online network chooses the action of the target.
     """
 
     @property

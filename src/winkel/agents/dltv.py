@@ -1,7 +1,7 @@
 """DLTV: decaying left truncated variance (Mavrin et al. 2019), with a randomized prior function.
 
-A single quantile model; the spread of its upper half is the bonus of optimistic choice, and the
-bonus decays as sqrt(log t / t). Mavrin et al. use no prior, which the paper finds crucial (App. B).
+One quantile model. Actions maximise value + β_t · spread of the upper half of the quantiles, where
+β_t decays as sqrt(log t / t). The prior is the PE-DQN paper's, which finds it crucial (App. B).
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Hyper(NamedTuple):
     gamma: base.Discount = 0.99
     prior_scale: base.PriorScale = 20.0
     beta: base.NonNegative = 5.0
-    """β₀ of the schedule, which starts below it."""
+    """β₀ of the schedule β₀ sqrt(log(αt) / αt), which starts at 0.61 β₀."""
     epsilon: base.Epsilon = 0.0
     epsilon_final: base.Epsilon = 0.0
     epsilon_steps: base.EpsilonSteps = 0.0
@@ -49,7 +49,7 @@ class Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class DLTV(SingleModel):
-    """A quantile model whose upper spread is the bonus of optimistic choice."""
+    """A quantile model; the spread of its upper half is the bonus."""
 
     config: Config
     config_type = Config
@@ -59,14 +59,11 @@ class DLTV(SingleModel):
     def scores(self, learner: Learner, obs: Array, clock: Clock, hyper: Hyper) -> PerAction:
         """Q(s, ·) + β_t b(s, ·), with the bonus b = sqrt(σ²_+) or as `bonus_form` says."""
         estimates = self.estimates(learner, obs, hyper)
-        return estimates.value + self._beta(clock, hyper) * estimates.bonus
+        return estimates.value + self.schedules(clock, hyper)["beta"] * estimates.bonus
 
     def schedules(self, clock: Clock, hyper: Hyper) -> dict[str, Float[Array, ""]]:
-        return {"beta": self._beta(clock, hyper)}
-
-    def _beta(self, clock: Clock, hyper: Hyper) -> Float[Array, ""]:
         """β_t at the share of the horizon that is done."""
-        return dltv_schedule(hyper.beta, TIME_SCALE * clock.progress)
+        return {"beta": dltv_schedule(hyper.beta, TIME_SCALE * clock.progress)}
 
     def estimates(self, learner: Learner, obs: Array, hyper: Hyper) -> Estimates:
         """The one model, and the bonus: sqrt(σ²_+), or 2/K Σ_{j=m}^K (θ_j − θ_m)² of sorted θ."""

@@ -1,6 +1,6 @@
 """DQN: one value for each action (Mnih et al. 2015), by default double (van Hasselt et al. 2016).
 
-It is bootstrapped DQN's ensemble with a single member and no prior, acted on ε-greedily.
+It uses the ensemble of bootstrapped DQN with one member and no prior, and acts ε-greedily.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class DQN(base.Agent):
-    """A value function, acted on ε-greedily."""
+    """One value function; actions are ε-greedy."""
 
     config: Config
     config_type = Config
@@ -59,7 +59,7 @@ class DQN(base.Agent):
         return learner, Update(priorities=gradients.losses, metrics=metrics)
 
     def estimates(self, learner: Learner, obs: Array, hyper: Any) -> Estimates:
-        """A point mass for each action, without disagreement."""
+        """A point mass at the value of each action; one member has no disagreement."""
         value = bdqn.values(learner.params, None, learning.features(learner.shared, obs), 0.0)
         return bdqn.point_masses(value, value[0], jnp.full_like(value[0], jnp.nan))
 

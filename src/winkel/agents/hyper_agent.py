@@ -7,12 +7,13 @@ The agent acts greedily by one index, which is drawn anew at the start of an epi
 step with probability 1 − γ.
 
 Defaults are the authors' for deep sea (table in their appendix, and their program). Last layers
-have no bias. Hidden layers start by Glorot and Bengio (2010), also the prior's. W_a starts by
-Glorot, the prior's with rows on unit spheres; b_a on a unit sphere in both. Unlike there, the first
-`burn_in` steps are not random: the untrained agent acts.
+have no bias. Hidden layers and W_a start as in Glorot and Bengio (2010); of the prior, the hidden
+layers do, and the rows of W_a are drawn from unit spheres. b_a is drawn from a unit sphere in both.
+In their program the first `burn_in` steps are random; here the untrained agent acts.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -62,7 +63,7 @@ Targets = tuple[Float[Array, "J M"], Float[Array, " J"]]
 
 @dataclass(frozen=True)
 class HyperAgent(base.Agent):
-    """A hypermodel of the last layer, acted on by one index at a time."""
+    """A hypermodel of the last layer; one index at a time decides the actions."""
 
     config: Config
     config_type = Config
@@ -92,7 +93,7 @@ class HyperAgent(base.Agent):
         hyper: Hyper,
         key: PRNGKeyArray,
     ) -> tuple[Decision, Float[Array, " M"]]:
-        """ε-greedy by the active index; draw z, the perturbation's direction, for replay."""
+        """Act ε-greedily by the active index; draw z, the perturbation's direction, for replay."""
         keys = [jax.random.fold_in(key, use) for use in range(4)]
         renewed = first | (jax.random.uniform(keys[0]) > hyper.gamma)
         index = jnp.where(renewed, self.init_actor(keys[1]), actor)
@@ -109,9 +110,8 @@ class HyperAgent(base.Agent):
         """One step on the squared TD errors of `num_indices` indices for each transition."""
         inputs = learning.encode(learner.shared, batch)
         keys = jax.random.split(key, len(batch.weights))
-        targets = jax.vmap(lambda k, t, n: self._targets(learner, hyper, k, t, n))(
-            keys, inputs.transitions, inputs.target_next_obs
-        )
+        target = partial(self._targets, learner, hyper)
+        targets = jax.vmap(target)(keys, inputs.transitions, inputs.target_next_obs)
 
         def loss(params: MLP, transition: Transition, target: Targets) -> Float[Array, ""]:
             indices, values = target
@@ -178,12 +178,12 @@ class HyperAgent(base.Agent):
         spec = self.spec
         has_body = isinstance(spec.observation, Image | Planes)
 
-        def scaled(layer: Any) -> Any:
+        def scaled(layer: Any) -> Array:
             fan_in, fan_out = layer.weight.shape
             if layer is layers[0] and not has_body:  # its table may lack cells, or be padded
                 fan_in = spec.inputs if spec.fan_in is None else spec.fan_in
             smaller = jnp.sqrt(fan_in / (fan_in + fan_out))  # from He's deviation to Glorot's
-            return eqx.tree_at(lambda layer: layer.weight, layer, smaller * layer.weight)
+            return smaller * layer.weight
 
         features, actions, size = last.weight.shape[0], spec.num_actions, self.config.index_size
         shape = features, actions, size
@@ -195,9 +195,8 @@ class HyperAgent(base.Agent):
             matrix = deviation * jax.random.normal(key_matrix, shape)
         mean = draw_sphere(key_mean, (features * actions,)).reshape(features, actions, 1)
         weight = jnp.concatenate([matrix, mean], axis=-1).reshape(features, -1)
-        last = eqx.tree_at(lambda layer: layer.weight, last, weight)
-        made = tuple(scaled(layer) for layer in layers)
-        return MLP((*made, last), rows=network.rows, columns=network.columns)
+        weights = [*map(scaled, layers), weight]
+        return eqx.tree_at(lambda made: [layer.weight for layer in made.layers], network, weights)
 
 
 def draw_sphere(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "*batch M"]:

@@ -1,6 +1,6 @@
-"""IDS-C51: information-directed sampling (Nikolov et al. 2019), with the paper's information gain.
+"""IDS-C51: information-directed sampling (Nikolov et al. 2019), as in the PE-DQN paper.
 
-An ensemble of bootstrapped DQN estimates the uncertainty of values, a C51 model the noise of
+An ensemble of bootstrapped DQN gives the uncertainty σ of values, a C51 model the noise ρ² of
 returns. The action minimises squared regret over information gain: argmin_a Δ̂(s, a)² / I(s, a).
 """
 
@@ -121,7 +121,7 @@ class TwoLearners(NamedTuple):
 
 @dataclass(frozen=True)
 class IDS(base.Agent):
-    """Bootstrapped DQN and C51, whose ratio of squared regret to information gain chooses."""
+    """Bootstrapped DQN and C51; actions have the least squared regret per information gain."""
 
     config: Config
     config_type = Config

@@ -1,6 +1,6 @@
 """QR-DQN: a quantile model of the return distribution (Dabney et al. 2018).
 
-Learned by quantile regression, eq. 11 of the paper with a single member; acts ε-greedily.
+It learns the quantiles of r + γ Z(s', a') by quantile regression, eq. 11 of the PE-DQN paper.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class QRDQN(SingleModel):
-    """A quantile model, acted on ε-greedily."""
+    """One quantile model; actions are ε-greedy."""
 
     config: Config
     config_type = Config

@@ -1,18 +1,19 @@
 """RND: DQN with a bonus by random network distillation (Burda et al. 2019).
 
 A predictor learns the outputs of a fixed random network. Its squared error e is large where there
-was little data, and is the intrinsic reward, divided by the standard deviation of all so far. As in
-the original there are two value functions, of rewards and of intrinsic rewards.
+was little data. Divided by the standard deviation of all e so far, it is the intrinsic reward. As
+in the original there are two value functions: of rewards, and of intrinsic rewards.
 
 The original is for PPO on images. What differs here: the networks have outputs for every action, so
 that the reward is e(s, a) and not e(s'), since the last action of an episode would have none; and
 intrinsic returns end with the episode. The divisor is the deviation of e itself, where theirs is of
 discounted sums of e, and observations are not normalised. By default e(s, a) is added to the output
-of the network, as PE-DQN adds its disagreement: then an action has its reward before it was ever
-tried, and the agent differs from PE-DQN in how novelty is measured, not in how it is used.
+of the network, as PE-DQN adds its disagreement. Then an action has this reward before it is tried
+for the first time, and the two agents differ in how they measure novelty, not in how they use it.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +36,7 @@ class Config(base.Settings):
     num_features: base.Count = 64
     """Outputs of the random network for each action."""
     immediate: bool = True
-    """Add e(s, a) to the bonus network's output, which learns what follows; else it learns both."""
+    """Add e(s, a) to the bonus network's output, which learns the later e; else it learns all."""
     hidden: base.Hidden = (64, 64)
 
 
@@ -98,9 +99,8 @@ class RND(base.Agent):
             inputs.transitions
         )
         learner = learner._replace(intrinsic=learner.intrinsic.update(errors, memory=1.0))
-        targets = jax.vmap(lambda t, n: self._targets(learner, hyper, t, n))(
-            inputs.transitions, inputs.target_next_obs
-        )
+        target = partial(self._targets, learner, hyper)
+        targets = jax.vmap(target)(inputs.transitions, inputs.target_next_obs)
 
         def loss(params: Params, transition: Transition, target: Array) -> Float[Array, ""]:
             values = select_action(params.values(transition.obs), transition.action)[:, 0]

@@ -1,8 +1,8 @@
-"""Exploration by one statistic of a predicted return distribution (section 6.1, figure 3).
+"""Exploration by one statistic of a return distribution (PE-DQN paper, section 6.1, figure 3).
 
-A single model learns returns, by default in a world without rewards; the action is the one whose
-predicted distribution has the highest mean, variance, skewness or kurtosis. The states that this
-visits show how the projection generalises.
+One model learns returns, by default as if all rewards were 0. The action is the one whose predicted
+distribution has the highest mean, variance, skewness or kurtosis. Which states are visited then
+shows how the projection generalises.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ class Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class Statistic(SingleModel):
-    """A single model, one statistic of which chooses."""
+    """One model; actions maximise one statistic of its distributions."""
 
     config: Config
     config_type = Config

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import tyro
 
-from winkel.agents import AGENTS, PRESETS, VARIANTS, find_agent
+from winkel.agents import AGENTS, PRESETS, VARIANTS
 from winkel.agents.describe import describe_settings
 from winkel.commands.options import say, write_option
 from winkel.envs.registry import EXPERIMENTS, FAMILIES, parse
@@ -14,6 +14,7 @@ from winkel.extensions import entry_points
 from winkel.figures import FIGURES
 from winkel.play.zoo import load_zoo, zoo_names
 from winkel.projections import PROJECTIONS
+from winkel.runs.spec import find_agent
 
 OTHERS = {
     "{gymnax,craftax,navix,pgx,xminigrid}:NAME": "an environment in JAX of that library",

@@ -21,14 +21,14 @@ from typing import Any, Literal, SupportsIndex
 import jax
 import numpy as np
 
-from winkel.agents import find_agent
-from winkel.agents.base import Agent, Spec, check_names, check_number
+from winkel.agents import AGENTS, VARIANTS
+from winkel.agents.base import Agent, Spec, check_agent, check_names, check_number
 from winkel.envs.base import Task
 from winkel.envs.functional import is_functional, make_jax_task
 from winkel.envs.outside import make_simulator_task
 from winkel.envs.registry import is_outside, is_simulator, make, remake
 from winkel.errors import LARGEST_SEED, InputError, require_integer, require_type, suggest
-from winkel.extensions import permit
+from winkel.extensions import find, permit
 from winkel.simulators.names import Factory, identify
 from winkel.training.steps import UNLIMITED, Horizon, Plan
 from winkel.version import __version__
@@ -277,6 +277,19 @@ def name_agent(agent: Any, fields: dict[str, Any]) -> str:
     if isinstance(fields.get("projections"), list | tuple):
         fields["projections"] = permit(*fields["projections"])
     return agent if isinstance(agent, str) and ":" not in agent else permit(agent)[0]
+
+
+def find_agent(name: str) -> tuple[type[Agent], dict[str, Any]]:
+    """Return the class of an agent or variant, and the fields that the variant sets.
+
+    Beside the tables there are entry points and the user's own classes (`winkel.extensions`).
+    """
+    base, fields = VARIANTS.get(name, (name, {}))
+    if base in AGENTS:
+        return AGENTS[base], fields
+    agent = find("agents", base, [*AGENTS, *VARIANTS])
+    check_agent(name, agent)
+    return agent, fields
 
 
 def field_names(agent: str) -> list[str]:

@@ -15,14 +15,22 @@ import numpy as np
 from optuna import distributions
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from winkel.agents import VARIANTS, find_agent
+from winkel.agents import VARIANTS
 from winkel.envs.base import Task
 from winkel.envs.registry import is_outside
 from winkel.errors import InputError, require_integer
 from winkel.extensions import load_target, wrap_error
 from winkel.files import read_toml
 from winkel.runs.presets import preset_fields
-from winkel.runs.spec import MAX_RUNS, MAX_SEED, RunSpec, check_field_names, make_spec, make_task
+from winkel.runs.spec import (
+    MAX_RUNS,
+    MAX_SEED,
+    RunSpec,
+    check_field_names,
+    find_agent,
+    make_spec,
+    make_task,
+)
 from winkel.runs.train import check_run
 from winkel.simulators.names import chooses_code
 from winkel.types import OneHot

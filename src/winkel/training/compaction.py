@@ -1,20 +1,12 @@
 """Fewer lanes and cheaper programs for the runs that are left: compaction, and frozen bonuses.
 
-The cost of a row (`programs.Row`) grows with its number of lanes. When no run waits for a lane, two
-things change it:
-
-- *Runs end.* Their lanes are idle but cost as much as others. When an eighth of the lanes is idle,
-  the runs are gathered into a row of fewer lanes.
-- *Bonuses are frozen.* When β of PE-DQN is 0 for good (`can_freeze_bonus`), the bonus changes
-  nothing any more, and the agent `with_frozen_bonus` does not learn it: a cheaper program, which
-  the row gets when that is so for all its runs.
-
-Each number of lanes is another program to compile. So rows shrink by `unit` lanes, and only if runs
-are long enough to repay it. Programs are compiled in the background: the row stays as it is until
-the next program is ready.
+The cost of a row (`programs.Row`) grows with its number of lanes. When no run waits for a lane and
+an eighth of the lanes is idle, since their runs have ended, the others are gathered into a row of
+fewer lanes. When β of PE-DQN is 0 for good (`can_freeze_bonus`) in all runs of a row, it gets the
+cheaper program of the agent `with_frozen_bonus`. Programs are compiled in the background: the row
+stays as it is until the next one is ready (decision 017).
 """
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,8 +32,10 @@ class Compaction:
     """Rows shrink by so many lanes; None to keep all lanes."""
     freeze_bonus: bool = False
     """Do not learn bonuses that change nothing any more."""
-    _started: dict[Any, list[Future[Any]]] = field(init=False, default_factory=dict)
-    """Programs that are compiled in the background, or have been."""
+    _started: dict[tuple[Agent, int], list[Future[Any]]] = field(init=False, default_factory=dict)
+    """By agent and number of lanes, what is compiled in the background, or has been."""
+    _next: tuple[Agent, int] | None = field(init=False, default=None)
+    """Of these, what a row with fewer lanes waits for."""
 
     def rearrange(self, lanes: Lanes) -> Row:
         """A row of the same runs."""
@@ -71,46 +65,29 @@ class Compaction:
         wanted = fewer_lanes(row.num_lanes, len(runs), unit)
         if wanted == row.num_lanes or steps_left(lanes) < STEPS_TO_MOVE:
             return row
-        size = self.ready_size(lanes, row.agent, wanted, range(len(runs), row.num_lanes))
-        if size is None:
+        # What is wanted changes as runs end; only one such program is compiled at a time.
+        if self._next is None or self._next[0] != row.agent or self._next[1] >= row.num_lanes:
+            self._next = row.agent, wanted
+        size = self._next[1]
+        if not self._is_ready(lanes, row.agent, size):
             return row
         idle = size - len(runs)
         which = np.array([row.running[run] for run in (*runs, *runs[:1] * idle)], np.int32)
-
-        def compile_it() -> list[Future[Any]]:
-            return [lanes.programs.compile_in_background(take_lanes, row.inputs, which)]
-
-        if not self._is_compiled((row.num_lanes, size), compile_it):
-            return row
         jobs, states = take_lanes(row.inputs, which)
         clock = jax.tree.map(lambda column: column[which], row.clock)
         return Row(row.agent, [*runs, *[None] * idle], jobs, states, clock)
 
-    def ready_size(self, lanes: Lanes, agent: Agent, wanted: int, sizes: range) -> int | None:
-        """Lanes of a program that is ready: the fewest from `wanted` on, else the most below.
-
-        Only `sizes` count; None if no program of these sizes is ready. What is wanted changes as
-        runs end: another program is started only when none of these sizes is being compiled.
-        """
-        started = [size for size in sizes if (agent, size) in self._started]
-        ready = [size for size in started if self._is_ready(lanes, agent, size)]
-        if wanted not in started and ready == started:
-            self._is_ready(lanes, agent, wanted)
-        return next((size for size in ready if size >= wanted), max(ready, default=None))
-
     def _is_ready(self, lanes: Lanes, agent: Agent, num_lanes: int) -> bool:
         """Whether this agent's program for so many lanes is compiled; if not, start that."""
-
-        def compile_it() -> list[Future[Any]]:
-            shapes = resized(lanes.row.inputs, num_lanes)
-            return lanes.world.compile_ahead(agent, lanes.chunk_steps, *shapes)
-
-        return self._is_compiled((agent, num_lanes), compile_it)
-
-    def _is_compiled(self, key: Any, compile_it: Callable[[], list[Future[Any]]]) -> bool:
-        if key not in self._started:
-            self._started[key] = compile_it()
-        return all(future.done() for future in self._started[key])
+        if (agent, num_lanes) not in self._started:
+            inputs = lanes.row.inputs
+            shapes = resized(inputs, num_lanes)
+            started = lanes.world.compile_ahead(agent, lanes.chunk_steps, *shapes)
+            if num_lanes < lanes.row.num_lanes:
+                which = np.zeros(num_lanes, np.int32)
+                started.append(lanes.programs.compile_in_background(take_lanes, inputs, which))
+            self._started[agent, num_lanes] = started
+        return all(future.done() for future in self._started[agent, num_lanes])
 
 
 def fewer_lanes(num_lanes: int, running: int, unit: int) -> int:

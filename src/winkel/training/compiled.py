@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -86,11 +87,7 @@ class CompiledWorld:
 
     def survey(self, agent: Agent, row: Row, lanes: Sequence[int]) -> list[Arrays]:
         """Visits, value, disagreement and bonus of some lanes at every countable observation."""
-
-        def snapshot(jobs: Job, runs: RunState) -> Any:
-            return {"visits": runs.visits, **self._call(survey, agent, jobs, runs)}
-
-        return self._fetch_lanes(snapshot, row, lanes)
+        return self._fetch_lanes(partial(self._call, survey, agent), row, lanes)
 
     def support_notice(self, lane: int) -> str | None:
         """No sentence: nothing is known of discounted returns."""
@@ -240,14 +237,15 @@ def _evaluate(
 
 
 def _survey(agent: Agent, env: Any, job: Job, run: RunState) -> dict[str, Array]:
-    """Value, disagreement and bonus `[cells, A]` at every countable observation."""
+    """Visits, value, disagreement and bonus `[cells, A]` at every countable observation."""
     agent = steps.fit_agent(agent, job)
 
     def at(obs: Int[Array, ""]) -> dict[str, Float[Array, " A"]]:
         estimates = agent.estimates(run.learner, obs, job.hyper)
         return {name: getattr(estimates, name) for name in ("value", "disagreement", "bonus")}
 
-    return jax.vmap(at)(jnp.arange(run.visits.shape[0], dtype=jnp.int32))
+    cells = jnp.arange(run.visits.shape[0], dtype=jnp.int32)
+    return {"visits": run.visits, **jax.vmap(at)(cells)}
 
 
 begin = per_lane(_begin)

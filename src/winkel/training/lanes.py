@@ -99,7 +99,10 @@ class Lanes:
             queue, plans = self._queue.copy(), self.plans
             row = replace(self.row, run_of=self.row.run_of[:])
             try:
-                return self._advance()
+                burn_in = self._fill()
+                if not self.running:
+                    return []
+                return self._report(burn_in, *self.world.advance(self.row, self.chunk_steps))
             except jax.errors.JaxRuntimeError as error:
                 if not programs.out_of_memory(error):
                     raise
@@ -110,12 +113,6 @@ class Lanes:
             self.row, self._queue, self.plans = row, queue, plans
             del row  # its arrays would stay in memory
             self._halve()
-
-    def _advance(self) -> list[Report]:
-        burn_in = self._fill()
-        if not self.running:
-            return []
-        return self._report(burn_in, *self.world.advance(self.row, self.chunk_steps))
 
     def prepare(self) -> list[Future[Any]]:
         """Compile what the first chunks need, in the background."""

@@ -153,10 +153,10 @@ def start_run(agent: Agent, job: Job, obs: Array, num_envs: int | None = None) -
     The agent must be fitted to the setting (`fit_agent`).
     """
     first = jnp.ones(() if num_envs is None else num_envs, bool)
-    keys = environment_keys(jax.random.fold_in(job.key, KEY_ACTOR), first)
+    key_actor = jax.random.fold_in(job.key, KEY_ACTOR)
     run = RunState(
         learner=agent.init(jax.random.fold_in(job.key, KEY_LEARNER), job.hyper),
-        actor=over_environments(agent.init_actor, first)(keys),
+        actor=in_each_environment(agent.init_actor, key_actor, first),
         obs=obs,
         first=first,
         replay=(),
@@ -172,8 +172,8 @@ def decide(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[
     def act(actor: Any, obs: Array, first: Array, key: PRNGKeyArray) -> tuple[Decision, Any]:
         return agent.act(run.learner, actor, obs, first, run.clock, hyper, key)
 
-    keys = environment_keys(jax.random.fold_in(key, KEY_DECIDE), run.first)
-    return over_environments(act, run.first)(run.actor, run.obs, run.first, keys)
+    key = jax.random.fold_in(key, KEY_DECIDE)
+    return in_each_environment(act, key, run.first, run.actor, run.obs, run.first)
 
 
 def learn(agent: Agent, run: RunState, hyper: Any, key: PRNGKeyArray) -> tuple[RunState, Update]:
@@ -294,14 +294,14 @@ def replay_of(agent: Agent, run: RunState) -> Uniform | Streams:
     return make_replay(agent.config, agent.spec.observation, run.first.size)
 
 
-def over_environments(function: Callable[..., Any], first: Bool[Array, "*E"]) -> Callable[..., Any]:
-    """A function of one environment for all of a run."""
-    return jax.vmap(function) if first.ndim else function
+def in_each_environment(
+    function: Callable[..., Any], key: PRNGKeyArray, first: Bool[Array, "*E"], *arrays: Any
+) -> Any:
+    """Apply a function of arrays and a key to every environment of a run.
 
-
-def environment_keys(key: PRNGKeyArray, first: Bool[Array, "*E"]) -> Key[Array, "*E"]:
-    """A key for each environment; the first has the key itself, as a compiled environment has."""
+    The first environment has the key itself, as a compiled environment has.
+    """
     if first.ndim == 0:
-        return key
-    others = jax.vmap(lambda env: jax.random.fold_in(key, env))(jnp.arange(len(first)))
-    return others.at[0].set(key)
+        return function(*arrays, key)
+    keys = jax.vmap(lambda env: jax.random.fold_in(key, env))(jnp.arange(len(first)))
+    return jax.vmap(function)(*arrays, keys.at[0].set(key))
