@@ -23,7 +23,7 @@ def expected_after(params, gradients):
 
 
 def step(params, gradients, state):
-    updates, state = adam(gradients, state, RATE, EPSILON)
+    updates, state = adam(RATE, EPSILON).update(gradients, state)
     return optax.apply_updates(params, updates), state
 
 
