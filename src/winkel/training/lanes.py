@@ -245,8 +245,8 @@ def make_report(
     plan: Plan,
     episodes: Arrays,
     metrics: dict[str, tuple[np.ndarray, float]],
-    before: Clock,
-    clock: Clock,
+    before: Any,
+    clock: Any,
     failure: str | None,
 ) -> Report:
     """Report a chunk of one run up to its end, from clocks of plain numbers before and after it.
@@ -295,7 +295,7 @@ def make_report(
     )
 
 
-def split_clock(clock: Clock) -> list[Clock]:
+def split_clock(clock: Clock) -> list[Any]:
     """A clock of plain numbers for each lane: fast, since there may be hundreds of lanes."""
     return [Clock(*numbers) for numbers in zip(*(x.tolist() for x in clock), strict=True)]
 
