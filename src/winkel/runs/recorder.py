@@ -266,17 +266,19 @@ class Recorder:
         visited, goal = self.status.visited, self.status.goal_episode
         if self.spec.task.num_pairs is not None and "visited" in rows:
             visited = float(rows["visited"][-1] / self.spec.task.num_pairs)
-        goals = np.flatnonzero(rows.get("treasure", ()))
-        if goal is None and len(goals):
-            goal = num_episodes - count + int(goals[0]) + 1
         if "treasure" in rows:
+            goals = np.flatnonzero(rows["treasure"])
+            if goal is None and len(goals):
+                goal = num_episodes - count + int(goals[0]) + 1
             before = max(self.spec.schedules_end - (num_episodes - count), 0)
             counted = rows["treasure"][before:]
             misses = np.flatnonzero(~counted.astype(bool))
             since = len(counted) - 1 - misses[-1] if len(misses) else self.streak + len(counted)
             self.streak = int(since)
         self.status = self.status._replace(
-            recent_return=float(np.mean(self._recent)), visited=visited, goal_episode=goal
+            recent_return=sum(self._recent) / len(self._recent),
+            visited=visited,
+            goal_episode=goal,
         )
 
 

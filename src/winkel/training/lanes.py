@@ -21,7 +21,7 @@ from winkel.training.compiled import CompiledWorld
 from winkel.training.programs import SIZES, Arrays, ChunkResults, Programs, Row
 from winkel.training.simulated import SimulatorWorld
 from winkel.training.steps import Job, Plan, make_jobs
-from winkel.types import RunState
+from winkel.types import Clock, RunState
 
 World = CompiledWorld | SimulatorWorld
 """It makes the steps of the environments of a row."""
@@ -192,32 +192,32 @@ class Lanes:
         ended before. With simulators that state is gone.
         """
         clock, episodes, metrics = results
-        row, running, before = self.row, self.row.running, self.row.clock
-        counts = list(zip(before.episodes, before.env_steps, strict=True))
+        row, running, before = self.row, self.row.running, split_clock(self.row.clock)
         ended = {  # before this chunk
             lane
             for run, lane in running.items()
-            if self.plans[run].share_done(*counts[lane]) == 1.0
+            if self.plans[run].share_done(before[lane].episodes, before[lane].env_steps) == 1.0
         }
         learning = {*running.values()} - ended
         losses = metrics.get("loss", np.zeros((row.num_lanes, 1)))
         updates_per_step = self.agent.config.updates_per_step
-        failures = find_failures(losses, before.updates, learning, updates_per_step)
+        failures = find_failures(losses, row.clock.updates, learning, updates_per_step)
         if self.world.refills and (ended or failures):
             which = np.isin(np.arange(row.num_lanes), [*ended, *failures])
             states = programs.where_lanes(which, row.states, states)
-            clock = jax.tree.map(lambda old, new: np.where(which, old, new), before, clock)
+            clock = jax.tree.map(lambda old, new: np.where(which, old, new), row.clock, clock)
             new = ~which[episodes["lane"]]
             episodes = {name: column[new] for name, column in episodes.items()}
             kept = "; the state before that chunk is kept"
             failures = {lane: text + kept for lane, text in failures.items()}
         row.states, row.clock = states, clock
         tables = split_by_lane(row.num_lanes, [*([burn_in] if burn_in else []), episodes])
+        after, means = split_clock(clock), mean_metrics(metrics)
         reports = []
         for run, lane in sorted(running.items()):
-            old, new = jax.tree.map(lambda x, lane=lane: int(x[lane]), (before, clock))
-            values = {name: x[lane] for name, x in metrics.items()}
-            plan, failure = self.plans[run], failures.get(lane)
+            plan, old, new = self.plans[run], before[lane], after[lane]
+            values = {name: (x[lane], means[name][lane]) for name, x in metrics.items()}
+            failure = failures.get(lane)
             reports.append(make_report(run, plan, tables[lane], values, old, new, failure))
         return reports
 
@@ -241,36 +241,48 @@ def make_report(
     run: int,
     plan: Plan,
     episodes: Arrays,
-    metrics: Arrays,
+    metrics: dict[str, tuple[np.ndarray, float]],
     before: Any,
     clock: Any,
     failure: str | None,
 ) -> Report:
-    """Report a chunk of one run up to its end, from clocks of plain numbers before and after it."""
-    names = [n for n in episodes if plan.facts is None or n in (*EPISODE_COLUMNS, *plan.facts)]
-    ends = episodes["env_steps"]
-    number = clock.episodes - np.arange(len(ends))[::-1]
-    kept = (number <= int(plan.end.episodes)) & (ends <= int(plan.end.steps))
-    table = {name: episodes[name] if kept.all() else episodes[name][kept] for name in names}
-    num_episodes = clock.episodes - int(np.sum(~kept))
-    end = min(clock.env_steps, int(plan.end.steps))
-    if num_episodes == int(plan.end.episodes) and kept.any():
-        end = min(end, int(table["env_steps"][-1]))
+    """Report a chunk of one run up to its end, from clocks of plain numbers before and after it.
+
+    `metrics` are those of every update of the chunk, and their mean.
+    """
+    table = episodes
+    if plan.facts is not None:
+        kept_names = (*EPISODE_COLUMNS, *plan.facts)
+        table = {name: column for name, column in episodes.items() if name in kept_names}
+    num_episodes, end = clock.episodes, clock.env_steps
+    done = plan.share_done(num_episodes, end)
+    if done == 1.0:  # what comes after the end is left out
+        ends, last = table["env_steps"], plan.end
+        number = num_episodes - np.arange(len(ends))[::-1]
+        kept = (number <= int(last.episodes)) & (ends <= int(last.steps))
+        table = {name: column[kept] for name, column in table.items()}
+        num_episodes -= int(np.sum(~kept))
+        end = min(end, int(last.steps))
+        if num_episodes == int(last.episodes) and kept.any():
+            end = min(end, int(table["env_steps"][-1]))
     # Metrics have a row for each step; in simulators, for each step of all environments.
     updates, steps = clock.updates - before.updates, clock.env_steps - before.env_steps
     counted = updates - (clock.env_steps - end) * updates // max(steps, 1)
-    done = plan.share_done(clock.episodes, clock.env_steps)
+    if counted == updates:
+        means = {name: mean for name, (_, mean) in metrics.items() if updates > 0}
+    else:
+        means = {
+            name: float(np.mean(x[: len(x) * counted // updates], dtype=np.float64))
+            for name, (x, _) in metrics.items()
+            if counted > 0
+        }
     finite = np.isfinite(table["return"])
     if failure is None and not finite.all():
         failure = f"the return of an episode was {table['return'][~finite][0]}"
     return Report(
         run=run,
         episodes=table,
-        metrics={
-            name: float(np.mean(x[: len(x) * counted // updates], dtype=np.float64))
-            for name, x in metrics.items()
-            if counted > 0
-        },
+        metrics=means,
         env_steps=end,
         num_episodes=num_episodes,
         updates=before.updates + max(counted, 0),
@@ -278,6 +290,18 @@ def make_report(
         finished=failure is None and done == 1.0,
         failure=failure,
     )
+
+
+def split_clock(clock: Clock) -> list[Any]:
+    """A clock of plain numbers for each lane: fast, since there may be hundreds of lanes."""
+    return [Clock(*numbers) for numbers in zip(*(x.tolist() for x in clock), strict=True)]
+
+
+def mean_metrics(metrics: Arrays) -> dict[str, list[float]]:
+    """The mean of each metric over the updates of a chunk, for each lane."""
+    return {
+        name: x.astype(np.float64, order="C").mean(axis=1).tolist() for name, x in metrics.items()
+    }
 
 
 def split_by_lane(num_lanes: int, tables: list[Arrays]) -> list[Arrays]:
