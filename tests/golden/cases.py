@@ -92,7 +92,7 @@ def run_case(name: str, out: Path) -> list[str]:
     agent, _, where = name.partition(" ")
     if where == "packed":
         sweep = Sweep(
-            envs=PACKED, agents=(agent,), seeds=(0,), episodes=6, packed=True, padded=True,
+            envs=PACKED, agents=(agent,), seeds=(0,), episodes=6, packed=True,
             fields={k: v for k, v in fields_of(agent).items() if k not in ("z_min", "z_max")},
         )  # fmt: skip
         groups, _ = remaining_groups(group_runs(sweep, OPTIONS), out, False)

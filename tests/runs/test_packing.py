@@ -29,7 +29,7 @@ FOLDERS = {env: env.replace("/", "/qr_dqn/") + "/seed-0" for env in ENVS}
 
 def packed(**others):
     settings = {"envs": ENVS, "agents": ("qr_dqn",), "seeds": (0,), "episodes": 6, "packed": True}
-    return Sweep(**(settings | {"padded": True, "fields": TINY} | others))
+    return Sweep(**(settings | {"fields": TINY} | others))
 
 
 def sweep(what, out, resume=False, options=OPTIONS, **others):

@@ -63,7 +63,7 @@ def test_runs_of_one_shape_share_a_program():
     assert [len(group.runs) for group in groups] == [4, 4, 4, 4]
     bsuite = Sweep(
         envs=bsuite_envs(["catch", "catch_noise", "deep_sea", "deep_sea_stochastic"]),
-        agents=("dqn",), seeds=(0,), padded=True, fields=TINY,
+        agents=("dqn",), seeds=(0,), fields=TINY,
     )  # fmt: skip
     groups, _ = remaining_groups(group_runs(bsuite, OPTIONS), Path("nowhere"), False)
     assert sorted(len(group.runs) for group in groups) == [40, 42]
@@ -204,9 +204,7 @@ def test_failed_runs_stay_failed(tmp_path):
 def test_a_padded_run_can_be_inspected(tmp_path, capsys):
     from winkel.cli import main
 
-    what = Sweep(
-        envs=("deep_sea/0",), agents=("dqn",), seeds=(0,), episodes=4, padded=True, fields=TINY
-    )
+    what = Sweep(envs=("deep_sea/0",), agents=("dqn",), seeds=(0,), episodes=4, fields=TINY)
     sweep(what, tmp_path)
     folder = str(tmp_path / "deep_sea" / "dqn" / "0" / "seed-0")
     main(["inspect", folder, "--at", "1,1", "--formats", "png"])

@@ -156,7 +156,7 @@ def _make_sweep(
             own[name] = convert(name, fields.pop(name), hints[name])
         made = type(command)(kind=piece.kind, out=command.out, fields=fields, **own)
         made.check_options()
-        return made, [run for group in made.groups() for run in group.runs]
+        return made, [run for group in made.groups()[1] for run in group.runs]
     except MissingDataError:
         return made, []
     except InputError as error:

@@ -3,7 +3,6 @@
 Every config and every table that is read from a run's folder is checked here, too.
 """
 
-import io
 import json
 import re
 import zipfile
@@ -91,7 +90,7 @@ def load_checkpoint(
     """Read the newest checkpoint that is not damaged; every byte is checked.
 
     With `only`, read and check just the arrays whose names begin so: a replay buffer may be
-    gigabytes. Return the arrays (read-only), `meta`, and what is wrong with each newer file.
+    gigabytes. Return the arrays, `meta`, and what is wrong with each newer file.
     """
     damaged: dict[Path, str] = {}
     for path in reversed(_files(folder, _CHECKPOINT)):
@@ -121,25 +120,16 @@ def _write(file: IO[bytes], meta: str, arrays: Arrays) -> None:
 
 
 def _read(path: Path, only: str | tuple[str, ...]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    with zipfile.ZipFile(path) as archive:
-        meta = json.loads(archive.read("meta.json"))
+    with np.load(path, allow_pickle=False) as file:
+        meta = json.loads(file["meta.json"])
         if meta["format"] != FORMAT:
             raise InputError(
                 f"{path} was made by another version of winkel: its format is {meta['format']!r}, "
                 f"this version reads {FORMAT}"
             )
-        dtypes = json.loads(archive.read("dtypes.json"))
+        dtypes = json.loads(file["dtypes.json"])
         names = [name for name in dtypes if name.startswith(only)]
-        return {name: _array(archive.read(f"{name}.npy"), dtypes[name]) for name in names}, meta
-
-
-def _array(content: bytes, dtype_name: str) -> np.ndarray:
-    """Return the array of a .npy file, without a copy; NumPy refuses Python objects."""
-    file = io.BytesIO(content)
-    np.lib.format.read_magic(file)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    array = np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
-    return array if dtype.name == dtype_name else array.view(np.dtype(dtype_name))
+        return {name: file[name].view(dtypes[name]) for name in names}, meta
 
 
 def _files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:

@@ -1,12 +1,13 @@
 """Sweeps: many environments, agents and seeds, in as few programs as their shapes allow."""
 
 import dataclasses
+import itertools
 import json
 import threading
 import time
 import timeit
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from winkel.training.steps import Horizon
 
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
           "umbrella_distract")  # fmt: skip
-"""Experiments whose settings differ in shape; in a sweep of bsuite they are padded to one shape."""
+"""Experiments whose settings differ in shape; in a sweep their own settings are padded to one."""
 MAX_LANES_ON_CPU = 8
 """Runs side by side by default on a CPU; `MAX_LANES` on others, if there is memory for them."""
 USABLE = 0.9
@@ -47,8 +48,6 @@ class Sweep:
     seeds: tuple[int, ...]
     episodes: int | None = None
     until: int | None = None
-    padded: bool = False
-    """Pad the settings of an experiment to one shape, so that they share a program."""
     packed: bool = False
     """Pad the settings of several experiments to one shape (`PACKS`)."""
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -66,15 +65,6 @@ class Sweep:
         count = len(self.envs) * len(self.agents) * len(self.seeds)
         require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
         specs.check_seeds(self.seeds)
-
-    def items(self) -> list[tuple[str, str, int]]:
-        """All runs: environment, name or label of the agent, seed."""
-        names = self.agents if self.label is None else (self.label,)
-        return [(env, name, seed) for name in names for env in self.envs for seed in self.seeds]
-
-    def folders(self, root: Path) -> list[Path]:
-        """The folders of all runs."""
-        return [specs.run_folder(root, *item) for item in self.items()]
 
 
 class Group(NamedTuple):
@@ -114,18 +104,18 @@ def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
 def group_runs(sweep: Sweep, options: Options) -> list[Group]:
     """Group the runs of a sweep by the program that they share."""
     groups: dict[Any, list[RunSpec]] = defaultdict(list)
-    tasks: dict[str, Task] = {}
-    for env, name, seed in sweep.items():
-        agent = name if sweep.label is None else sweep.agents[0]
-        if env not in tasks:
-            tasks[env] = _make_task(sweep, env)
+    tasks = [_make_task(env, sweep.packed) for env in sweep.envs]
+    for agent in sweep.agents:
         known = specs.field_names(agent)
         own = {name: value for name, value in sweep.fields.items() if name in known}
-        spec = specs.make_spec(
-            tasks[env], agent, own,
-            seed=seed, episodes=sweep.episodes, until=sweep.until, options=options, label=name,
-        )  # fmt: skip
-        groups[_shape(spec)].append(spec)
+        for task, seed in itertools.product(tasks, sweep.seeds):
+            spec = specs.make_spec(
+                task, agent, own, seed=seed, episodes=sweep.episodes, until=sweep.until,
+                options=options, label=sweep.label,
+            )  # fmt: skip
+            leaves, structure = jax.tree.flatten((task.params, task.env))
+            shapes = tuple((jax.numpy.shape(x), jax.numpy.result_type(x)) for x in leaves)
+            groups[agent, spec.agent, structure, shapes].append(spec)
     for runs in groups.values():
         runs.sort(key=lambda run: -(run.max_steps or 0))
     return [Group(runs, len(runs)) for runs in groups.values()]
@@ -160,23 +150,16 @@ def _steps(runs: Sequence[RunSpec]) -> int:
 
 
 def remaining_groups(
-    all_groups: Sequence[Group],
-    out: Path,
-    resume: bool,
-    write: bool = True,
-    done: Collection[str] = (),
+    all_groups: Sequence[Group], out: Path, resume: bool, write: bool = True
 ) -> tuple[list[Group], Counter[str]]:
     """Leave out the runs that have ended, and count them by their status.
 
-    Also leave out those whose fingerprints are `done`. Unless `write` is false, this writes the
-    records of runs that were killed at their very end.
+    Unless `write` is false, this writes the records of runs that were killed at their very end.
     """
     groups, ended = [], Counter[str]()
     for group in all_groups:
         left = []
         for run in group.runs:
-            if done and run.config["fingerprint"] in done:
-                continue
             if (record := load_ended(run, out, resume, write)) is None:
                 left.append(run)
             else:
@@ -314,16 +297,8 @@ def _plain_lanes(group: Group, lanes: int | None, **changes: Any) -> Lanes:
     return make_lanes(run, plans, choose_lanes(group, lanes), plain)
 
 
-def _shape(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs must agree in to share a program."""
-    leaves, structure = jax.tree.flatten((spec.task.params, spec.task.env))
-    shapes = tuple((jax.numpy.shape(leaf), jax.numpy.result_type(leaf)) for leaf in leaves)
-    return spec.algorithm, spec.agent, structure, shapes
-
-
-def _make_task(sweep: Sweep, env: str) -> Task:
+def _make_task(env: str, packed: bool) -> Task:
     experiment, _ = parse(env)
-    packed = sweep.packed and env in experiment.ids
-    if packed or (sweep.padded and experiment.name in PADDED):
+    if env in experiment.ids and (packed or experiment.name in PADDED):
         return make_padded(env, packed=packed)
     return make(env)
