@@ -5,6 +5,7 @@ import sys
 import tempfile
 import types
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from winkel.runs.results import read_metrics
 from winkel.runs.spec import make_spec
 from winkel.training.lanes import Report
 
+CONFIG = {"env": "catch/0", "agent": "dqn", "seed": 3}
 values = st.floats() | st.integers()
 rows = st.lists(st.dictionaries(st.text(max_size=5), values, max_size=4), max_size=6)
 
@@ -164,11 +166,11 @@ def test_mirrors_get_every_row_as_it_is_and_are_closed_once(tmp_path):
     calls = [], []
 
     @contextmanager
-    def mirror(seen):
+    def mirror(seen, config, folder):
         yield lambda *row: seen.append(row)
         seen.append("closed")
 
-    recorder = Recorder(spec(), tmp_path, mirrors=[mirror(seen) for seen in calls])
+    recorder = Recorder(spec(), tmp_path, mirrors=[partial(mirror, seen) for seen in calls])
     recorder.record(report(5, loss=math.inf))
     recorder.close()
     recorder.close()
@@ -180,7 +182,7 @@ def test_every_mirror_is_closed_when_one_fails(tmp_path):
     calls = []
 
     @contextmanager
-    def mirror(fails):
+    def mirror(fails, config, folder):
         try:
             yield calls.append
         finally:
@@ -188,7 +190,8 @@ def test_every_mirror_is_closed_when_one_fails(tmp_path):
         if fails:
             raise ConnectionError
 
-    recorder = Recorder(spec(), tmp_path, mirrors=[mirror(fails) for fails in (False, True, False)])
+    mirrors = [partial(mirror, fails) for fails in (False, True, False)]
+    recorder = Recorder(spec(), tmp_path, mirrors=mirrors)
     with pytest.raises(ConnectionError):
         recorder.close()
     assert calls == ["closed"] * 3
@@ -197,14 +200,14 @@ def test_every_mirror_is_closed_when_one_fails(tmp_path):
 @pytest.mark.parametrize(
     ("module", "make", "extra"),
     [
-        ("tensorboardX", lambda folder: tensorboard(folder), "tensorboard"),
-        ("wandb", lambda folder: wandb("project", "name", {}), "wandb"),
+        ("tensorboardX", tensorboard, "tensorboard"),
+        ("wandb", partial(wandb, "project"), "wandb"),
     ],
 )
 def test_a_missing_package_names_its_extra(tmp_path, monkeypatch, module, make, extra):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=rf"{module} is missing: pip install 'winkel\[{extra}\]'$"):
-        make(tmp_path).__enter__()
+        make(CONFIG, tmp_path).__enter__()
 
 
 class FakeWandB(types.ModuleType):
@@ -228,19 +231,19 @@ class FakeWandB(types.ModuleType):
         self.calls.append("finish")
 
 
-def test_weights_and_biases_get_the_rows(monkeypatch):
+def test_weights_and_biases_get_the_rows(tmp_path, monkeypatch):
     fake = FakeWandB()
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    with wandb("winkel", "run", {"lr": 0.1}) as write:
+    with wandb("winkel", CONFIG, tmp_path) as write:
         write(3, {"env_steps": 3, "loss": 0.5})
-    settings = {"project": "winkel", "name": "run", "config": {"lr": 0.1}}
+    settings = {"project": "winkel", "name": "catch/0-dqn-3", "config": CONFIG}
     assert fake.calls == [settings, (3, {"env_steps": 3, "loss": 0.5}), "finish"]
 
 
-def test_a_run_that_weights_and_biases_refuse_is_one_line(monkeypatch):
+def test_a_run_that_weights_and_biases_refuse_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", FakeWandB("no API key:\n log in"))
     with pytest.raises(InputError, match=r"Weights & Biases: no API key: log in$"):
-        wandb("winkel", "run", {}).__enter__()
+        wandb("winkel", CONFIG, tmp_path).__enter__()
 
 
 def test_tensorboard_gets_the_numbers(tmp_path, monkeypatch):
@@ -250,14 +253,14 @@ def test_tensorboard_gets_the_numbers(tmp_path, monkeypatch):
     )
     fake = types.SimpleNamespace(SummaryWriter=lambda folder: calls.append(folder) or writer)
     monkeypatch.setitem(sys.modules, "tensorboardX", fake)
-    with tensorboard(tmp_path / "tb") as write:
+    with tensorboard({}, tmp_path) as write:
         write(3, {"env_steps": 3, "loss": 0.5, "updates": 2})
-    assert calls == [str(tmp_path / "tb"), ("loss", 0.5, 3), ("updates", 2, 3), "close"]
+    assert calls == [str(tmp_path / "tensorboard"), ("loss", 0.5, 3), ("updates", 2, 3), "close"]
 
 
 def test_the_real_tensorboard_writes_its_file(tmp_path):
     pytest.importorskip("tensorboardX")
-    with tensorboard(tmp_path / "tb") as write:
+    with tensorboard({}, tmp_path) as write:
         write(3, {"env_steps": 3, "loss/total": 0.5, "updates": 2, "worst": math.nan})
-    (events,) = (tmp_path / "tb").iterdir()
+    (events,) = (tmp_path / "tensorboard").iterdir()
     assert b"loss/total" in events.read_bytes()

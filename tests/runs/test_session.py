@@ -80,7 +80,7 @@ def test_an_unfinished_run_is_a_result_only_if_asked_for(half, whole):
     for table in ("episodes", "evaluations", "snapshots"):
         np.testing.assert_equal(getattr(record, table), getattr(loaded, table))
         assert getattr(record, table)
-    (ended,), problems, _ = read_results(whole[0].parents[3], unfinished=True)
+    (ended,), problems, *_ = read_results(whole[0].parents[3], unfinished=True)
     assert ended.finished
     assert not problems
     for checkpoint in (half / SEED_0 / "checkpoint").glob("*.ckpt"):

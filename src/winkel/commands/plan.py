@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 from winkel.commands.options import check_runs, console, make_table, say, write_option
 from winkel.errors import InputError, MissingDataError, suggest
 from winkel.files import read_toml
-from winkel.runs.compact import compact_fingerprints, write_compact
+from winkel.runs.compact import find_compact, read_compact, write_compact
 from winkel.runs.record import CONFIG, load_run
 from winkel.runs.spec import RunSpec, convert
 from winkel.training.programs import start_jax
@@ -70,7 +70,8 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
     end = time.monotonic() + read_budget(command.budget) * (1 - SAVING)
     start_jax()
     todo = [(piece, *_make_sweep(command, path, piece)) for piece in read_plan(path, kinds)]
-    done = compact_fingerprints(path.parent)
+    recorded = map(read_compact, find_compact(path.parent))
+    done = {record.config["fingerprint"] for records in recorded for record in records}
     rows = []
     for piece, _, runs in todo:
         known = sum(run.config["fingerprint"] in done for run in runs)

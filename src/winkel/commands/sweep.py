@@ -314,7 +314,7 @@ def run_shard(command: SweepCommand, count: int, number: int) -> dict[str, int]:
         ended = all(status.state != "running" for status in statuses)
         if ended or time.monotonic() - written >= PROGRESS_SECONDS:
             written = time.monotonic()
-            write_text(_progress_file(command.out, number), json.dumps(statuses) + "\n")
+            write_text(command.out / SHARDS / f"{number}.json", json.dumps(statuses) + "\n")
 
     command = replace(command, shard=f"{number}/{count}")
     return command.run_here(check=write, wait=LOCK_SECONDS)
@@ -322,12 +322,8 @@ def run_shard(command: SweepCommand, count: int, number: int) -> dict[str, int]:
 
 def read_progress(out: Path, number: int) -> list[Status]:
     """Read the last written status of a shard's runs; empty before the first."""
-    path = _progress_file(out, number)
+    path = out / SHARDS / f"{number}.json"
     return [Status(*row) for row in json.loads(path.read_bytes())] if path.exists() else []
-
-
-def _progress_file(out: Path, number: int) -> Path:
-    return out / SHARDS / f"{number}.json"
 
 
 @contextlib.contextmanager

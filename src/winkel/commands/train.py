@@ -3,6 +3,7 @@
 import math
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -93,12 +94,9 @@ def train_agent(
     """
     require_integer("--seeds", seeds, at_least=1, at_most=MAX_RUNS)
     check_fields(train_agent, fields, agent)
-
-    def make_mirrors(config: dict[str, Any], folder: Path) -> tuple[recorder.Mirror, ...]:
-        name = f"{config['env']}-{config['agent']}-{config['seed']}"
-        board = (recorder.tensorboard(folder / "tensorboard"),) if tensorboard else ()
-        return board if wandb is None else (*board, recorder.wandb(wandb, name, config))
-
+    mirrors = [recorder.tensorboard] if tensorboard else []
+    if wandb is not None:
+        mirrors.append(partial(recorder.wandb, wandb))
     with Display(f"{agent} in {env}") as display:
         training = train(
             env,
@@ -121,7 +119,7 @@ def train_agent(
                 checkpoint_seconds=checkpoint_seconds,
                 chunk_steps=chunk_steps,
             ),
-            mirrors=make_mirrors,
+            mirrors=mirrors,
             progress=display.show,
             notice=say,
             **fields,
@@ -195,16 +193,12 @@ class Display:
 
 def _status_table(statuses: list[Status]) -> Table:
     columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
-    columns += ["visited", "first goal"] * any(one.visited is not None for one in statuses)
     rows = []
     running_first = sorted(statuses, key=lambda status: status.state != "running")
     for status in running_first[:MAX_ROWS]:
         counts = str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}"
-        row = [*counts, f"{status.recent_return:.3f}"]
-        if "visited" in columns:
-            row.append(f"{status.visited or 0:.0%}")
-            row.append("" if status.goal_episode is None else f"{status.goal_episode:,}")
-        rows.append([*row, "" if status.state == "running" else status.state])
+        state = "" if status.state == "running" else status.state
+        rows.append([*counts, f"{status.recent_return:.3f}", state])
     if len(statuses) > MAX_ROWS:
         rows.append([f"and {len(statuses) - MAX_ROWS} more", *[""] * len(columns)])
     return make_table([*columns, ""], rows)

@@ -65,12 +65,6 @@ def find_compact(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("*/*/*.npz") if path.is_file())
 
 
-def compact_fingerprints(folder: Path) -> set[str]:
-    """The fingerprints of all runs in the compact records of a folder."""
-    files = map(read_compact, find_compact(folder))
-    return {record.config["fingerprint"] for records in files for record in records}
-
-
 def read_compact(path: Path) -> list[RunRecord]:
     """Read the runs of one file; their tables are in memory."""
     arrays = load_arrays(path)

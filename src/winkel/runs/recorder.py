@@ -38,18 +38,14 @@ class Status(NamedTuple):
     updates: int = 0
     recent_return: float = float("nan")
     """Mean over the last episodes."""
-    visited: float | None = None
-    """Share of the state-action pairs that were visited, None if they are not counted."""
-    goal_episode: int | None = None
-    """First episode that reached the goal of deep sea, None before it."""
     state: str = "running"
     """'running', 'finished' or 'failed'."""
 
 
-Mirror = contextlib.AbstractContextManager[Callable[[int, MetricsRow], object]]
-"""Another place for rows: its context is a function that gets the number of steps and a row."""
-MirrorMaker = Callable[[dict[str, Any], Path], Sequence[Mirror]]
-"""Makes the mirrors of a run from its config and folder."""
+Writer = Callable[[int, MetricsRow], object]
+"""Gets the number of steps and a row."""
+Mirror = Callable[[dict[str, Any], Path], contextlib.AbstractContextManager[Writer]]
+"""Opens another place for the rows of a run, by its config and folder."""
 
 
 def check_log(path: Path) -> None:
@@ -113,7 +109,10 @@ class Recorder:
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
         self._recent = deque[float](maxlen=RECENT)
         self._open = contextlib.ExitStack()
-        self._writers = [self._open.enter_context(mirror) for mirror in self.mirrors]
+        self._writers: list[Writer] = []
+        if self.folder is not None:
+            opened = [mirror(self.spec.config, self.folder) for mirror in self.mirrors]
+            self._writers = [self._open.enter_context(one) for one in opened]
 
     @property
     def is_solved(self) -> bool:
@@ -201,11 +200,7 @@ class Recorder:
         save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
 
     def resume(self) -> tuple[Arrays, list[str]]:
-        """Take over the records of the newest checkpoint; return its state, and notices.
-
-        They say which newer checkpoints cannot be read, and why the results may not be those of an
-        uninterrupted run.
-        """
+        """Take over the records of the newest checkpoint; return its state, and notices."""
         assert self.folder is not None
         found, meta, damaged = records.load_run_checkpoint(self.folder)
         check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINTS))
@@ -244,26 +239,18 @@ class Recorder:
         self._open.close()
 
     def _update_status(self, rows: Arrays, num_episodes: int) -> None:
-        """Update what the status says of episodes; the last row is episode `num_episodes`."""
+        """Update what is known of episodes; the last row is episode `num_episodes`."""
         count = len(rows.get("return", ()))
         if not count:
             return
         self._recent.extend(rows["return"][-RECENT:].tolist())
-        visited, goal = self.status.visited, self.status.goal_episode
-        if self.spec.task.num_pairs is not None and "visited" in rows:
-            visited = float(rows["visited"][-1] / self.spec.task.num_pairs)
-        goals = np.flatnonzero(rows.get("treasure", ()))
-        if goal is None and len(goals):
-            goal = num_episodes - count + int(goals[0]) + 1
+        self.status = self.status._replace(recent_return=float(np.mean(self._recent)))
         if "treasure" in rows:
             before = max(self.spec.schedules_end - (num_episodes - count), 0)
             counted = rows["treasure"][before:]
             misses = np.flatnonzero(~counted.astype(bool))
             since = len(counted) - 1 - misses[-1] if len(misses) else self.streak + len(counted)
             self.streak = int(since)
-        self.status = self.status._replace(
-            recent_return=float(np.mean(self._recent)), visited=visited, goal_episode=goal
-        )
 
 
 def load_ended(spec: RunSpec, out: Path, resume: bool, write: bool = True) -> RunRecord | None:
@@ -290,9 +277,10 @@ def load_ended(spec: RunSpec, out: Path, resume: bool, write: bool = True) -> Ru
 
 
 @contextlib.contextmanager
-def tensorboard(folder: Path) -> Iterator[Callable[[int, MetricsRow], object]]:
-    """Write rows as TensorBoard's scalars."""
-    writer = import_extra("tensorboardX", "tensorboard").SummaryWriter(str(folder))
+def tensorboard(config: dict[str, Any], folder: Path) -> Iterator[Writer]:
+    """Write rows as TensorBoard's scalars, into the run's folder."""
+    summaries = import_extra("tensorboardX", "tensorboard")
+    writer = summaries.SummaryWriter(str(folder / "tensorboard"))
 
     def write(step: int, row: MetricsRow) -> None:
         for name, value in row.items():
@@ -304,13 +292,12 @@ def tensorboard(folder: Path) -> Iterator[Callable[[int, MetricsRow], object]]:
 
 
 @contextlib.contextmanager
-def wandb(
-    project: str, name: str, config: Mapping[str, Any]
-) -> Iterator[Callable[[int, MetricsRow], object]]:
+def wandb(project: str, config: dict[str, Any], folder: Path) -> Iterator[Writer]:
     """Send rows to a new run on Weights & Biases."""
     package = import_extra("wandb", "wandb")
+    name = f"{config['env']}-{config['agent']}-{config['seed']}"
     try:
-        run = package.init(project=project, name=name, config=dict(config))
+        run = package.init(project=project, name=name, config=config)
     except package.Error as error:
         reason = " ".join(str(error).split())
         raise InputError(f"cannot start a run on Weights & Biases: {reason}") from error
