@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 from winkel.commands.options import check_runs, console, make_table, say, write_option
 from winkel.errors import InputError, MissingDataError, suggest
 from winkel.files import read_toml
+from winkel.runs.checkpoint import check_types
 from winkel.runs.compact import find_compact, read_compact, write_compact
 from winkel.runs.record import CONFIG, load_run
 from winkel.runs.spec import RunSpec, convert
@@ -111,20 +112,18 @@ def read_plan(path: Path, kinds: Collection[str]) -> list[Piece]:
     """Read the pieces of a plan; `kinds` are the known experiments."""
     content = read_toml(path)
     tables = content.get("piece")
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+    if not isinstance(tables, list):
         raise InputError(f"need tables [[piece]] in {path}, got {', '.join(content) or 'nothing'}")
     pieces: list[Piece] = []
     for number, table in enumerate(tables, start=1):
         where = f"piece {number} of {path}"
-        name, kind = table.pop("name", None), table.pop("kind", None)
-        minutes = table.pop("minutes", None)
-        if not isinstance(name, str) or name in {piece.name for piece in pieces}:
+        check_types(table, {"name": str, "kind": str}, where, {"minutes": int | float})
+        name, kind, minutes = table.pop("name"), table.pop("kind"), table.pop("minutes", None)
+        if name in {piece.name for piece in pieces}:
             raise InputError(f"need a name of its own for {where}, got {name!r}")
         if kind not in kinds:
-            hint = suggest(str(kind), kinds, f"known are {', '.join(kinds)}")
+            hint = suggest(kind, kinds, f"known are {', '.join(kinds)}")
             raise InputError(f"unknown kind {kind!r} in {where}; {hint}")
-        if minutes is not None and not isinstance(minutes, int | float):
-            raise InputError(f"need a number of minutes in {where}, got {minutes!r}")
         options = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
         pieces.append(Piece(name, kind, options, minutes))
     return pieces
@@ -165,7 +164,6 @@ def _make_sweep(
 
 
 def _ended(out: Path, runs: list[RunSpec]) -> list[Path]:
-    """The folders of runs that have ended."""
     folders = [run.folder(out) for run in runs]
     return [folder for folder in folders if (folder / CONFIG).is_file()]
 

@@ -231,7 +231,6 @@ class SweepCommand:
         return sweep, sweeps.group_runs(sweep, options)
 
     def _run_on_ray(self) -> None:
-        """Run all shards as tasks of a Ray cluster, with a display."""
         with connect(self.address) as ray:
             gpus, cpus = self.gpus_per_shard, self.cpus_per_shard
             if gpus is None:

@@ -13,7 +13,6 @@ import tyro
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from winkel.commands.options import (
     EnvName,
@@ -31,10 +30,8 @@ from winkel.runs.recorder import Status
 from winkel.runs.spec import MAX_RUNS, Options
 from winkel.runs.train import train
 
-MAX_ROWS = 12
-"""Runs in the live table."""
 REFRESH = 0.25
-"""Seconds between two drawings of the live table, during which the accelerator would wait."""
+"""Seconds between two drawings of the bar, during which the accelerator would wait."""
 LINE_SECONDS, LINE_SHARE, MOST_LINE_SECONDS = 10.0, 0.1, 60.0
 """Without a terminal, lines are so many seconds apart, and after so much progress or time."""
 
@@ -131,7 +128,7 @@ def train_agent(
 
 
 class Display:
-    """A live table of runs under one progress bar for all of them; without a terminal, lines."""
+    """A progress bar for all runs, with what they have reached; without a terminal, lines."""
 
     def __init__(self, title: str, total: int | None = None) -> None:
         self.title, self._total = title, total
@@ -140,12 +137,11 @@ class Display:
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[speed]}"),
             console=console,
             get_time=time.monotonic,
         )
-        task = self._bar.add_task(f"{title}: compiling", total=1.0, speed="")
-        speed = self._bar.add_task("updates", total=None, visible=False, speed="")
+        task = self._bar.add_task(f"{title}: compiling", total=1.0)
+        speed = self._bar.add_task("updates", total=None, visible=False)
         self._share, self._speed = self._bar.tasks[task], self._bar.tasks[speed]
         self._live = Live(self._bar, console=console, refresh_per_second=1 / REFRESH)
         self._updates: dict[tuple[str, str, int], int] = {}
@@ -170,38 +166,25 @@ class Display:
             new += one.updates - self._updates.get(run, one.updates)
             self._updates[run] = one.updates
         self._bar.advance(self._speed.id, new)
-        speed = f"{self._speed.speed:,.0f} updates/s" if self._speed.speed else ""
-        self._bar.update(self._share.id, completed=share, description=title, speed=speed)
+        self._bar.update(self._share.id, completed=share, description=title)
         since, gained = now - self._shown[0], share - self._shown[1]
-        if console.is_terminal and (since >= REFRESH or share == 1.0):
-            self._live.update(Group(self._bar, _status_table(statuses)))
-            self._shown = now, share
         due = since >= LINE_SECONDS and (gained >= LINE_SHARE or since >= MOST_LINE_SECONDS)
-        if due and not console.is_terminal:
-            returns = [one.recent_return for one in statuses if one.num_episodes]
-            left = self._share.time_remaining
-            facts = [
-                f"{title}: {share:.0%}",
-                f"{sum(one.num_episodes for one in statuses):,} episodes",
-                f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
-                speed,
-                "" if left is None else f"{timedelta(seconds=left)} left",
-            ]
+        if not (since >= REFRESH or share == 1.0 if console.is_terminal else due):
+            return
+        self._shown = now, share
+        returns = [one.recent_return for one in statuses if one.num_episodes]
+        left = self._share.time_remaining
+        facts = [
+            f"{title}: {share:.0%}",
+            f"{sum(one.num_episodes for one in statuses):,} episodes",
+            f"return (last {RECENT}) {np.mean(returns):.3f}" if returns else "",
+            f"{self._speed.speed:,.0f} updates/s" if self._speed.speed else "",
+            "" if left is None else f"{timedelta(seconds=left)} left",
+        ]
+        if console.is_terminal:
+            self._live.update(Group(self._bar, ", ".join(filter(None, facts[1:-1]))))
+        else:
             say(", ".join(filter(None, facts)))
-            self._shown = now, share
-
-
-def _status_table(statuses: list[Status]) -> Table:
-    columns = ["seed", "episodes", "steps", f"return (last {RECENT})"]
-    rows = []
-    running_first = sorted(statuses, key=lambda status: status.state != "running")
-    for status in running_first[:MAX_ROWS]:
-        counts = str(status.seed), f"{status.num_episodes:,}", f"{status.env_steps:,}"
-        state = "" if status.state == "running" else status.state
-        rows.append([*counts, f"{status.recent_return:.3f}", state])
-    if len(statuses) > MAX_ROWS:
-        rows.append([f"and {len(statuses) - MAX_ROWS} more", *[""] * len(columns)])
-    return make_table([*columns, ""], rows)
 
 
 def print_summary(training: Training) -> None:

@@ -169,11 +169,14 @@ def _shown(array: Any) -> str:
     return f"shape {list(array.shape)} of {array.dtype}"
 
 
-def check_types(entries: Any, kinds: Mapping[str, Any], where: str) -> None:
-    """Raise unless entries are an object with values of these types; true is no integer."""
+def check_types(
+    entries: Any, kinds: Mapping[str, Any], where: str, optional: Mapping[str, Any] | None = None
+) -> None:
+    """Raise unless entries are a table with values of these types; true is no integer."""
     if not isinstance(entries, dict):
-        raise InputError(f"need an object as {where}, got {entries!r:.60}")
-    for name, kind in kinds.items():
+        raise InputError(f"need a table as {where}, got {entries!r:.60}")
+    present = {name: kind for name, kind in (optional or {}).items() if name in entries}
+    for name, kind in {**kinds, **present}.items():
         value = entries.get(name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             wanted = getattr(kind, "__name__", kind)
@@ -185,9 +188,7 @@ def check_config(config: Any, where: Path) -> None:
 
     The setting of an environment of winkel's own must be the one that its id names.
     """
-    check_types(config, REQUIRED, f"the config of {where}")
-    present = {name: kind for name, kind in OPTIONAL.items() if name in config}
-    check_types(config, present, f"the config of {where}")
+    check_types(config, REQUIRED, f"the config of {where}", OPTIONAL)
     try:
         json.dumps(config, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

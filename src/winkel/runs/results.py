@@ -21,8 +21,6 @@ from winkel.runs.spec import RunSpec, run_folder
 from winkel.runs.sweep import SWEEPS
 from winkel.runs.train import add_learner
 
-__all__ = ["Arrays", "Results", "RunRecord", "load", "read_results"]
-
 COMPUTED = "computed.npz"
 """Arrays for claims that need no runs."""
 

@@ -243,7 +243,6 @@ def _cost(group: Group, session: Session, seconds: float, updates: int) -> dict[
 
 
 def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
-    """Append a line to the folder's log of sweeps."""
     machine = {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
     row = dataclasses.asdict(sweep) | outcome | machine
     path = out / SWEEPS

@@ -121,7 +121,6 @@ class Session:
         return plan
 
     def _advance(self) -> list[Report]:
-        """Advance the lanes by a chunk and record it."""
         self.consistent = False
         reports = self.lanes.advance()
         for report in reports:
@@ -160,7 +159,6 @@ class Session:
             self.recorders[report.run].add_row("snapshots", row)
 
     def _finish(self, report: Report) -> None:
-        """Save a run that has ended, and free its lane."""
         spec, recorder = self.specs[report.run], self.recorders[report.run]
         state = self.lanes.state(report.run)
         outcome: dict[str, Any] = {"status": recorder.status.state}
@@ -180,7 +178,6 @@ class Session:
         self.lanes.release(report.run)
 
     def _save(self) -> None:
-        """Write a checkpoint of every run under way."""
         begin = time.perf_counter()
         for number in self.lanes.running if self.out is not None else ():
             self.recorders[number].checkpoint(pack(self.lanes.state(number)))
