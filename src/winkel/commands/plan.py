@@ -32,12 +32,8 @@ CHUNK_STEPS = 200
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 BESIDE_PLAN = ("plan", "budget", "out", "dry_run", "allow_failures", "fields")
 """Options that stand beside --plan."""
-PIECE_OPTIONS = (
-    "agents", "seeds", "first_seed", "experiments", "sizes", "episodes", "until", "solved_streak",
-    "label", "paper", "lanes", "pack", "compact_lanes", "freeze_bonus",
-    "snapshots", "chunk_steps", "evaluate_every", "checkpoint_seconds",
-)  # fmt: skip
-"""Options of `winkel sweep` that a piece may have, beside fields of its agents."""
+NOT_IN_PLANS = ("kind", "resume", "shard", "cluster", "address", "cpus_per_shard", "gpus_per_shard")
+"""Options that neither stand there nor in a piece; a piece has all others, and fields of agents."""
 
 
 class Piece(NamedTuple):
@@ -65,7 +61,7 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
         if name not in BESIDE_PLAN and value != getattr(plain, name)
     ]
     for name in [*misplaced, *command.fields]:
-        if name not in (*PIECE_OPTIONS, *command.fields):
+        if name in NOT_IN_PLANS:
             raise InputError(f"need --plan without {write_option(name)}")
         raise InputError(f"need {write_option(name)} in the pieces of {path}, not beside --plan")
     end = time.monotonic() + read_budget(command.budget) * (1 - SAVING)
@@ -152,7 +148,7 @@ def _make_sweep(
     own: dict[str, Any] = {"chunk_steps": CHUNK_STEPS, "resume": True, "allow_failures": True}
     fields, hints = dict(piece.options), get_type_hints(type(command))
     try:
-        for name in fields.keys() & set(PIECE_OPTIONS):
+        for name in fields.keys() & hints.keys() - {*BESIDE_PLAN, *NOT_IN_PLANS}:
             own[name] = convert(name, fields.pop(name), hints[name])
         made = type(command)(kind=piece.kind, out=command.out, fields=fields, **own)
         made.check_options()

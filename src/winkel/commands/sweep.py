@@ -204,7 +204,7 @@ class SweepCommand:
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         return groups, ended
 
-    def groups(self, gpus: float | None = None) -> tuple[sweeps.Sweep, list[sweeps.Group]]:
+    def groups(self, gpus: float | None = None) -> tuple[dict[str, Any], list[sweeps.Group]]:
         """The sweep and its runs by program, for shards with so many GPUs or for this machine."""
         accelerated = jax.default_backend() != "cpu" if gpus is None else gpus > 0
         bsuite = self.kind == "bsuite"
@@ -228,7 +228,7 @@ class SweepCommand:
             freeze_bonus=freezes,
         )
         sweep = self._sweep(packed)
-        return sweep, sweeps.group_runs(sweep, options)
+        return sweep, sweeps.group_runs(**sweep, options=options)
 
     def _run_on_ray(self) -> None:
         with connect(self.address) as ray:
@@ -268,7 +268,7 @@ class SweepCommand:
         say(f"runs: {self.out}")
         check_runs([load_run(run.folder(self.out)) for run in all_runs], self.allow_failures)
 
-    def _sweep(self, packed: bool) -> sweeps.Sweep:
+    def _sweep(self, packed: bool) -> dict[str, Any]:
         """All runs: of the options, else the paper's if asked for, else the defaults."""
         preset = PAPER[str(self.kind)] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
@@ -284,16 +284,16 @@ class SweepCommand:
             if self.experiments:
                 raise InputError(f"need --sizes for {self.kind}, got --experiments")
             envs = sweeps.deep_sea_envs(self.sizes or preset.get("sizes", (10,)))
-        return sweeps.Sweep(
-            envs=envs,
-            agents=agents,
-            seeds=tuple(range(self.first_seed, self.first_seed + seeds)),
-            episodes=preset.get("episodes") if self.episodes is None else self.episodes,
-            until=self.until,
-            packed=packed,
-            fields=self.fields,
-            label=self.label,
-        )
+        return {
+            "envs": envs,
+            "agents": agents,
+            "seeds": tuple(range(self.first_seed, self.first_seed + seeds)),
+            "episodes": preset.get("episodes") if self.episodes is None else self.episodes,
+            "until": self.until,
+            "packed": packed,
+            "fields": self.fields,
+            "label": self.label,
+        }
 
 
 def read_shard(text: str) -> tuple[int, int]:
@@ -368,12 +368,11 @@ def _print_estimate(groups: list[sweeps.Group], lanes: int | None) -> None:
     if not groups:
         return
     largest = max(groups, key=lambda group: sum(run.max_steps or 1 for run in group.runs))
-    rate, compiling = sweeps.measure_speed(largest, lanes)
+    rate, compiling, count = sweeps.measure_speed(largest, lanes)
     runs = [run for group in groups for run in group.runs]
     episodes = sum(int(run.end.episodes) for run in runs)
     updates = sum((run.max_steps or 0) * run.agent.config.updates_per_step for run in runs)
     say(f"{episodes:,} episodes, at most {updates:,} updates")
-    count = sweeps.choose_lanes(largest, lanes)
     say(f"{largest.name}: {rate:,.0f} updates/s with {count} lanes, {compiling:.0f} s to compile")
     hours = (updates / rate + compiling * len(groups)) / 3600
     say(f"about {hours:.1f} hours if all programs are as fast; less if episodes end early")

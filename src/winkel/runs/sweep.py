@@ -1,6 +1,5 @@
 """Sweeps: many environments, agents and seeds, in as few programs as their shapes allow."""
 
-import dataclasses
 import itertools
 import json
 import threading
@@ -8,7 +7,6 @@ import time
 import timeit
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,34 +35,6 @@ USABLE = 0.9
 """Share of the memory that may be planned with; the rest is lost to fragmentation."""
 SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """What to run: every agent or variant in every environment with every seed."""
-
-    envs: tuple[str, ...]
-    agents: tuple[str, ...]
-    seeds: tuple[int, ...]
-    episodes: int | None = None
-    until: int | None = None
-    packed: bool = False
-    """Pad the settings of several experiments to one shape (`PACKS`)."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the agents that differ from their defaults; an agent without such a field
-    ignores it."""
-    label: str | None = None
-    """Name of the only agent in folders and figures."""
-
-    def __post_init__(self) -> None:
-        for what, names in (("environments", self.envs), ("agents", self.agents)):
-            if not names or len(set(names)) != len(names):
-                raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
-        if self.label is not None and len(self.agents) > 1:
-            raise InputError(f"need one agent for the label {self.label!r}, got {len(self.agents)}")
-        count = len(self.envs) * len(self.agents) * len(self.seeds)
-        require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
-        specs.check_seeds(self.seeds)
 
 
 class Group(NamedTuple):
@@ -101,18 +71,36 @@ def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
     return tuple(f"deep_sea:size={require_integer('size', size, at_least=2)}" for size in sizes)
 
 
-def group_runs(sweep: Sweep, options: Options) -> list[Group]:
-    """Group the runs of a sweep by the program that they share."""
+def group_runs(
+    envs: Sequence[str],
+    agents: Sequence[str],
+    seeds: Sequence[int],
+    fields: Mapping[str, Any],
+    packed: bool = False,
+    label: str | None = None,
+    **others: Any,
+) -> list[Group]:
+    """Group the runs of every agent in every environment with every seed by their program.
+
+    An agent ignores `fields` that it does not have. With `packed`, the settings of several
+    experiments are padded to one shape (`PACKS`). `label` names the only agent; `others` are
+    arguments of `make_spec`: episodes, until, options.
+    """
+    for what, names in (("environments", envs), ("agents", agents)):
+        if not names or len(set(names)) != len(names):
+            raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
+    if label is not None and len(agents) > 1:
+        raise InputError(f"need one agent for the label {label!r}, got {len(agents)}")
+    count = len(envs) * len(agents) * len(seeds)
+    require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
+    seeds = specs.check_seeds(seeds)
     groups: dict[Any, list[RunSpec]] = defaultdict(list)
-    tasks = [_make_task(env, sweep.packed) for env in sweep.envs]
-    for agent in sweep.agents:
+    tasks = [_make_task(env, packed) for env in envs]
+    for agent in agents:
         known = specs.field_names(agent)
-        own = {name: value for name, value in sweep.fields.items() if name in known}
-        for task, seed in itertools.product(tasks, sweep.seeds):
-            spec = specs.make_spec(
-                task, agent, own, seed=seed, episodes=sweep.episodes, until=sweep.until,
-                options=options, label=sweep.label,
-            )  # fmt: skip
+        own = {name: value for name, value in fields.items() if name in known}
+        for task, seed in itertools.product(tasks, seeds):
+            spec = specs.make_spec(task, agent, own, seed=seed, label=label, **others)
             leaves, structure = jax.tree.flatten((task.params, task.env))
             shapes = tuple((jax.numpy.shape(x), jax.numpy.result_type(x)) for x in leaves)
             groups[agent, spec.agent, structure, shapes].append(spec)
@@ -171,7 +159,7 @@ def remaining_groups(
 
 @defer_interrupt()
 def run_sweep(
-    sweep: Sweep,
+    sweep: Mapping[str, Any],
     groups: list[Group],
     out: Path,
     lanes: int | None = None,
@@ -182,7 +170,8 @@ def run_sweep(
     """Run all groups, one after the other. A run that fails is counted and stops nothing.
 
     Returns, as JSON, how many `runs` are finished, failed, or had ended `before`; what it took, by
-    group and in all; and the updates made, by experiment. The folder's log of sweeps gets the same.
+    group and in all; and the updates made, by experiment. The folder's log of sweeps gets the same,
+    and `sweep`, which says what the runs are.
     """
     ensure_folder(out)
     begin, ending = time.perf_counter(), "failed"
@@ -242,9 +231,9 @@ def _cost(group: Group, session: Session, seconds: float, updates: int) -> dict[
     }
 
 
-def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
+def _write_log(out: Path, sweep: Mapping[str, Any], outcome: dict[str, Any]) -> None:
     machine = {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
-    row = dataclasses.asdict(sweep) | outcome | machine
+    row = {**sweep, **outcome, **machine}
     path = out / SWEEPS
     lock = out / f".{SWEEPS}.lock"
     try:
@@ -275,13 +264,13 @@ def choose_lanes(group: Group, wanted: int | None) -> int:
     return lanes
 
 
-def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
-    """Time one chunk of a group: updates a second, and seconds of its compilation."""
+def measure_speed(group: Group, lanes: int | None) -> tuple[float, float, int]:
+    """Time one chunk of a group: updates a second, seconds of its compilation, and its lanes."""
     machine = _plain_lanes(group, lanes, horizon=Horizon(), stop=None)
     first, second = (timeit.timeit(machine.advance, number=1) for _ in range(2))
     running = min(machine.num_lanes, len(group.runs))
     updates = machine.chunk_steps * running * group.runs[0].agent.config.updates_per_step
-    return updates / second, max(first - second, 0.0)
+    return updates / second, max(first - second, 0.0), machine.num_lanes
 
 
 def _prepare(group: Group, lanes: int | None) -> None:
