@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 from filelock import FileLock, Timeout
 
-from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, make, make_padded, parse
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import MUTEX_SECONDS, ensure_folder, write_text
@@ -95,7 +94,11 @@ def group_runs(
     require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
     seeds = specs.check_seeds(seeds)
     groups: dict[Any, list[RunSpec]] = defaultdict(list)
-    tasks = [_make_task(env, packed) for env in envs]
+    tasks = []
+    for env in envs:
+        experiment, _ = parse(env)
+        pads = env in experiment.ids and (packed or experiment.name in PADDED)
+        tasks.append(make_padded(env, packed=packed) if pads else make(env))
     for agent in agents:
         known = specs.field_names(agent)
         own = {name: value for name, value in fields.items() if name in known}
@@ -283,10 +286,3 @@ def _plain_lanes(group: Group, lanes: int | None, **changes: Any) -> Lanes:
     plans = [run.plan()._replace(**changes) for run in group.runs]
     plain = Options(chunk_steps=options.chunk_steps)
     return make_lanes(run, plans, choose_lanes(group, lanes), plain)
-
-
-def _make_task(env: str, packed: bool) -> Task:
-    experiment, _ = parse(env)
-    if env in experiment.ids and (packed or experiment.name in PADDED):
-        return make_padded(env, packed=packed)
-    return make(env)
