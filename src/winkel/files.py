@@ -66,24 +66,23 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    return _read(path, json.load, "JSON")
+    """Read a JSON file. Deep nesting, which exhausts Python's stack, is an error like any other."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({error})") from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file."""
-    return _read(path, tomllib.load, "TOML")
-
-
-def _read(path: Path, load: Callable[[IO[bytes]], Any], language: str) -> Any:
-    """Read a file. Deep nesting, which exhausts Python's stack, is an error like any other."""
     try:
-        with path.open("rb") as file:
-            return load(file)
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not {language} ({error})") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not TOML ({error})") from error
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

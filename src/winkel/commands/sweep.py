@@ -214,15 +214,14 @@ class SweepCommand:
         if packed and not bsuite:
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
         every = 200 if self.paper and self.evaluate_every is None else self.evaluate_every
+        # An accelerator waits for the host after each chunk, and for each line of metrics.
+        steps = 200 if accelerated else 100
         options = Options(
             evaluate_every=every,
             checkpoint_seconds=self.checkpoint_seconds,
             snapshots=self.snapshots,
             solved_streak=self.solved_streak,
-            # An accelerator waits for the host after each chunk, and for each line of metrics.
-            chunk_steps=(200 if accelerated else 100)
-            if self.chunk_steps is None
-            else self.chunk_steps,
+            chunk_steps=steps if self.chunk_steps is None else self.chunk_steps,
             log_every=5 if accelerated else 1,
             compact_lanes=8 if compacts else None,
             freeze_bonus=freezes,
