@@ -40,7 +40,7 @@ SYNONYMS = {
 SHOW_CURSOR = b"\x1b[?25h\n"
 """Undoes what a progress bar has done to a terminal."""
 
-_exit_message = ("interrupted", 130)
+_exit_message = "interrupted"
 _ending = threading.Lock()
 
 
@@ -169,21 +169,20 @@ def end_at_interrupt() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
-def set_exit_message(text: str, status: int = 130) -> None:
-    """Set the line and the exit status with which Ctrl-C ends this process."""
+def set_exit_message(text: str) -> None:
+    """Set the line with which Ctrl-C ends this process."""
     global _exit_message
-    _exit_message = text, status
+    _exit_message = text
 
 
 def end_process() -> None:
     """Print the line and end: a regular exit would abort if JAX's threads are at work."""
     _ending.acquire()  # the main thread may come here while the other thread does
-    text, status = _exit_message
     with contextlib.suppress(OSError):
         if os.isatty(1):
             os.write(1, SHOW_CURSOR)
-        os.write(2, f"winkel: {text}\n".encode())
-    os._exit(status)
+        os.write(2, f"winkel: {_exit_message}\n".encode())
+    os._exit(130)
 
 
 def _wait(reader: int) -> None:

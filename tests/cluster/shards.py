@@ -1,7 +1,7 @@
 """A tiny sweep, and its records, for tests of all that runs shards."""
 
 from winkel.runs.spec import Options
-from winkel.runs.sweep import Sweep, deep_sea_envs
+from winkel.runs.sweep import deep_sea_envs
 
 TINY = {
     "hidden": (8,), "num_atoms": 5, "num_members": 2, "batch_size": 4, "burn_in": 8,
@@ -17,7 +17,7 @@ def sea(**others):
         "envs": deep_sea_envs([3, 4]), "agents": ("dqn",), "seeds": (0, 1, 2, 3, 4),
         "episodes": 12, "fields": TINY,
     }  # fmt: skip
-    return Sweep(**(settings | others))
+    return settings | others
 
 
 def records(out):

@@ -68,7 +68,7 @@ def tasks(out):
         checkpoint_seconds=0.0, out=out, resume=True, allow_failures=True,
         fields={"hidden": (8,), "batch_size": 4, "burn_in": 8, "capacity": 32},
     )  # fmt: skip
-    groups = command.groups()
+    _, groups = command.groups()
     shards = {
         number: [
             run.folder(out) for group in take_shard(groups, number, 8, 2) for run in group.runs

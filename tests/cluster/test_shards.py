@@ -1,5 +1,6 @@
 """A sweep in shards: every run is in one, and together they write the records of the sweep."""
 
+import itertools
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ SWEEP = [
 
 @pytest.fixture(scope="module")
 def groups():
-    return group_runs(sea(), OPTIONS)
+    return group_runs(**sea(), options=OPTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,8 @@ def runs_of(groups):
 @pytest.mark.parametrize("count", [1, 2, 3, 6, 9])
 def test_every_run_is_in_one_shard(groups, count):
     shards = [take_shard(groups, number, count, 2) for number in range(1, count + 1)]
-    assert Counter(run for shard in shards for run in runs_of(shard)) == Counter(sea().items())
+    everything = itertools.product(*(sea()[name] for name in ("envs", "agents", "seeds")))
+    assert Counter(run for shard in shards for run in runs_of(shard)) == Counter(everything)
     assert all(group.total == 5 for shard in shards for group in shard)  # decides the lanes
     assert sum(map(bool, shards)) == min(count, 6)
 
@@ -86,7 +88,7 @@ def test_other_shards_are_refused(tmp_path, capsys, shard):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_stops_after_the_chunk_with_checkpoints(tmp_path, number):
-    groups, _ = remaining_groups(group_runs(sea(), OPTIONS), tmp_path, False)
+    groups, _ = remaining_groups(group_runs(**sea(), options=OPTIONS), tmp_path, False)
     chunks = []
 
     def warn(*progress):

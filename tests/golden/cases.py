@@ -33,7 +33,7 @@ import jax
 import winkel
 from winkel.agents import AGENTS, VARIANTS
 from winkel.runs.spec import Options
-from winkel.runs.sweep import Sweep, group_runs, remaining_groups, run_sweep
+from winkel.runs.sweep import group_runs, remaining_groups, run_sweep
 
 HASHES = Path(__file__).with_name("hashes.json")
 TINY: dict[str, Any] = {
@@ -91,11 +91,11 @@ def run_case(name: str, out: Path) -> list[str]:
     """Make the runs of a case and return the sorted hashes of the arrays that they leave."""
     agent, _, where = name.partition(" ")
     if where == "packed":
-        sweep = Sweep(
-            envs=PACKED, agents=(agent,), seeds=(0,), episodes=6, packed=True, padded=True,
+        sweep = dict(
+            envs=PACKED, agents=(agent,), seeds=(0,), episodes=6, packed=True,
             fields={k: v for k, v in fields_of(agent).items() if k not in ("z_min", "z_max")},
         )  # fmt: skip
-        groups, _ = remaining_groups(group_runs(sweep, OPTIONS), out, False)
+        groups, _ = remaining_groups(group_runs(**sweep, options=OPTIONS), out, False)
         run_sweep(sweep, groups, out)
         return hash_arrays(out)
     env, agent, fields = SPECIAL.get(name, (where, agent, {}))

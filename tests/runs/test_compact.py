@@ -140,8 +140,14 @@ def test_a_group_is_of_one_version_and_one_setting(tmp_path):
     write_compact(runs, out)
     before = files(out)
     for changed, words in (
-        ({"versions": {"winkel": "2"}}, "need runs of one version of winkel in .* got 1 and 2"),
-        ({"hyper": {"gamma": 0.5}}, "need runs that differ only in their seeds"),
+        (
+            {"versions": {"winkel": "2"}},
+            "only in their seeds; one of them was made by winkel 2, this is 1",
+        ),
+        (
+            {"hyper": {"gamma": 0.5}},
+            "only in their seeds; one of them is of another run: hyper is",
+        ),
     ):
         shutil.rmtree(runs)
         save(runs, "catch/0", "dqn", 1, episodes, **changed)

@@ -5,6 +5,7 @@ import sys
 import tempfile
 import types
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,19 @@ from hypothesis import strategies as st
 
 from winkel.envs.registry import make
 from winkel.errors import InputError
-from winkel.runs.recorder import Recorder, append_row, begin_log, tensorboard, wandb
+from winkel.runs.recorder import Recorder, append_row, tensorboard, wandb
 from winkel.runs.results import read_metrics
 from winkel.runs.spec import make_spec
 from winkel.training.lanes import Report
 
+CONFIG = {"env": "catch/0", "agent": "dqn", "seed": 3}
 values = st.floats() | st.integers()
 rows = st.lists(st.dictionaries(st.text(max_size=5), values, max_size=4), max_size=6)
 
 
 def write_all(path, rows, length=0):
     """Write rows; the length before the first and after each."""
-    lengths = [begin_log(path, length)]
+    lengths = [append_row(path, length)]
     for row in rows:
         lengths.append(append_row(path, lengths[-1], row))
     return lengths
@@ -66,16 +68,16 @@ def test_a_resumed_run_leaves_the_file_of_one_that_was_never_stopped(rows, data)
 
 def test_a_row_is_on_disk_once_written(tmp_path):
     path = tmp_path / "m.jsonl"
-    append_row(path, begin_log(path), {"loss": math.nan, "env_steps": 1})
+    append_row(path, 0, {"loss": math.nan, "env_steps": 1})
     assert path.read_bytes() == b'{"loss": null, "env_steps": 1}\n'
 
 
 @pytest.mark.parametrize(
     ("content", "position", "shown"),
     [
-        (b'{"a": 1}\n', 10, "need the 10 bytes .* got 9"),
-        (None, 1, "need the 1 bytes .* got 0"),
-        (b'{"a": 1}\n', 8, "need the 8 bytes of whole lines .* got 8"),
+        (b'{"a": 1}\n', 10, "need 10 bytes of whole lines"),
+        (None, 1, "m.jsonl was deleted or moved"),
+        (b'{"a": 1}\n', 8, "need 8 bytes of whole lines"),
     ],
 )
 def test_a_position_that_is_not_the_files_is_refused_and_the_file_stays(
@@ -85,24 +87,24 @@ def test_a_position_that_is_not_the_files_is_refused_and_the_file_stays(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=shown):
-        begin_log(path, position)
+        append_row(path, position)
     assert (path.read_bytes() if path.exists() else None) == content
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path):
     with pytest.raises(InputError, match=f"cannot write {tmp_path}: "):
-        begin_log(tmp_path)
+        append_row(tmp_path, 0)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="need a folder"):
-        begin_log(tmp_path / "file" / "m.jsonl")
+        append_row(tmp_path / "file" / "m.jsonl", 0)
 
 
 FULL = """
 import pathlib, resource, sys
 from winkel.errors import InputError
-from winkel.runs.recorder import append_row, begin_log
+from winkel.runs.recorder import append_row
 path = pathlib.Path(sys.argv[1])
-length = append_row(path, begin_log(path), {"a": 1})
+length = append_row(path, 0, {"a": 1})
 resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))
 try:
     append_row(path, length, {"a" * 99: 1})
@@ -164,11 +166,11 @@ def test_mirrors_get_every_row_as_it_is_and_are_closed_once(tmp_path):
     calls = [], []
 
     @contextmanager
-    def mirror(seen):
+    def mirror(seen, config, folder):
         yield lambda *row: seen.append(row)
         seen.append("closed")
 
-    recorder = Recorder(spec(), tmp_path, mirrors=[mirror(seen) for seen in calls])
+    recorder = Recorder(spec(), tmp_path, mirrors=[partial(mirror, seen) for seen in calls])
     recorder.record(report(5, loss=math.inf))
     recorder.close()
     recorder.close()
@@ -180,7 +182,7 @@ def test_every_mirror_is_closed_when_one_fails(tmp_path):
     calls = []
 
     @contextmanager
-    def mirror(fails):
+    def mirror(fails, config, folder):
         try:
             yield calls.append
         finally:
@@ -188,7 +190,8 @@ def test_every_mirror_is_closed_when_one_fails(tmp_path):
         if fails:
             raise ConnectionError
 
-    recorder = Recorder(spec(), tmp_path, mirrors=[mirror(fails) for fails in (False, True, False)])
+    mirrors = [partial(mirror, fails) for fails in (False, True, False)]
+    recorder = Recorder(spec(), tmp_path, mirrors=mirrors)
     with pytest.raises(ConnectionError):
         recorder.close()
     assert calls == ["closed"] * 3
@@ -197,14 +200,14 @@ def test_every_mirror_is_closed_when_one_fails(tmp_path):
 @pytest.mark.parametrize(
     ("module", "make", "extra"),
     [
-        ("tensorboardX", lambda folder: tensorboard(folder), "tensorboard"),
-        ("wandb", lambda folder: wandb("project", "name", {}), "wandb"),
+        ("tensorboardX", tensorboard, "tensorboard"),
+        ("wandb", partial(wandb, "project"), "wandb"),
     ],
 )
 def test_a_missing_package_names_its_extra(tmp_path, monkeypatch, module, make, extra):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=rf"{module} is missing: pip install 'winkel\[{extra}\]'$"):
-        make(tmp_path).__enter__()
+        make(CONFIG, tmp_path).__enter__()
 
 
 class FakeWandB(types.ModuleType):
@@ -228,19 +231,19 @@ class FakeWandB(types.ModuleType):
         self.calls.append("finish")
 
 
-def test_weights_and_biases_get_the_rows(monkeypatch):
+def test_weights_and_biases_get_the_rows(tmp_path, monkeypatch):
     fake = FakeWandB()
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    with wandb("winkel", "run", {"lr": 0.1}) as write:
+    with wandb("winkel", CONFIG, tmp_path) as write:
         write(3, {"env_steps": 3, "loss": 0.5})
-    settings = {"project": "winkel", "name": "run", "config": {"lr": 0.1}}
+    settings = {"project": "winkel", "name": "catch/0-dqn-3", "config": CONFIG}
     assert fake.calls == [settings, (3, {"env_steps": 3, "loss": 0.5}), "finish"]
 
 
-def test_a_run_that_weights_and_biases_refuse_is_one_line(monkeypatch):
+def test_a_run_that_weights_and_biases_refuse_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", FakeWandB("no API key:\n log in"))
     with pytest.raises(InputError, match=r"Weights & Biases: no API key: log in$"):
-        wandb("winkel", "run", {}).__enter__()
+        wandb("winkel", CONFIG, tmp_path).__enter__()
 
 
 def test_tensorboard_gets_the_numbers(tmp_path, monkeypatch):
@@ -250,14 +253,14 @@ def test_tensorboard_gets_the_numbers(tmp_path, monkeypatch):
     )
     fake = types.SimpleNamespace(SummaryWriter=lambda folder: calls.append(folder) or writer)
     monkeypatch.setitem(sys.modules, "tensorboardX", fake)
-    with tensorboard(tmp_path / "tb") as write:
+    with tensorboard({}, tmp_path) as write:
         write(3, {"env_steps": 3, "loss": 0.5, "updates": 2})
-    assert calls == [str(tmp_path / "tb"), ("loss", 0.5, 3), ("updates", 2, 3), "close"]
+    assert calls == [str(tmp_path / "tensorboard"), ("loss", 0.5, 3), ("updates", 2, 3), "close"]
 
 
 def test_the_real_tensorboard_writes_its_file(tmp_path):
     pytest.importorskip("tensorboardX")
-    with tensorboard(tmp_path / "tb") as write:
+    with tensorboard({}, tmp_path) as write:
         write(3, {"env_steps": 3, "loss/total": 0.5, "updates": 2, "worst": math.nan})
-    (events,) = (tmp_path / "tb").iterdir()
+    (events,) = (tmp_path / "tensorboard").iterdir()
     assert b"loss/total" in events.read_bytes()

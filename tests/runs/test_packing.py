@@ -13,7 +13,6 @@ from winkel.errors import InputError
 from winkel.runs.results import read_metrics, read_results
 from winkel.runs.spec import Options
 from winkel.runs.sweep import (
-    Sweep,
     bsuite_envs,
     choose_lanes,
     group_runs,
@@ -29,11 +28,11 @@ FOLDERS = {env: env.replace("/", "/qr_dqn/") + "/seed-0" for env in ENVS}
 
 def packed(**others):
     settings = {"envs": ENVS, "agents": ("qr_dqn",), "seeds": (0,), "episodes": 6, "packed": True}
-    return Sweep(**(settings | {"padded": True, "fields": TINY} | others))
+    return settings | {"fields": TINY} | others
 
 
 def sweep(what, out, resume=False, options=OPTIONS, **others):
-    groups, ended = remaining_groups(group_runs(what, options), out, resume)
+    groups, ended = remaining_groups(group_runs(**what, options=options), out, resume)
     return run_sweep(what, groups, out, before=ended.total(), **others)
 
 
@@ -50,7 +49,7 @@ def contents(out):
 def test_few_programs_hold_all_of_bsuite(tmp_path, monkeypatch):
     experiments = [name for name in winkel.envs.EXPERIMENTS if not name.startswith("mnist")]
     what = packed(envs=bsuite_envs(experiments), episodes=None)
-    groups, _ = remaining_groups(group_runs(what, OPTIONS), tmp_path, False, write=False)
+    groups, _ = remaining_groups(group_runs(**what, options=OPTIONS), tmp_path, False, write=False)
     assert {group.name.split()[-1]: len(group.runs) for group in groups} == {
         "long": 186, "short": 100, "bandits": 60, "chains": 20,
         "deep-sea-30": 22, "deep-sea-50": 20,
@@ -190,7 +189,7 @@ def test_equal_settings_are_different_runs_and_the_first_is_that_of_its_name(tmp
 
 
 def test_lanes_are_as_many_as_fit(tmp_path, monkeypatch):
-    (group,) = group_runs(packed(envs=bsuite_envs(["catch"])), OPTIONS)
+    (group,) = group_runs(**packed(envs=bsuite_envs(["catch"])), options=OPTIONS)
     assert choose_lanes(group, None) == 8  # on a CPU
     assert choose_lanes(group, 300) == 20
     monkeypatch.setattr("winkel.runs.sweep.lane_bytes", lambda *_: 10)

@@ -109,7 +109,7 @@ def test_roots_without_runs_are_named(tmp_path):
         ("", "not JSON"),
         ("{'env'", "not JSON"),
         ("\udcff", "not JSON"),
-        ("[1, 2]", r"need an object .* got \[1, 2\]"),
+        ("[1, 2]", r"need a table .* got \[1, 2\]"),
         ("[" * 100_000, "not JSON"),
         ('{"env": "catch/0", "seed": 0}', "need agent .* as str, got None"),
         ('{"env": "", "agent": "", "fingerprint": "", "seed": true}', "need seed .* got True"),

@@ -72,7 +72,7 @@ def test_an_unfinished_run_is_loaded_as_its_checkpoint_has_it(half, whole):
 def test_an_unfinished_run_is_a_result_only_if_asked_for(half, whole):
     with pytest.raises(InputError, match=r"no finished runs in .*seed-0: unfinished"):
         read_results(half)
-    (record,), problems, _ = read_results(half, unfinished=True)
+    (record,), problems, *_ = read_results(half, unfinished=True)
     count = (8 + 3 * 16) // LENGTH
     assert problems == (f"{SEED_0}: unfinished, its first {count} episodes",)
     assert not record.finished
@@ -80,7 +80,7 @@ def test_an_unfinished_run_is_a_result_only_if_asked_for(half, whole):
     for table in ("episodes", "evaluations", "snapshots"):
         np.testing.assert_equal(getattr(record, table), getattr(loaded, table))
         assert getattr(record, table)
-    (ended,), problems, _ = read_results(whole[0].parents[3], unfinished=True)
+    (ended,), problems, *_ = read_results(whole[0].parents[3], unfinished=True)
     assert ended.finished
     assert not problems
     for checkpoint in (half / SEED_0 / "checkpoint").glob("*.ckpt"):

@@ -15,7 +15,6 @@ from winkel.errors import InputError
 from winkel.runs.results import read_results
 from winkel.runs.spec import Options, configure, run_fingerprint
 from winkel.runs.sweep import (
-    Sweep,
     bsuite_envs,
     deep_sea_envs,
     group_runs,
@@ -38,11 +37,11 @@ def sea(**others):
         "envs": deep_sea_envs([4]), "agents": ("qr_dqn", "dqn"), "seeds": (0, 1, 2, 3),
         "episodes": 8, "fields": TINY,
     }  # fmt: skip
-    return Sweep(**(settings | others))
+    return settings | others
 
 
 def sweep(what, out, resume=False, **others):
-    groups, ended = remaining_groups(group_runs(what, OPTIONS), out, resume)
+    groups, ended = remaining_groups(group_runs(**what, options=OPTIONS), out, resume)
     return run_sweep(what, groups, out, lanes=2, before=ended.total(), **others)
 
 
@@ -59,13 +58,13 @@ def contents(out):
 
 def test_runs_of_one_shape_share_a_program():
     what = sea(envs=deep_sea_envs([3, 4]))
-    groups, _ = remaining_groups(group_runs(what, OPTIONS), Path("nowhere"), False)
+    groups, _ = remaining_groups(group_runs(**what, options=OPTIONS), Path("nowhere"), False)
     assert [len(group.runs) for group in groups] == [4, 4, 4, 4]
-    bsuite = Sweep(
+    bsuite = dict(
         envs=bsuite_envs(["catch", "catch_noise", "deep_sea", "deep_sea_stochastic"]),
-        agents=("dqn",), seeds=(0,), padded=True, fields=TINY,
+        agents=("dqn",), seeds=(0,), fields=TINY,
     )  # fmt: skip
-    groups, _ = remaining_groups(group_runs(bsuite, OPTIONS), Path("nowhere"), False)
+    groups, _ = remaining_groups(group_runs(**bsuite, options=OPTIONS), Path("nowhere"), False)
     assert sorted(len(group.runs) for group in groups) == [40, 42]
     sizes = [run.task.setting["size"] for run in groups[-1].runs]
     assert sizes == sorted(sizes, reverse=True)
@@ -136,7 +135,7 @@ def test_a_failed_run_is_counted_and_stops_nothing(tmp_path):
 def test_what_is_there_is_not_touched_without_resume(whole):
     out, _ = whole
     with pytest.raises(InputError, match="--resume"):
-        remaining_groups(group_runs(sea(), OPTIONS), out, False)
+        remaining_groups(group_runs(**sea(), options=OPTIONS), out, False)
 
 
 def test_the_log_tells_what_was_run(whole):
@@ -190,13 +189,13 @@ def test_unknown_experiments_are_named():
 )
 def test_impossible_sweeps_are_refused(wrong, message):
     with pytest.raises(InputError, match=message):
-        remaining_groups(group_runs(sea(**wrong), OPTIONS), Path("nowhere"), False)
+        remaining_groups(group_runs(**sea(**wrong), options=OPTIONS), Path("nowhere"), False)
 
 
 def test_failed_runs_stay_failed(tmp_path):
     bad = sea(agents=("dqn",), fields=TINY | {"learning_rate": 1e38})
     sweep(bad, tmp_path)
-    groups, ended = remaining_groups(group_runs(bad, OPTIONS), tmp_path, True)
+    groups, ended = remaining_groups(group_runs(**bad, options=OPTIONS), tmp_path, True)
     assert not groups
     assert ended == {"failed": 4}
 
@@ -204,9 +203,7 @@ def test_failed_runs_stay_failed(tmp_path):
 def test_a_padded_run_can_be_inspected(tmp_path, capsys):
     from winkel.cli import main
 
-    what = Sweep(
-        envs=("deep_sea/0",), agents=("dqn",), seeds=(0,), episodes=4, padded=True, fields=TINY
-    )
+    what = dict(envs=("deep_sea/0",), agents=("dqn",), seeds=(0,), episodes=4, fields=TINY)
     sweep(what, tmp_path)
     folder = str(tmp_path / "deep_sea" / "dqn" / "0" / "seed-0")
     main(["inspect", folder, "--at", "1,1", "--formats", "png"])

@@ -128,8 +128,8 @@ def test_ranges(tmp_path):
         (FILE + "[other]\n", "unknown 'other'; need environments, spaces, prune, preset"),
         ("prune = ", "is not TOML"),
         ("", "has spaces for no agent, not for pe_dqn"),
-        ("spaces = 1", "need a table for spaces, got 1"),
-        (FILE + "beta = { low = '1', high = 2 }", "need a number for low"),
+        ("spaces = 1", "need spaces in .* as dict, got 1"),
+        (FILE + "beta = { low = '1', high = 2 }", "need low in .* as int . float, got .1."),
     ],
 )
 def test_what_is_wrong_with_a_file(tmp_path, text, shown):

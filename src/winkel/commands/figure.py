@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -16,10 +16,6 @@ from winkel.runs.results import read_results
 from winkel.training.programs import start_jax
 
 Formats = Annotated[tuple[Literal["png", "pdf", "svg"], ...], tyro.conf.arg(help="File formats.")]
-if TYPE_CHECKING:
-    FigureName = str
-else:
-    FigureName = Literal[tuple(FIGURES)]
 CURVES = "learning-curves"
 """The figure over time, which can show a run that has not ended."""
 
@@ -27,7 +23,7 @@ _COLUMNS = ("agent", "seeds", "episodes", "steps", "final return", "greedy retur
 
 
 def figure(
-    name: tyro.conf.Positional[FigureName],
+    name: tyro.conf.Positional[Literal[tuple(FIGURES)]],  # type: ignore[valid-type]
     runs: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUNS]")] = None,
     out: Path = Path("figures"),
     unfinished: bool = False,

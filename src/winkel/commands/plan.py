@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 from winkel.commands.options import check_runs, console, make_table, say, write_option
 from winkel.errors import InputError, MissingDataError, suggest
 from winkel.files import read_toml
-from winkel.runs.compact import compact_fingerprints, write_compact
+from winkel.runs.checkpoint import check_types
+from winkel.runs.compact import find_compact, read_compact, write_compact
 from winkel.runs.record import CONFIG, load_run
 from winkel.runs.spec import RunSpec, convert
 from winkel.training.programs import start_jax
@@ -31,12 +32,8 @@ CHUNK_STEPS = 200
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 BESIDE_PLAN = ("plan", "budget", "out", "dry_run", "allow_failures", "fields")
 """Options that stand beside --plan."""
-PIECE_OPTIONS = (
-    "agents", "seeds", "first_seed", "experiments", "sizes", "episodes", "until", "solved_streak",
-    "label", "paper", "lanes", "pack", "compact_lanes", "freeze_bonus",
-    "snapshots", "chunk_steps", "evaluate_every", "checkpoint_seconds",
-)  # fmt: skip
-"""Options of `winkel sweep` that a piece may have, beside fields of its agents."""
+NOT_IN_PLANS = ("kind", "resume", "shard", "cluster", "address", "cpus_per_shard", "gpus_per_shard")
+"""Options that neither stand there nor in a piece; a piece has all others, and fields of agents."""
 
 
 class Piece(NamedTuple):
@@ -64,13 +61,14 @@ def run_plan(command: "SweepCommand", path: Path, kinds: Collection[str]) -> Non
         if name not in BESIDE_PLAN and value != getattr(plain, name)
     ]
     for name in [*misplaced, *command.fields]:
-        if name not in (*PIECE_OPTIONS, *command.fields):
+        if name in NOT_IN_PLANS:
             raise InputError(f"need --plan without {write_option(name)}")
         raise InputError(f"need {write_option(name)} in the pieces of {path}, not beside --plan")
     end = time.monotonic() + read_budget(command.budget) * (1 - SAVING)
     start_jax()
     todo = [(piece, *_make_sweep(command, path, piece)) for piece in read_plan(path, kinds)]
-    done = compact_fingerprints(path.parent)
+    recorded = map(read_compact, find_compact(path.parent))
+    done = {record.config["fingerprint"] for records in recorded for record in records}
     rows = []
     for piece, _, runs in todo:
         known = sum(run.config["fingerprint"] in done for run in runs)
@@ -110,20 +108,18 @@ def read_plan(path: Path, kinds: Collection[str]) -> list[Piece]:
     """Read the pieces of a plan; `kinds` are the known experiments."""
     content = read_toml(path)
     tables = content.get("piece")
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+    if not isinstance(tables, list):
         raise InputError(f"need tables [[piece]] in {path}, got {', '.join(content) or 'nothing'}")
     pieces: list[Piece] = []
     for number, table in enumerate(tables, start=1):
         where = f"piece {number} of {path}"
-        name, kind = table.pop("name", None), table.pop("kind", None)
-        minutes = table.pop("minutes", None)
-        if not isinstance(name, str) or name in {piece.name for piece in pieces}:
+        check_types(table, {"name": str, "kind": str}, where, {"minutes": int | float})
+        name, kind, minutes = table.pop("name"), table.pop("kind"), table.pop("minutes", None)
+        if name in {piece.name for piece in pieces}:
             raise InputError(f"need a name of its own for {where}, got {name!r}")
         if kind not in kinds:
-            hint = suggest(str(kind), kinds, f"known are {', '.join(kinds)}")
+            hint = suggest(kind, kinds, f"known are {', '.join(kinds)}")
             raise InputError(f"unknown kind {kind!r} in {where}; {hint}")
-        if minutes is not None and not isinstance(minutes, int | float):
-            raise InputError(f"need a number of minutes in {where}, got {minutes!r}")
         options = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
         pieces.append(Piece(name, kind, options, minutes))
     return pieces
@@ -152,11 +148,11 @@ def _make_sweep(
     own: dict[str, Any] = {"chunk_steps": CHUNK_STEPS, "resume": True, "allow_failures": True}
     fields, hints = dict(piece.options), get_type_hints(type(command))
     try:
-        for name in fields.keys() & set(PIECE_OPTIONS):
+        for name in fields.keys() & hints.keys() - {*BESIDE_PLAN, *NOT_IN_PLANS}:
             own[name] = convert(name, fields.pop(name), hints[name])
         made = type(command)(kind=piece.kind, out=command.out, fields=fields, **own)
         made.check_options()
-        return made, [run for group in made.groups() for run in group.runs]
+        return made, [run for group in made.groups()[1] for run in group.runs]
     except MissingDataError:
         return made, []
     except InputError as error:
@@ -164,7 +160,6 @@ def _make_sweep(
 
 
 def _ended(out: Path, runs: list[RunSpec]) -> list[Path]:
-    """The folders of runs that have ended."""
     folders = [run.folder(out) for run in runs]
     return [folder for folder in folders if (folder / CONFIG).is_file()]
 

@@ -146,10 +146,6 @@ class SweepCommand:
         if self.lanes is not None:
             require_integer("lanes", self.lanes, at_least=1)
 
-    def groups(self) -> list[sweeps.Group]:
-        """All runs, by the program that they share."""
-        return sweeps.group_runs(*self._choose())
-
     def run_here(
         self,
         done: Collection[str] = (),
@@ -162,20 +158,22 @@ class SweepCommand:
         so many seconds for another process that writes one of them.
         """
         start_jax()
-        sweep, options = self._choose()
-        all_groups = sweeps.group_runs(sweep, options)
+        sweep, all_groups = self.groups()
+        for group in all_groups if done else ():
+            group.runs[:] = [run for run in group.runs if run.config["fingerprint"] not in done]
+        all_groups = [group for group in all_groups if group.runs]
         if self.shard is not None:
             most_lanes = sweeps.most_lanes(self.lanes, jax.default_backend() != "cpu")
             all_groups = sweeps.take_shard(all_groups, *read_shard(self.shard), most_lanes)
         for group in all_groups:
             sweeps.choose_lanes(group, self.lanes)  # raises if there is no memory for them
         if self.dry_run:
-            groups, ended = self._remaining(all_groups, write=False, done=done)
+            groups, ended = self._remaining(all_groups, write=False)
             _print_estimate(groups, self.lanes)
             return dict(ended)
         runs = [run for group in all_groups for run in group.runs]
         with hold_runs(self.out, [run.folder(self.out) for run in runs], "winkel sweep", wait):
-            groups, ended = self._remaining(all_groups, write=True, done=done)
+            groups, ended = self._remaining(all_groups, write=True)
             counts = {"before": ended.total()}
             if groups:
                 sizes = [len(group.runs) for group in groups]
@@ -193,22 +191,21 @@ class SweepCommand:
                 _print_costs(outcome)
                 counts = outcome["runs"]
         say(f"runs: {self.out}")
-        here = [run.folder(self.out) for run in runs if run.config["fingerprint"] not in done]
-        check_runs(map(load_run, here), self.allow_failures)
+        check_runs([load_run(run.folder(self.out)) for run in runs], self.allow_failures)
         return counts
 
     def _remaining(
-        self, all_groups: list[sweeps.Group], write: bool, done: Collection[str] = ()
+        self, all_groups: list[sweeps.Group], write: bool
     ) -> tuple[list[sweeps.Group], Counter[str]]:
         """Find the runs that have not ended, and print how many there are."""
-        groups, ended = sweeps.remaining_groups(all_groups, self.out, self.resume, write, done)
+        groups, ended = sweeps.remaining_groups(all_groups, self.out, self.resume, write)
         count = sum(len(group.runs) for group in groups) + ended.total()
         say(f"{count} runs in {len(groups)} programs")
         say(f"{ended['finished']} finished before, {ended['failed']} failed before")
         return groups, ended
 
-    def _choose(self, gpus: float | None = None) -> tuple[sweeps.Sweep, Options]:
-        """The sweep and its options, for shards with so many GPUs or for this machine."""
+    def groups(self, gpus: float | None = None) -> tuple[dict[str, Any], list[sweeps.Group]]:
+        """The sweep and its runs by program, for shards with so many GPUs or for this machine."""
         accelerated = jax.default_backend() != "cpu" if gpus is None else gpus > 0
         bsuite = self.kind == "bsuite"
         packed = accelerated and bsuite if self.pack is None else self.pack
@@ -217,23 +214,22 @@ class SweepCommand:
         if packed and not bsuite:
             raise InputError(f"need --pack for bsuite, got it for {self.kind}")
         every = 200 if self.paper and self.evaluate_every is None else self.evaluate_every
+        # An accelerator waits for the host after each chunk, and for each line of metrics.
+        steps = 200 if accelerated else 100
         options = Options(
             evaluate_every=every,
             checkpoint_seconds=self.checkpoint_seconds,
             snapshots=self.snapshots,
             solved_streak=self.solved_streak,
-            # An accelerator waits for the host after each chunk, and for each line of metrics.
-            chunk_steps=(200 if accelerated else 100)
-            if self.chunk_steps is None
-            else self.chunk_steps,
+            chunk_steps=steps if self.chunk_steps is None else self.chunk_steps,
             log_every=5 if accelerated else 1,
             compact_lanes=8 if compacts else None,
             freeze_bonus=freezes,
         )
-        return self._sweep(packed), options
+        sweep = self._sweep(packed)
+        return sweep, sweeps.group_runs(**sweep, options=options)
 
     def _run_on_ray(self) -> None:
-        """Run all shards as tasks of a Ray cluster, with a display."""
         with connect(self.address) as ray:
             gpus, cpus = self.gpus_per_shard, self.cpus_per_shard
             if gpus is None:
@@ -245,10 +241,10 @@ class SweepCommand:
                 needed = f"{cpus:g} CPUs and {gpus:g} GPUs for a shard"
                 raise InputError(f"need a node with {needed}; the largest has {largest}")
             jax.config.update("jax_platforms", "cpu")  # GPUs are for the workers
-            sweep, options = self._choose(gpus)
-            groups = sweeps.group_runs(sweep, options)
+            _, groups = self.groups(gpus)
             most_lanes = sweeps.most_lanes(self.lanes, gpus > 0)
-            total, count = len(sweep.items()), len(sweeps.split_groups(groups, most_lanes))
+            all_runs = [run for group in groups for run in group.runs]
+            total, count = len(all_runs), len(sweeps.split_groups(groups, most_lanes))
             self._remaining(groups, write=False)
             begin, out = time.perf_counter(), self.out.absolute()
             command = replace(
@@ -269,9 +265,9 @@ class SweepCommand:
                 runs = run_on_ray(ray, run_one, count, out, cpus, gpus, show=show, notice=say)
         _say_counts(runs, time.perf_counter() - begin)
         say(f"runs: {self.out}")
-        check_runs(map(load_run, sweep.folders(self.out)), self.allow_failures)
+        check_runs([load_run(run.folder(self.out)) for run in all_runs], self.allow_failures)
 
-    def _sweep(self, packed: bool) -> sweeps.Sweep:
+    def _sweep(self, packed: bool) -> dict[str, Any]:
         """All runs: of the options, else the paper's if asked for, else the defaults."""
         preset = PAPER[str(self.kind)] if self.paper else {}
         default_agents = STATISTICS if self.kind == "statistics" else ("pe_dqn",)
@@ -287,17 +283,16 @@ class SweepCommand:
             if self.experiments:
                 raise InputError(f"need --sizes for {self.kind}, got --experiments")
             envs = sweeps.deep_sea_envs(self.sizes or preset.get("sizes", (10,)))
-        return sweeps.Sweep(
-            envs=envs,
-            agents=agents,
-            seeds=tuple(range(self.first_seed, self.first_seed + seeds)),
-            episodes=preset.get("episodes") if self.episodes is None else self.episodes,
-            until=self.until,
-            padded=self.kind == "bsuite",
-            packed=packed,
-            fields=self.fields,
-            label=self.label,
-        )
+        return {
+            "envs": envs,
+            "agents": agents,
+            "seeds": tuple(range(self.first_seed, self.first_seed + seeds)),
+            "episodes": preset.get("episodes") if self.episodes is None else self.episodes,
+            "until": self.until,
+            "packed": packed,
+            "fields": self.fields,
+            "label": self.label,
+        }
 
 
 def read_shard(text: str) -> tuple[int, int]:
@@ -317,7 +312,7 @@ def run_shard(command: SweepCommand, count: int, number: int) -> dict[str, int]:
         ended = all(status.state != "running" for status in statuses)
         if ended or time.monotonic() - written >= PROGRESS_SECONDS:
             written = time.monotonic()
-            write_text(_progress_file(command.out, number), json.dumps(statuses) + "\n")
+            write_text(command.out / SHARDS / f"{number}.json", json.dumps(statuses) + "\n")
 
     command = replace(command, shard=f"{number}/{count}")
     return command.run_here(check=write, wait=LOCK_SECONDS)
@@ -325,12 +320,8 @@ def run_shard(command: SweepCommand, count: int, number: int) -> dict[str, int]:
 
 def read_progress(out: Path, number: int) -> list[Status]:
     """Read the last written status of a shard's runs; empty before the first."""
-    path = _progress_file(out, number)
+    path = out / SHARDS / f"{number}.json"
     return [Status(*row) for row in json.loads(path.read_bytes())] if path.exists() else []
-
-
-def _progress_file(out: Path, number: int) -> Path:
-    return out / SHARDS / f"{number}.json"
 
 
 @contextlib.contextmanager
@@ -376,12 +367,11 @@ def _print_estimate(groups: list[sweeps.Group], lanes: int | None) -> None:
     if not groups:
         return
     largest = max(groups, key=lambda group: sum(run.max_steps or 1 for run in group.runs))
-    rate, compiling = sweeps.measure_speed(largest, lanes)
+    rate, compiling, count = sweeps.measure_speed(largest, lanes)
     runs = [run for group in groups for run in group.runs]
     episodes = sum(int(run.end.episodes) for run in runs)
     updates = sum((run.max_steps or 0) * run.agent.config.updates_per_step for run in runs)
     say(f"{episodes:,} episodes, at most {updates:,} updates")
-    count = sweeps.choose_lanes(largest, lanes)
     say(f"{largest.name}: {rate:,.0f} updates/s with {count} lanes, {compiling:.0f} s to compile")
     hours = (updates / rate + compiling * len(groups)) / 3600
     say(f"about {hours:.1f} hours if all programs are as fast; less if episodes end early")

@@ -3,6 +3,7 @@
 import math
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -96,11 +97,9 @@ def train_agent(
     require_integer("--seeds", seeds, at_least=1, at_most=MAX_RUNS)
     check_fields(train_agent, fields, agent)
 
-    def make_mirrors(config: dict[str, Any], folder: Path) -> tuple[recorder.Mirror, ...]:
-        name = f"{config['env']}-{config['agent']}-{config['seed']}"
-        board = (recorder.tensorboard(folder / "tensorboard"),) if tensorboard else ()
-        return board if wandb is None else (*board, recorder.wandb(wandb, name, config))
-
+    mirrors = [recorder.tensorboard] if tensorboard else []
+    if wandb is not None:
+        mirrors.append(partial(recorder.wandb, wandb))
     with Display(f"{agent} in {env}") as display:
         training = train(
             env,
@@ -124,7 +123,7 @@ def train_agent(
                 checkpoint_seconds=checkpoint_seconds,
                 chunk_steps=chunk_steps,
             ),
-            mirrors=make_mirrors,
+            mirrors=mirrors,
             progress=display.show,
             notice=say,
             **fields,

@@ -3,7 +3,6 @@
 Every config and every table that is read from a run's folder is checked here, too.
 """
 
-import io
 import json
 import re
 import zipfile
@@ -91,7 +90,7 @@ def load_checkpoint(
     """Read the newest checkpoint that is not damaged; every byte is checked.
 
     With `only`, read and check just the arrays whose names begin so: a replay buffer may be
-    gigabytes. Return the arrays (read-only), `meta`, and what is wrong with each newer file.
+    gigabytes. Return the arrays, `meta`, and what is wrong with each newer file.
     """
     damaged: dict[Path, str] = {}
     for path in reversed(_files(folder, _CHECKPOINT)):
@@ -121,25 +120,16 @@ def _write(file: IO[bytes], meta: str, arrays: Arrays) -> None:
 
 
 def _read(path: Path, only: str | tuple[str, ...]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    with zipfile.ZipFile(path) as archive:
-        meta = json.loads(archive.read("meta.json"))
+    with np.load(path, allow_pickle=False) as file:
+        meta = json.loads(file["meta.json"])
         if meta["format"] != FORMAT:
             raise InputError(
                 f"{path} was made by another version of winkel: its format is {meta['format']!r}, "
                 f"this version reads {FORMAT}"
             )
-        dtypes = json.loads(archive.read("dtypes.json"))
+        dtypes = json.loads(file["dtypes.json"])
         names = [name for name in dtypes if name.startswith(only)]
-        return {name: _array(archive.read(f"{name}.npy"), dtypes[name]) for name in names}, meta
-
-
-def _array(content: bytes, dtype_name: str) -> np.ndarray:
-    """Return the array of a .npy file, without a copy; NumPy refuses Python objects."""
-    file = io.BytesIO(content)
-    np.lib.format.read_magic(file)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    array = np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
-    return array if dtype.name == dtype_name else array.view(np.dtype(dtype_name))
+        return {name: file[name].view(dtypes[name]) for name in names}, meta
 
 
 def _files(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
@@ -179,11 +169,14 @@ def _shown(array: Any) -> str:
     return f"shape {list(array.shape)} of {array.dtype}"
 
 
-def check_types(entries: Any, kinds: Mapping[str, Any], where: str) -> None:
-    """Raise unless entries are an object with values of these types; true is no integer."""
+def check_types(
+    entries: Any, kinds: Mapping[str, Any], where: str, optional: Mapping[str, Any] | None = None
+) -> None:
+    """Raise unless entries are a table with values of these types; true is no integer."""
     if not isinstance(entries, dict):
-        raise InputError(f"need an object as {where}, got {entries!r:.60}")
-    for name, kind in kinds.items():
+        raise InputError(f"need a table as {where}, got {entries!r:.60}")
+    present = {name: kind for name, kind in (optional or {}).items() if name in entries}
+    for name, kind in {**kinds, **present}.items():
         value = entries.get(name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             wanted = getattr(kind, "__name__", kind)
@@ -195,9 +188,7 @@ def check_config(config: Any, where: Path) -> None:
 
     The setting of an environment of winkel's own must be the one that its id names.
     """
-    check_types(config, REQUIRED, f"the config of {where}")
-    present = {name: kind for name, kind in OPTIONAL.items() if name in config}
-    check_types(config, present, f"the config of {where}")
+    check_types(config, REQUIRED, f"the config of {where}", OPTIONAL)
     try:
         json.dumps(config, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

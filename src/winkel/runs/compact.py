@@ -17,9 +17,9 @@ import numpy as np
 
 from winkel.errors import InputError
 from winkel.files import load_arrays, save_arrays, write_text
-from winkel.runs.checkpoint import check_config, check_table, first_difference
+from winkel.runs.checkpoint import check_config, check_same_run, check_table
 from winkel.runs.record import Arrays, RunRecord, find_runs, load_run, split_tables
-from winkel.runs.spec import NOT_SETTINGS, run_fingerprint, run_folder
+from winkel.runs.spec import run_fingerprint, run_folder
 from winkel.runs.sweep import SWEEPS
 
 TABLES = ("episodes", "evaluations", "snapshots")
@@ -63,12 +63,6 @@ def compact_path(out: Path, folder: Path) -> Path:
 def find_compact(root: Path) -> list[Path]:
     """All files of compact records under a folder."""
     return sorted(path for path in root.glob("*/*/*.npz") if path.is_file())
-
-
-def compact_fingerprints(folder: Path) -> set[str]:
-    """The fingerprints of all runs in the compact records of a folder."""
-    files = map(read_compact, find_compact(folder))
-    return {record.config["fingerprint"] for records in files for record in records}
 
 
 def read_compact(path: Path) -> list[RunRecord]:
@@ -130,19 +124,10 @@ def _repeat_last(table: Arrays, count: int) -> Arrays:
 
 def _check_group(first: dict[str, Any], second: dict[str, Any], path: Path) -> None:
     """Raise if two configs differ in more than their seeds, or in the version of winkel."""
-    versions = [config.get("versions", {}).get("winkel") for config in (first, second)]
-    if versions[0] != versions[1]:
-        raise InputError(
-            f"need runs of one version of winkel in {path}, got {versions[0]} and {versions[1]}; "
-            "choose another folder"
-        )
-    alike = [config | {"seed": 0} for config in (first, second)]
-    if run_fingerprint(alike[0]) != run_fingerprint(alike[1]):
-        key, one, other = first_difference(alike[0], alike[1], NOT_SETTINGS)
-        raise InputError(
-            f"need runs that differ only in their seeds in {path}, got {key} {one!r:.60} and "
-            f"{other!r:.60}; give one of them another --label or folder"
-        )
+    one, other = (config | {"seed": 0} for config in (first, second))
+    for config in (one, other):
+        config["fingerprint"] = run_fingerprint(config)
+    check_same_run(one, other, f"{path} is for runs that differ only in their seeds; one of them")
 
 
 def _join(records: Sequence[RunRecord]) -> Arrays:

@@ -218,9 +218,9 @@ def _describe(projection: Any) -> dict[str, Any]:
     """Say how the mean of a member's distribution follows from its outputs."""
     if isinstance(projection, Categorical):
         return {"kind": "categorical", "support": [projection.z_min, projection.z_max]}
-    for kinds, name in (((Quantile, NoneType), "mean"), (Expectile, "expectile")):
-        if isinstance(projection, kinds):
-            return {"kind": name}
+    kinds = {Quantile: "mean", NoneType: "mean", Expectile: "expectile"}
+    if type(projection) in kinds:
+        return {"kind": kinds[type(projection)]}
     raise InputError(f"need a projection of winkel for a policy file, got {projection!r:.60}")
 
 

@@ -10,6 +10,7 @@ from winkel.agents import PRESETS, VARIANTS
 from winkel.agents.base import check_names
 from winkel.errors import InputError
 from winkel.files import read_toml, write_text
+from winkel.runs.checkpoint import check_types
 from winkel.runs.spec import check_field_names
 
 DOOM_PRESET = "vizdoom-official"
@@ -38,9 +39,8 @@ def named_preset(name: str, agent: str) -> dict[str, Any]:
         listed = ", ".join([*PRESETS, *own])
         raise InputError(f"need a preset from {listed}, or a file such as mine.toml, got {name!r}")
     table = read_toml(path)
-    owner, fields = table.get("agent"), table.get("fields")
-    if not isinstance(owner, str) or not isinstance(fields, dict):
-        raise InputError(f"need agent = '…' and a table [fields] in the preset {path}")
+    check_types(table, {"agent": str, "fields": dict}, f"the preset {path}")
+    owner, fields = table["agent"], table["fields"]
     if owner != agent:
         raise InputError(f"preset {path} is for {owner}, got {agent}")
     try:

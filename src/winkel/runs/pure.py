@@ -112,7 +112,16 @@ def make_train(
         **fields: any field of the agent's `Config` or `Hyper`.
     """
     agent = name_agent(agent, fields)
-    task = _find_task(env)
+    task = env
+    if isinstance(env, Environment):
+        task = Task(id=type(env).__name__, env=env, facts=(), params=None)
+    elif not isinstance(env, Task):
+        task = make_task(env)
+    if not task.compiled:
+        raise InputError(
+            f"need an environment in JAX such as 'deep_sea/0', got the simulator {task.id!r}, "
+            "which winkel.train steps"
+        )
     spec = make_spec(task, agent, fields, episodes=episodes, steps=steps)
     num_steps, burn_in = spec.max_steps or steps, spec.agent.config.burn_in
     if num_steps is None:
@@ -131,20 +140,6 @@ def check_key(key: Any) -> None:
         raise InputError(
             f"need a key such as jax.random.key(0), and jax.vmap for several, got {found!s:.80}"
         )
-
-
-def _find_task(env: Any) -> Task:
-    if isinstance(env, Environment):
-        return Task(id=type(env).__name__, env=env, facts=(), params=None)
-    if isinstance(env, Task):
-        return env
-    task = make_task(env)
-    if not task.compiled:
-        raise InputError(
-            f"need an environment in JAX such as 'deep_sea/0', got the simulator {task.id!r}, "
-            "which winkel.train steps"
-        )
-    return task
 
 
 class BonusState(NamedTuple):

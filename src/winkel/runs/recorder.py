@@ -46,54 +46,42 @@ class Status(NamedTuple):
     """'running', 'finished' or 'failed'."""
 
 
-Mirror = contextlib.AbstractContextManager[Callable[[int, MetricsRow], object]]
-"""Another place for rows: its context is a function that gets the number of steps and a row."""
-MirrorMaker = Callable[[dict[str, Any], Path], Sequence[Mirror]]
-"""Makes the mirrors of a run from its config and folder."""
-
-
-def begin_log(path: Path, length: int = 0) -> int:
-    """Begin or continue a file of rows, one JSON object per line; return its length in bytes.
-
-    Rows after the given length are cut off: they were written after the checkpoint from which a run
-    is resumed, and the run will write them again.
-    """
-    ensure_folder(path.parent)
-    try:
-        content = path.read_bytes()[:length] if path.is_file() else b""
-        if len(content) < length or (content and not content.endswith(b"\n")):
-            raise InputError(
-                f"need the {length} bytes of whole lines in {path} that were written before "
-                f"the checkpoint, got {len(content)}"
-            )
-        with path.open("ab") as file:
-            file.truncate(length)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
-    return length
+Writer = Callable[[int, MetricsRow], object]
+"""Gets the number of steps and a row."""
+Mirror = Callable[[dict[str, Any], Path], contextlib.AbstractContextManager[Writer]]
+"""Opens another place for the rows of a run, by its config and folder."""
 
 
 def check_log(path: Path) -> None:
     """Raise if the file is no longer where it was: its folder was deleted or moved."""
     if not path.is_file():
         raise InputError(
-            f"{path} was deleted or moved while the run was writing it; the run has "
-            "stopped, its last checkpoint is where the folder is now"
+            f"{path} was deleted or moved while the run was writing it; its last checkpoint "
+            "is where the folder is now"
         )
 
 
-def append_row(path: Path, length: int, row: MetricsRow) -> int:
-    """Append all of a row or nothing to a file of this length; return its new length.
+def append_row(path: Path, length: int, row: MetricsRow | None = None) -> int:
+    """Append all of a row or nothing after so many bytes of a file; return its new length.
 
+    What followed them is cut off: it was written after the checkpoint from which a run is resumed.
     NaN and infinities, which JSON lacks, become null.
     """
-    finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
-    line = json.dumps(finite, allow_nan=False).encode() + b"\n"
-    check_log(path)
+    line = b""
+    if row is not None:
+        finite = {name: value if math.isfinite(value) else None for name, value in row.items()}
+        line = json.dumps(finite, allow_nan=False).encode() + b"\n"
+    if length:
+        check_log(path)
+    else:
+        ensure_folder(path.parent)
     try:
-        with path.open("r+b") as file:
-            file.seek(length)
+        with path.open("r+b" if length else "wb") as file:
+            file.seek(max(length - 1, 0))
+            if length and file.read(1) != b"\n":
+                raise InputError(f"need {length} bytes of whole lines, the run's own, in {path}")
             file.write(line)
+            file.truncate()
     except OSError as error:
         with contextlib.suppress(OSError):
             os.truncate(path, length)
@@ -115,8 +103,8 @@ class Recorder:
     """Updates that a resumed run had made before."""
     streak: int = field(init=False, default=0)
     """Newest episodes in a row with the treasure of deep sea, since all schedules have ended."""
-    log_length: int | None = field(init=False, default=None)
-    """Bytes of `metrics.jsonl` so far; None before its first row."""
+    log_length: int = field(init=False, default=0)
+    """Bytes of `metrics.jsonl` so far."""
 
     def __post_init__(self) -> None:
         self.status = Status(self.spec.task.id, self.spec.label, self.spec.seed)
@@ -125,7 +113,10 @@ class Recorder:
         self.tables = {"episodes": {}, "evaluations": {}, "snapshots": {}}
         self._recent = deque[float](maxlen=RECENT)
         self._open = contextlib.ExitStack()
-        self._writers = [self._open.enter_context(mirror) for mirror in self.mirrors]
+        self._writers: list[Writer] = []
+        if self.folder is not None:
+            opened = [mirror(self.spec.config, self.folder) for mirror in self.mirrors]
+            self._writers = [self._open.enter_context(one) for one in opened]
 
     @property
     def is_solved(self) -> bool:
@@ -153,9 +144,7 @@ class Recorder:
         if self.folder is not None and report.failure is None and (ended or due):
             counts = {"env_steps": report.env_steps, "episodes": report.num_episodes}
             row = counts | {"updates": report.updates} | report.metrics
-            path = self.folder / METRICS
-            length = begin_log(path) if self.log_length is None else self.log_length
-            self.log_length = append_row(path, length, row)
+            self.log_length = append_row(self.folder / METRICS, self.log_length, row)
             for write in self._writers:
                 write(report.env_steps, row)
 
@@ -204,22 +193,18 @@ class Recorder:
         arrays = {f"state/{name}": array for name, array in state.items()}
         for table in self.tables:
             arrays |= {f"{table}/{name}": rows for name, rows in self.rows(table).items()}
-        if self.log_length is not None:
+        if self.log_length:
             check_log(self.folder / METRICS)
         meta = {
             "run": self.spec.config,
             "lanes": self.num_lanes,
-            "log_position": self.log_length or 0,
+            "log_position": self.log_length,
             "outcome": outcome,
         }
         save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
 
     def resume(self) -> tuple[Arrays, list[str]]:
-        """Take over the records of the newest checkpoint; return its state, and notices.
-
-        They say which newer checkpoints cannot be read, and why the results may not be those of an
-        uninterrupted run.
-        """
+        """Take over the records of the newest checkpoint; return its state, and notices."""
         assert self.folder is not None
         found, meta, damaged = records.load_run_checkpoint(self.folder)
         check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINTS))
@@ -238,7 +223,7 @@ class Recorder:
             self.add(table, found.get(table, {}))
         episodes = found.get("episodes", {})
         self._update_status(episodes, len(episodes.get("return", ())))
-        self.log_length = begin_log(self.folder / METRICS, meta["log_position"])
+        self.log_length = append_row(self.folder / METRICS, meta["log_position"])
         return found.get("state", {}), notices
 
     def finish(self, outcome: dict[str, Any]) -> RunRecord:
@@ -258,7 +243,7 @@ class Recorder:
         self._open.close()
 
     def _update_status(self, rows: Arrays, num_episodes: int) -> None:
-        """Update what the status says of episodes; the last row is episode `num_episodes`."""
+        """Update what is known of episodes; the last row is episode `num_episodes`."""
         count = len(rows.get("return", ()))
         if not count:
             return
@@ -306,9 +291,10 @@ def load_ended(spec: RunSpec, out: Path, resume: bool, write: bool = True) -> Ru
 
 
 @contextlib.contextmanager
-def tensorboard(folder: Path) -> Iterator[Callable[[int, MetricsRow], object]]:
-    """Write rows as TensorBoard's scalars."""
-    writer = import_extra("tensorboardX", "tensorboard").SummaryWriter(str(folder))
+def tensorboard(config: dict[str, Any], folder: Path) -> Iterator[Writer]:
+    """Write rows as TensorBoard's scalars, into the run's folder."""
+    summaries = import_extra("tensorboardX", "tensorboard")
+    writer = summaries.SummaryWriter(str(folder / "tensorboard"))
 
     def write(step: int, row: MetricsRow) -> None:
         for name, value in row.items():
@@ -320,13 +306,12 @@ def tensorboard(folder: Path) -> Iterator[Callable[[int, MetricsRow], object]]:
 
 
 @contextlib.contextmanager
-def wandb(
-    project: str, name: str, config: Mapping[str, Any]
-) -> Iterator[Callable[[int, MetricsRow], object]]:
+def wandb(project: str, config: dict[str, Any], folder: Path) -> Iterator[Writer]:
     """Send rows to a new run on Weights & Biases."""
     package = import_extra("wandb", "wandb")
+    name = f"{config['env']}-{config['agent']}-{config['seed']}"
     try:
-        run = package.init(project=project, name=name, config=dict(config))
+        run = package.init(project=project, name=name, config=config)
     except package.Error as error:
         reason = " ".join(str(error).split())
         raise InputError(f"cannot start a run on Weights & Biases: {reason}") from error

@@ -21,8 +21,6 @@ from winkel.runs.spec import RunSpec, run_folder
 from winkel.runs.sweep import SWEEPS
 from winkel.runs.train import add_learner
 
-__all__ = ["Arrays", "Results", "RunRecord", "load", "read_results"]
-
 COMPUTED = "computed.npz"
 """Arrays for claims that need no runs."""
 
@@ -43,8 +41,19 @@ def load(
     folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()]
     if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
         folders = [path]
-    loaded = (_load_trained(folder, env) for folder in folders or find_runs(path))
-    runs = sorted(loaded, key=lambda run: run.config["seed"])
+    runs = []
+    for folder in folders or find_runs(path):
+        record = load_run(folder, unfinished=True)
+        try:
+            spec = RunSpec.from_config(record.config)
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                f"{folder} was not made by `winkel train`: it lacks {error}"
+            ) from error
+        if env is not None:
+            spec = dataclasses.replace(spec, task=confirm(spec.task, env))
+        runs.append(add_learner(record, spec))
+    runs.sort(key=lambda run: run.config["seed"])
     kinds = sorted({(run.config["env"], run.config["agent"]) for run in runs})
     if len(kinds) > 1:
         raise InputError(
@@ -52,18 +61,6 @@ def load(
             f"{', '.join(f'{agent} in {env}' for env, agent in kinds[:4])}"
         )
     return Training(runs=tuple(runs))
-
-
-def _load_trained(folder: Path, env: Any) -> RunRecord:
-    """Load one run with what its agent has learned."""
-    record = load_run(folder, unfinished=True)
-    try:
-        spec = RunSpec.from_config(record.config)
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{folder} was not made by `winkel train`: it lacks {error}") from error
-    if env is not None:
-        spec = dataclasses.replace(spec, task=confirm(spec.task, env))
-    return add_learner(record, spec)
 
 
 class Results(NamedTuple):

@@ -1,13 +1,12 @@
 """Sweeps: many environments, agents and seeds, in as few programs as their shapes allow."""
 
-import dataclasses
+import itertools
 import json
 import threading
 import time
 import timeit
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 from filelock import FileLock, Timeout
 
-from winkel.envs.base import Task
 from winkel.envs.registry import EXPERIMENTS, make, make_padded, parse
 from winkel.errors import InputError, defer_interrupt, require_integer
 from winkel.files import MUTEX_SECONDS, ensure_folder, write_text
@@ -29,52 +27,13 @@ from winkel.training.steps import Horizon
 
 PADDED = ("deep_sea", "deep_sea_stochastic", "memory_len", "memory_size", "umbrella_length",
           "umbrella_distract")  # fmt: skip
-"""Experiments whose settings differ in shape; in a sweep of bsuite they are padded to one shape."""
+"""Experiments whose settings differ in shape; in a sweep their own settings are padded to one."""
 MAX_LANES_ON_CPU = 8
 """Runs side by side by default on a CPU; `MAX_LANES` on others, if there is memory for them."""
 USABLE = 0.9
 """Share of the memory that may be planned with; the rest is lost to fragmentation."""
 SWEEPS = "sweeps.jsonl"
 """Log of sweeps in a folder of runs: a line for each call."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """What to run: every agent or variant in every environment with every seed."""
-
-    envs: tuple[str, ...]
-    agents: tuple[str, ...]
-    seeds: tuple[int, ...]
-    episodes: int | None = None
-    until: int | None = None
-    padded: bool = False
-    """Pad the settings of an experiment to one shape, so that they share a program."""
-    packed: bool = False
-    """Pad the settings of several experiments to one shape (`PACKS`)."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the agents that differ from their defaults; an agent without such a field
-    ignores it."""
-    label: str | None = None
-    """Name of the only agent in folders and figures."""
-
-    def __post_init__(self) -> None:
-        for what, names in (("environments", self.envs), ("agents", self.agents)):
-            if not names or len(set(names)) != len(names):
-                raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
-        if self.label is not None and len(self.agents) > 1:
-            raise InputError(f"need one agent for the label {self.label!r}, got {len(self.agents)}")
-        count = len(self.envs) * len(self.agents) * len(self.seeds)
-        require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
-        specs.check_seeds(self.seeds)
-
-    def items(self) -> list[tuple[str, str, int]]:
-        """All runs: environment, name or label of the agent, seed."""
-        names = self.agents if self.label is None else (self.label,)
-        return [(env, name, seed) for name in names for env in self.envs for seed in self.seeds]
-
-    def folders(self, root: Path) -> list[Path]:
-        """The folders of all runs."""
-        return [specs.run_folder(root, *item) for item in self.items()]
 
 
 class Group(NamedTuple):
@@ -111,21 +70,43 @@ def deep_sea_envs(sizes: Sequence[int]) -> tuple[str, ...]:
     return tuple(f"deep_sea:size={require_integer('size', size, at_least=2)}" for size in sizes)
 
 
-def group_runs(sweep: Sweep, options: Options) -> list[Group]:
-    """Group the runs of a sweep by the program that they share."""
+def group_runs(
+    envs: Sequence[str],
+    agents: Sequence[str],
+    seeds: Sequence[int],
+    fields: Mapping[str, Any],
+    packed: bool = False,
+    label: str | None = None,
+    **others: Any,
+) -> list[Group]:
+    """Group the runs of every agent in every environment with every seed by their program.
+
+    An agent ignores `fields` that it does not have. With `packed`, the settings of several
+    experiments are padded to one shape (`PACKS`). `label` names the only agent; `others` are
+    arguments of `make_spec`: episodes, until, options.
+    """
+    for what, names in (("environments", envs), ("agents", agents)):
+        if not names or len(set(names)) != len(names):
+            raise InputError(f"need different {what}, at least one, got {', '.join(names)}")
+    if label is not None and len(agents) > 1:
+        raise InputError(f"need one agent for the label {label!r}, got {len(agents)}")
+    count = len(envs) * len(agents) * len(seeds)
+    require_integer("number of runs", count, at_least=1, at_most=specs.MAX_RUNS)
+    seeds = specs.check_seeds(seeds)
     groups: dict[Any, list[RunSpec]] = defaultdict(list)
-    tasks: dict[str, Task] = {}
-    for env, name, seed in sweep.items():
-        agent = name if sweep.label is None else sweep.agents[0]
-        if env not in tasks:
-            tasks[env] = _make_task(sweep, env)
+    tasks = []
+    for env in envs:
+        experiment, _ = parse(env)
+        pads = env in experiment.ids and (packed or experiment.name in PADDED)
+        tasks.append(make_padded(env, packed=packed) if pads else make(env))
+    for agent in agents:
         known = specs.field_names(agent)
-        own = {name: value for name, value in sweep.fields.items() if name in known}
-        spec = specs.make_spec(
-            tasks[env], agent, own,
-            seed=seed, episodes=sweep.episodes, until=sweep.until, options=options, label=name,
-        )  # fmt: skip
-        groups[_shape(spec)].append(spec)
+        own = {name: value for name, value in fields.items() if name in known}
+        for task, seed in itertools.product(tasks, seeds):
+            spec = specs.make_spec(task, agent, own, seed=seed, label=label, **others)
+            leaves, structure = jax.tree.flatten((task.params, task.env))
+            shapes = tuple((jax.numpy.shape(x), jax.numpy.result_type(x)) for x in leaves)
+            groups[agent, spec.agent, structure, shapes].append(spec)
     for runs in groups.values():
         runs.sort(key=lambda run: -(run.max_steps or 0))
     return [Group(runs, len(runs)) for runs in groups.values()]
@@ -160,23 +141,16 @@ def _steps(runs: Sequence[RunSpec]) -> int:
 
 
 def remaining_groups(
-    all_groups: Sequence[Group],
-    out: Path,
-    resume: bool,
-    write: bool = True,
-    done: Collection[str] = (),
+    all_groups: Sequence[Group], out: Path, resume: bool, write: bool = True
 ) -> tuple[list[Group], Counter[str]]:
     """Leave out the runs that have ended, and count them by their status.
 
-    Also leave out those whose fingerprints are `done`. Unless `write` is false, this writes the
-    records of runs that were killed at their very end.
+    Unless `write` is false, this writes the records of runs that were killed at their very end.
     """
     groups, ended = [], Counter[str]()
     for group in all_groups:
         left = []
         for run in group.runs:
-            if done and run.config["fingerprint"] in done:
-                continue
             if (record := load_ended(run, out, resume, write)) is None:
                 left.append(run)
             else:
@@ -188,7 +162,7 @@ def remaining_groups(
 
 @defer_interrupt()
 def run_sweep(
-    sweep: Sweep,
+    sweep: Mapping[str, Any],
     groups: list[Group],
     out: Path,
     lanes: int | None = None,
@@ -199,7 +173,8 @@ def run_sweep(
     """Run all groups, one after the other. A run that fails is counted and stops nothing.
 
     Returns, as JSON, how many `runs` are finished, failed, or had ended `before`; what it took, by
-    group and in all; and the updates made, by experiment. The folder's log of sweeps gets the same.
+    group and in all; and the updates made, by experiment. The folder's log of sweeps gets the same,
+    and `sweep`, which says what the runs are.
     """
     ensure_folder(out)
     begin, ending = time.perf_counter(), "failed"
@@ -259,10 +234,9 @@ def _cost(group: Group, session: Session, seconds: float, updates: int) -> dict[
     }
 
 
-def _write_log(out: Path, sweep: Sweep, outcome: dict[str, Any]) -> None:
-    """Append a line to the folder's log of sweeps."""
+def _write_log(out: Path, sweep: Mapping[str, Any], outcome: dict[str, Any]) -> None:
     machine = {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
-    row = dataclasses.asdict(sweep) | outcome | machine
+    row = {**sweep, **outcome, **machine}
     path = out / SWEEPS
     lock = out / f".{SWEEPS}.lock"
     try:
@@ -293,13 +267,13 @@ def choose_lanes(group: Group, wanted: int | None) -> int:
     return lanes
 
 
-def measure_speed(group: Group, lanes: int | None) -> tuple[float, float]:
-    """Time one chunk of a group: updates a second, and seconds of its compilation."""
+def measure_speed(group: Group, lanes: int | None) -> tuple[float, float, int]:
+    """Time one chunk of a group: updates a second, seconds of its compilation, and its lanes."""
     machine = _plain_lanes(group, lanes, horizon=Horizon(), stop=None)
     first, second = (timeit.timeit(machine.advance, number=1) for _ in range(2))
     running = min(machine.num_lanes, len(group.runs))
     updates = machine.chunk_steps * running * group.runs[0].agent.config.updates_per_step
-    return updates / second, max(first - second, 0.0)
+    return updates / second, max(first - second, 0.0), machine.num_lanes
 
 
 def _prepare(group: Group, lanes: int | None) -> None:
@@ -312,18 +286,3 @@ def _plain_lanes(group: Group, lanes: int | None, **changes: Any) -> Lanes:
     plans = [run.plan()._replace(**changes) for run in group.runs]
     plain = Options(chunk_steps=options.chunk_steps)
     return make_lanes(run, plans, choose_lanes(group, lanes), plain)
-
-
-def _shape(spec: RunSpec) -> tuple[Any, ...]:
-    """What runs must agree in to share a program."""
-    leaves, structure = jax.tree.flatten((spec.task.params, spec.task.env))
-    shapes = tuple((jax.numpy.shape(leaf), jax.numpy.result_type(leaf)) for leaf in leaves)
-    return spec.algorithm, spec.agent, structure, shapes
-
-
-def _make_task(sweep: Sweep, env: str) -> Task:
-    experiment, _ = parse(env)
-    packed = sweep.packed and env in experiment.ids
-    if packed or (sweep.padded and experiment.name in PADDED):
-        return make_padded(env, packed=packed)
-    return make(env)

@@ -24,7 +24,7 @@ from winkel.projections import PROJECTIONS
 from winkel.runs.checkpoint import has_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
 from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run_checkpoint
-from winkel.runs.recorder import MirrorMaker, Recorder, Status, load_ended
+from winkel.runs.recorder import Mirror, Recorder, Status, load_ended
 from winkel.runs.spec import (
     DEFAULTS,
     Options,
@@ -61,7 +61,7 @@ class Session:
     """Gets the record of each run that has ended, with its learner."""
     progress: Callable[[list[Status]], None] = lambda _: None
     notice: Callable[[str], None] = lambda _: None
-    mirrors: MirrorMaker | None = None
+    mirrors: Sequence[Mirror] = ()
     watch: Watch | None = None
     programs: Programs = field(init=False, default_factory=Programs)
     recorders: list[Recorder] = field(init=False, default_factory=list)
@@ -102,8 +102,7 @@ class Session:
     def _plan(self, spec: RunSpec) -> Plan:
         """Open the records of a run, and plan it from its beginning or its checkpoint."""
         folder = None if self.out is None else spec.folder(self.out)
-        mirrors = self.mirrors(spec.config, folder) if self.mirrors and folder else ()
-        recorder = Recorder(spec, folder, self.num_lanes, mirrors)
+        recorder = Recorder(spec, folder, self.num_lanes, self.mirrors)
         self.recorders.append(recorder)
         if folder is None or not has_checkpoint(folder / CHECKPOINTS):
             return spec.plan()
@@ -122,7 +121,6 @@ class Session:
         return plan
 
     def _advance(self) -> list[Report]:
-        """Advance the lanes by a chunk and record it."""
         self.consistent = False
         reports = self.lanes.advance()
         for report in reports:
@@ -161,7 +159,6 @@ class Session:
             self.recorders[report.run].add_row("snapshots", row)
 
     def _finish(self, report: Report) -> None:
-        """Save a run that has ended, and free its lane."""
         spec, recorder = self.specs[report.run], self.recorders[report.run]
         state = self.lanes.state(report.run)
         outcome: dict[str, Any] = {"status": recorder.status.state}
@@ -181,7 +178,6 @@ class Session:
         self.lanes.release(report.run)
 
     def _save(self) -> None:
-        """Write a checkpoint of every run under way."""
         begin = time.perf_counter()
         for number in self.lanes.running if self.out is not None else ():
             self.recorders[number].checkpoint(pack(self.lanes.state(number)))
@@ -205,7 +201,7 @@ def train(
     preset: str | None = None,
     options: Options = DEFAULTS,
     label: str | None = None,
-    mirrors: MirrorMaker | None = None,
+    mirrors: Sequence[Mirror] = (),
     progress: Callable[[list[Status]], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
     **fields: Any,
@@ -233,7 +229,7 @@ def train(
         preset: settings by name (`winkel.runs.presets`).
         options: evaluation, snapshots, checkpoints.
         label: the agent's name in `out`; `agent` by default.
-        mirrors: makes copies of the metrics' log (TensorBoard, W&B) for a run's config and folder.
+        mirrors: other places for the metrics (`winkel.runs.recorder.Mirror`), with `out` only.
         progress: gets the status of every run after each chunk of steps.
         notice: gets sentences that a user should see.
         **fields: any field of the agent's `Config` or `Hyper`.
@@ -246,8 +242,7 @@ def train(
     require_type("notice", notice, Callable, "a function")
     agent = name_agent(agent, fields)
     task = make_task(env, notice, num_envs=num_envs, workers=workers, timeout=timeout)
-    if preset is not None or task.id.startswith("doom:"):
-        fields = preset_fields(task.id, agent, preset) | fields
+    fields = preset_fields(task.id, agent, preset) | fields
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,

@@ -21,6 +21,7 @@ from winkel.envs.registry import is_outside
 from winkel.errors import InputError, require_integer
 from winkel.extensions import load_target, wrap_error
 from winkel.files import read_toml
+from winkel.runs.checkpoint import check_types
 from winkel.runs.presets import preset_fields
 from winkel.runs.spec import (
     MAX_RUNS,
@@ -212,8 +213,9 @@ def load_problem(source: str, agent: str, envs: Sequence[str] = (), **options: A
     """
     table = read_toml(find_space(source))
     kinds = {"environments": list, "spaces": dict, "prune": bool, "preset": str}
-    spaces = _check_table(table, kinds, source).get("spaces", {})
-    _check_table(spaces, dict.fromkeys(spaces, dict), f"{source}: spaces")
+    _check_table(table, kinds, source)
+    spaces = table.get("spaces", {})
+    check_types(spaces, dict.fromkeys(spaces, dict), f"spaces of {source}")
     name = agent if agent in spaces else VARIANTS.get(agent, (agent,))[0]
     check_field_names(spaces.get(name, ()), agent)
     if name not in spaces:
@@ -288,15 +290,8 @@ def _parse_environment(entry: Any, where: str) -> SearchEnvironment:
     return SearchEnvironment(**entry)
 
 
-def _check_table(table: Any, kinds: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a table of a file; raise if it has other keys than these, or values of other types."""
-    if not isinstance(table, dict):
-        raise InputError(f"need a table for {where}, got {table!r:.60}")
-    for key, value in table.items():
-        if key not in kinds:
-            raise InputError(f"{where}: unknown {key!r}; need {', '.join(kinds)}")
-        if not isinstance(value, kinds[key]):
-            names = {dict: "table", list: "array", bool: "boolean", str: "string", int: "integer"}
-            right = names.get(kinds[key], "number")
-            raise InputError(f"{where}: need a {right} for {key}, got {value!r:.60}")
-    return table
+def _check_table(table: Any, kinds: Mapping[str, Any], where: str) -> None:
+    """Raise if a table of a file has other keys than these, or values of other types."""
+    check_types(table, {}, where, kinds)
+    for key in table.keys() - kinds.keys():
+        raise InputError(f"{where}: unknown {key!r}; need {', '.join(kinds)}")
