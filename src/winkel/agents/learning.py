@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from winkel.agents.base import Agent, Number
@@ -246,9 +247,7 @@ def adam_step(
     updates, opt_state = optimizer.update(gradient, learner.opt_state)
     params = eqx.apply_updates(learner.params, updates)
     due = (clock.updates + 1) % config.target_period == 0
-    target_params = jax.tree.map(
-        lambda new, old: jnp.where(due, new, old), params, learner.target_params
-    )
+    target_params = jax.tree.map(partial(jnp.where, due), params, learner.target_params)
     return learner._replace(params=params, target_params=target_params, opt_state=opt_state)
 
 
@@ -259,18 +258,17 @@ def clip_by_global_norm(gradients: PyTree, max_norm: float) -> PyTree:
     """
     if not max_norm:
         return gradients
-    gradients = jax.tree.map(
-        lambda gradient: gradient.dense() if isinstance(gradient, RowGradient) else gradient,
+
+    def is_rows(x: Any) -> bool:
+        return isinstance(x, RowGradient)
+
+    gradients = jax.tree.map(lambda x: x.dense() if is_rows(x) else x, gradients, is_leaf=is_rows)
+    norm = jax.lax.platform_dependent(
         gradients,
-        is_leaf=lambda x: isinstance(x, RowGradient),
+        cpu=optax.tree.norm,
+        default=lambda tree: jnp.linalg.norm(ravel_pytree(tree)[0]),  # one kernel, not thirty
     )
-    norm = jax.lax.platform_dependent(gradients, cpu=optax.tree.norm, default=_norm_at_once)
     return jax.tree.map(lambda x: jnp.where(norm < max_norm, x, x / norm * max_norm), gradients)
-
-
-def _norm_at_once(gradients: PyTree) -> Float[Array, ""]:
-    """The global norm by one kernel of a GPU instead of one or two for each array."""
-    return jnp.linalg.norm(jnp.concatenate([x.ravel() for x in jax.tree.leaves(gradients)]))
 
 
 DECAYS = (0.9, 0.999)
