@@ -34,6 +34,7 @@ PE_DQN_PLUS: dict[str, Any] = {
     "beta": 1.0,
     "beta_final": 1.0,
     "bonus_discount": 0.98,
+    "bonus_floor": True,
     "bonus_support": 1.0,
     "unit_prior": True,
     "prior_scale": 1.0,
