@@ -24,6 +24,8 @@ Curve = tuple[np.ndarray, np.ndarray]
 TITLE = "Learning curves"
 POINTS = 50
 """Points of a curve, at most."""
+LEVEL = 0.9
+"""Confidence of the intervals over seeds."""
 WINDOW = 0.05
 """Share of the episodes over which training returns are averaged."""
 
@@ -92,7 +94,7 @@ def collect(
         for agent, seeds in average_settings(part.records, values).items():
             place = panel, agents.index(agent)
             num_seeds[place] = len(seeds)
-            for band, found in zip(bands, student_interval(seeds, 0.9), strict=True):
+            for band, found in zip(bands, student_interval(seeds, LEVEL), strict=True):
                 band[place][: len(at)] = np.clip(found, everything.min(), everything.max())
         selection.notes += [f"{name}: {note}" for note in part.notes]
         selection.records += part.records
@@ -162,7 +164,10 @@ def average_settings(
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw returns and their bands; hard exploration is in bold."""
+    """Draw returns and their bands; hard exploration is in bold.
+
+    Bands may leave a panel: they exceed the curves by no more than the range of the curves.
+    """
     names = results["environments"].tolist()
     agents = style.in_order(results["agents"])
     columns = min(4, len(names))
@@ -194,6 +199,11 @@ def draw(results: Arrays) -> Figure:
         axes.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
         axes.ticklabel_format(axis="y", scilimits=(-2, 4), useMathText=True)
         axes.yaxis.get_offset_text().set_fontsize(5.5)
+        shown = results["estimate"][index]
+        low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+        room = max(high - low, 0.02 * max(abs(low), abs(high))) or 1.0
+        bottom, top = axes.get_ylim() if high > low else (-np.inf, np.inf)
+        axes.set_ylim(max(bottom, low - room), min(top, high + room))
         axes.tick_params(labelsize=6, pad=1.5, length=2)
         if index + columns >= len(names) or len(set(clocks)) > 1:
             clock = clocks[index].replace("steps", "environment steps")
