@@ -1,7 +1,12 @@
 """Environments in JAX that are not winkel's own, on the device like winkel's.
 
-The user writes pure functions of one copy, `reset` and `step` (docs/jax-environments.md).
-`Functional` adds lanes, resets, counts of episodes, and the observation before a reset.
+    gymnax:Breakout-MinAtar       a library's: gymnax, craftax, navix, pgx or xminigrid
+    jax:my_module:MyEnv           a class, a function that makes one, or an object
+
+The user writes pure functions of one copy, `reset` and `step`, beside `observation` and
+`num_actions` (docs/jax-environments.md): `step` returns the last observation of an episode, states
+are pytrees of arrays whose shapes stay, and all that is random comes from the key. `Functional`
+adds what training needs: lanes, resets, counts of episodes, and the observation before a reset.
 """
 
 import dataclasses
@@ -67,10 +72,10 @@ def _make(name: str, named: bool = True) -> Any:
     with skip_current_folder():
         if importlib.util.find_spec(library) is None:
             raise InputError(f"{name} needs {library}: pip install 'winkel[{library}]'")
-        from winkel.envs import jax_libraries
+        from winkel.envs.jax_libraries import LIBRARIES
 
         try:
-            return getattr(jax_libraries, f"make_{library}")(rest, **settings)
+            return LIBRARIES[library](rest, **settings)
         except Exception as error:
             raise wrap_error(error, f"making {name}") from error
 
@@ -154,9 +159,9 @@ def remake_jax(config: Mapping[str, Any]) -> JaxTask:
     """Make the task of a run again from its config, without importing the environment."""
     name, entry = config["env"], config["jax"]
     try:
+        entries = entry["observation"].items()
         form: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in entry["observation"].items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in entries
         }
         kinds: dict[str, Any] = {kind.__name__: kind for kind in (Dense, OneHot, Image, Planes)}
         made, actions = kinds[form.pop("form")](**form), entry["actions"]
@@ -215,8 +220,8 @@ def _random_steps(env: Functional, key: PRNGKeyArray) -> tuple[Array, Array]:
 def check_functional(env: Any, name: str, *, own: bool = True) -> tuple[Observation, int]:
     """Return form of observations and number of actions; raise unless it is an environment.
 
-    It is traced, not run; a user's `own` twice, as a number that does not come from the key would
-    be the same at every step.
+    It is traced, not run. Of a user's `own`, it is also checked that tracing it again gives the
+    same program: a number that does not come from the key would be the same at every step.
     """
     for attribute, meaning in _NEEDED.items():
         if not hasattr(env, attribute):

@@ -1,8 +1,7 @@
 """Environments of libraries in JAX, with the functions that users write for their own.
 
 No library's own reset at the end of an episode is used, and its time limit is not a termination.
-Settings after a colon are keyword arguments and parameters of the library. Names of libraries are
-those of functions here and of the extras that install them.
+Settings after a colon are keyword arguments and parameters of the library.
 """
 
 import dataclasses
@@ -14,6 +13,9 @@ import jax.numpy as jnp
 
 from winkel.errors import LARGEST, InputError, require_integer, suggest
 from winkel.types import Dense, Image, Observation, OneHot, Planes
+
+NAVIX_SYMBOLS = (11, 6, 4)
+"""Kinds of things, colours, and directions or states of doors."""
 
 
 class Library(NamedTuple):
@@ -82,8 +84,8 @@ def make_navix(name: str, **settings: Any) -> Library:
         reward = env.reward_fn(before, action, after) - jnp.where(terminated, cost, 0.0)
         return (after, time), env.observation_fn(after), reward, terminated, time >= env.max_steps
 
-    # Symbols are kinds of things, colours, and directions or states of doors.
-    return Library(int(env.action_space.n), reset, step, _find_form(reset, (11, 6, 4)))
+    form = _find_form(reset, NAVIX_SYMBOLS)
+    return Library(int(env.action_space.n), reset, step, form)
 
 
 def make_pgx(name: str, max_steps: int = 10_000) -> Library:
@@ -124,8 +126,18 @@ def make_xminigrid(name: str, **settings: Any) -> Library:
         after = env.step(params, state, action)
         return after, after.observation, after.reward, after.discount == 0.0, after.last()
 
-    symbols = NUM_TILES, NUM_COLORS
-    return Library(int(env.num_actions(params)), reset, step, _find_form(reset, symbols))
+    form = _find_form(reset, (NUM_TILES, NUM_COLORS))
+    return Library(int(env.num_actions(params)), reset, step, form)
+
+
+LIBRARIES: Mapping[str, Callable[..., Library]] = {
+    "gymnax": make_gymnax,
+    "craftax": make_craftax,
+    "navix": make_navix,
+    "pgx": make_pgx,
+    "xminigrid": make_xminigrid,
+}
+"""By the first part of a name; each is also the extra that installs the library."""
 
 
 def _with_params(
@@ -135,7 +147,10 @@ def _with_params(
     ends: Callable[[Any, Any], tuple[Any, Any]],
     form: Observation | None,
 ) -> Library:
-    """Make an environment with gymnax's methods; `ends` says what ended, of a state and `done`."""
+    """Make an environment of gymnax or with its methods.
+
+    `ends` returns `terminated` and `truncated` of a state and of what the library says about it.
+    """
     actions = env.action_space(params)
     if not hasattr(actions, "n"):
         raise InputError(f"need discrete actions, got {type(actions).__name__}")

@@ -26,6 +26,8 @@ from winkel.types import Dense, Image
 
 RANDOM_STEPS = 1_000
 """Steps of a random policy from which a range of returns is estimated."""
+UNKNOWN = (-1.0, 1.0)
+"""The range of returns if a random policy meets no reward."""
 MARGIN = 0.1
 """Fraction of an estimated range that is added at each end."""
 MAX_ENVS = 10_000
@@ -105,12 +107,12 @@ def reward_ends(reward: np.ndarray, ended: np.ndarray) -> Rewards:
 def estimate_range(
     running: tuple[float, float], final: tuple[float, float], gamma: float
 ) -> tuple[float, float]:
-    """Return the range of returns if `running` rewards came at every step; ±1 if there are none."""
+    """Return the range of returns if `running` rewards came at every step, with a margin."""
     if gamma >= 1.0:
         raise InputError("need gamma < 1 to estimate the range of returns, got 1")
     low, high = (running[end] / (1.0 - gamma) + final[end] for end in (0, 1))
     if low == high:
-        return -1.0, 1.0
+        return UNKNOWN
     margin = MARGIN * (high - low)
     return low - margin * (low < 0.0), high + margin * (high > 0.0)
 

@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,20 +12,30 @@ import jax
 import numpy as np
 
 from winkel.envs.base import Environment, Episodes, Experiment, Family, Setting, Task
+from winkel.envs.bsuite import (
+    bandit,
+    cartpole,
+    catch,
+    deep_sea,
+    discounting_chain,
+    memory_chain,
+    mnist,
+    mountain_car,
+    umbrella_chain,
+)
 from winkel.envs.functional import is_jax, remake_jax
 from winkel.envs.outside import remake_simulator
 from winkel.envs.packs import PACKS, Packed, PackedParams, pack_of
 from winkel.errors import InputError, suggest
 
 _MODULES = (
-    "bsuite.bandit", "bsuite.cartpole", "bsuite.catch", "bsuite.deep_sea",
-    "bsuite.discounting_chain", "bsuite.memory_chain", "bsuite.mnist", "bsuite.mountain_car",
-    "bsuite.umbrella_chain",
+    bandit, cartpole, catch, deep_sea, discounting_chain, memory_chain, mnist, mountain_car,
+    umbrella_chain,
 )  # fmt: skip
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for module in _MODULES
-    for family in vars(import_module(f"winkel.envs.{module}")).values()
+    for family in vars(module).values()
     if isinstance(family, Family)
 }
 EXPERIMENTS: Mapping[str, Experiment] = {
@@ -132,7 +141,8 @@ def family_of(experiment: str) -> str:
 def bsuite_info(experiment: str, episodes: Episodes) -> dict[str, np.ndarray]:
     """Return what DeepMind's environment returns from `bsuite_info()` after each episode.
 
-    Counts are integers, regrets and returns float64. 'raw_return' is without noise and scale.
+    Counts of episodes are integers, regrets and returns are float64 even if they are whole.
+    'raw_return' is without the noise and the scale that 'return' has.
     """
     family = FAMILIES[family_of(experiment)]
     missing = [name for name in ("return", "length", *family.facts) if name not in episodes]

@@ -53,21 +53,16 @@ table, None if that is no table, and the rectified inputs of the layers after th
 
 
 def forward(ensemble: Ensemble, obs: Array) -> tuple[Float[Array, "M B O"], Residuals]:
-    """Outputs of all members for a batch, A · K of them, without padding."""
+    """Outputs of all members for a batch, A · K of them, without padding.
+
+    The networks run at all rows of their tables if those are fewer than the observations.
+    """
     first, *rest = ensemble.layers
-    weight, height = first.weight, first.weight.shape[1]
     rows = row_of(obs, first.side) if isinstance(first, Lookup) else None
     if isinstance(first, Lookup) and first.side is not None:
         rows = jax.lax.optimization_barrier(rows)  # else XLA divides for every number looked up
-    if rows is None:
-        x = jnp.einsum("bi,mih->mbh", obs.reshape(len(obs), -1), weight)
-    elif _runs_at_all_rows(first, rows):
-        x = jnp.pad(weight, ((0, 0), (0, 1), (0, 0)))
-    else:
-        found = _look_up(weight, jnp.minimum(rows, height - 1))
-        x = jnp.where((rows < height)[None, :, None], found, 0.0)
-    x = x + first.bias[:, None]
     hidden: list[Array] = []
+    x = _first_layer(first, obs, rows)
     for layer in rest:
         hidden.append(jax.nn.relu(x))
         x = hidden[-1] @ layer.weight + layer.bias[:, None]
@@ -81,7 +76,10 @@ def forward(ensemble: Ensemble, obs: Array) -> tuple[Float[Array, "M B O"], Resi
 def backward(
     ensemble: Ensemble, residuals: Residuals, obs: Array, gradient: Float[Array, "M B O"]
 ) -> Ensemble:
-    """The gradient in all parameters; a table that is larger than the batch has a `RowGradient`."""
+    """The gradient in all parameters from that in the outputs, in the ensemble's structure.
+
+    The table of a first layer that is larger than the batch gets a `RowGradient`.
+    """
     (first, *rest), (rows, hidden) = ensemble.layers, residuals
     more = ensemble.layers[-1].bias.shape[-1] - gradient.shape[-1]
     gradient = jnp.pad(gradient, ((0, 0), (0, 0), (0, more))) if more else gradient
@@ -90,11 +88,7 @@ def backward(
         gradient = jnp.einsum("bn,mbo->mno", here, gradient, precision="highest")
     leaves: list[Array | RowGradient] = []
     for layer, x in zip(reversed(rest), reversed(hidden), strict=True):
-        if gradient.shape[-1] < x.shape[-1]:  # xᵀ · gradient, the narrower of the two transposed
-            in_weight = jnp.swapaxes(jnp.swapaxes(gradient, 1, 2) @ x, 1, 2)
-        else:
-            in_weight = jnp.swapaxes(x, 1, 2) @ gradient
-        leaves = [in_weight, jnp.sum(gradient, axis=1), *leaves]
+        leaves = [_weight_gradient(x, gradient), jnp.sum(gradient, axis=1), *leaves]
         gradient = jnp.where(x > 0, gradient @ jnp.swapaxes(layer.weight, 1, 2), 0.0)
     in_first: Array | RowGradient
     if rows is None:
@@ -112,8 +106,31 @@ def _runs_at_all_rows(first: Linear | Lookup, rows: Int[Array, " B"]) -> bool:
     return first.weight.shape[1] + 1 <= len(rows)
 
 
+def _first_layer(
+    first: Linear | Lookup, obs: Array, rows: Int[Array, " B"] | None
+) -> Float[Array, "M N H"]:
+    bias = first.bias[:, None]
+    if rows is None:
+        return jnp.einsum("bi,mih->mbh", obs.reshape(len(obs), -1), first.weight) + bias
+    if _runs_at_all_rows(first, rows):
+        return jnp.pad(first.weight, ((0, 0), (0, 1), (0, 0))) + bias
+    found = _look_up(first.weight, jnp.minimum(rows, first.weight.shape[1] - 1))
+    return jnp.where((rows < first.weight.shape[1])[None, :, None], found, 0.0) + bias
+
+
 def _look_up(table: Float[Array, "M R H"], rows: Int[Array, " N"]) -> Float[Array, "M N H"]:
     """Rows of all members' tables, as one look-up that leaves the members outside."""
     count, height, width = table.shape
-    flat = table.reshape(-1, width).at[jnp.arange(count)[:, None] * height + rows[None]]
-    return flat.get(mode="promise_in_bounds", wrap_negative_indices=False)
+    flat = jnp.arange(count)[:, None] * height + rows[None]
+    return (
+        table.reshape(-1, width).at[flat].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    )
+
+
+def _weight_gradient(
+    x: Float[Array, "M N I"], gradient: Float[Array, "M N O"]
+) -> Float[Array, "M I O"]:
+    """xᵀ · gradient, the narrower of the two transposed."""
+    if gradient.shape[-1] < x.shape[-1]:
+        return jnp.swapaxes(jnp.swapaxes(gradient, 1, 2) @ x, 1, 2)
+    return jnp.swapaxes(x, 1, 2) @ gradient

@@ -25,7 +25,8 @@ HERE, BEFORE, AFTER = range(3)
 class Conv(eqx.Module):
     """A 3 × 3 convolution that keeps the size of pictures.
 
-    Weights have the layout of a GPU's convolutions and their gradients, to be never transposed.
+    Weights have the layout in which a GPU's convolutions read them and return their gradient, so
+    that optimizer and target copies need no transposition.
     """
 
     weight: Float[Array, "*S O 3 3 I"]
@@ -46,8 +47,9 @@ class Conv(eqx.Module):
 def convolve(x: Float[Array, "B H W I"], weight: Float[Array, "O 3 3 I"]) -> Array:
     """Convolve pictures with 3 × 3 weights, with zeros around the picture.
 
-    Under `vmap` over pictures they become one larger batch. Under `vmap` over weights every lane is
-    a convolution of its own: one grouped convolution, as JAX would make, is several times slower.
+    Under `vmap` over pictures they become one larger batch. Under `vmap` over weights every lane
+    is a convolution of its own: JAX would make one grouped convolution of them, which is several
+    times slower.
     """
     return _forward(x, weight)
 
@@ -116,9 +118,10 @@ convolve.defvjp(
 
 @jax.custom_vjp
 def add_bias(x: Float[Array, "B H W O"], bias: Float[Array, "O"]) -> Float[Array, "B H W O"]:
-    """Add a number for each channel, whose gradient is summed over pictures first, in float32.
+    """Add a number for each channel.
 
-    A sum over all axes at once has a column for each of few channels: most of a GPU is idle.
+    The bias's gradient is summed over pictures first, in float32: a sum over all axes at once has
+    one column for each of few channels, which leaves most of a GPU idle.
     """
     return x + bias.astype(x.dtype)[None, None, None]
 

@@ -5,9 +5,9 @@ then a rectifier and an adaptive max-pooling to 8 × 8. The paper's pictures of 
 blocks as 6 × 6, so that the last pooling enlarges them, to 4,096 features.
 
 A `Body` divides the weights of the residual units by an estimate of their largest singular value
-(spectral normalisation, Miyato et al. 2018): σ = uᵀ W v, of weights [outputs, inputs · 9], with u
-and v after one step of power iteration at each update. Gradients flow through W, also where it is
-in σ, never through u and v.
+(spectral normalisation, Miyato et al. 2018). The estimate is σ = uᵀ W v, of weights as a matrix
+[outputs, inputs · 9], with vectors u and v that one step of power iteration at each update keeps
+near the leading ones. Gradients flow through W, also where it is in σ, never through u and v.
 
 `Windows` is the torso of MinAtar (Young and Tian 2019) for small pictures: 16 filters of 3 × 3 and
 a rectifier. The windows of a picture are laid side by side, so that the convolution is one matrix
@@ -35,6 +35,8 @@ SIDE = 8
 """Side of the last pooling, and the least side of a frame."""
 FIRST_STEPS = 15
 """Steps of power iteration before a weight is first used."""
+LEAST_NORM = 1e-12
+"""Vectors shorter than this are not scaled to length one."""
 FILTERS, WINDOW = 16, 3
 """Filters of `Windows`, and their side."""
 
@@ -42,9 +44,10 @@ FILTERS, WINDOW = 16, 3
 class Block(eqx.Module):
     """A convolution, a pooling and two units, each x + conv(relu(conv(relu(x)))).
 
-    The units' convolutions are stacked in one array each for weights and biases: a kernel launch
-    on a GPU for each would take longer. The first bias is added after the pooling, which gives the
-    same result with a quarter of the additions.
+    The convolutions of the units are stacked in one array each for weights and biases: optimizer,
+    target copies and spectral norms then have few large arrays instead of many small ones, each of
+    which would be a kernel launch on a GPU. The first bias is added after the pooling, which gives
+    the same result with a quarter of the additions.
     """
 
     conv: Conv
@@ -186,7 +189,7 @@ def _matrix(weight: Float[Array, "O ..."]) -> Float[Array, "O I"]:
 
 
 def _unit(vector: Float[Array, " N"]) -> Float[Array, " N"]:
-    return vector / jnp.maximum(jnp.linalg.norm(vector), 1e-12)
+    return vector / jnp.maximum(jnp.linalg.norm(vector), LEAST_NORM)
 
 
 class Body(eqx.Module):

@@ -10,6 +10,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 FanIn = int | Float[Array, ""]
 """Number of inputs of a layer; traced where lanes of different sizes share one shape."""
+ALIGNMENT = 8
+"""The width of an aligned layer is a multiple of this."""
 TRUNCATION_STD = 0.87962566103423978
 """Standard deviation of a standard normal truncated to [−2, 2]."""
 
@@ -25,7 +27,10 @@ def he_truncated_normal(
 def he_uniform(
     key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int, slope: float = 0.0
 ) -> Float[Array, "..."]:
-    """Weights between ± sqrt(6 / ((1 + a²) fan_in)), for rectifiers of slope a (He et al. 2015)."""
+    """Weights between ± sqrt(6 / ((1 + a²) fan_in)), for rectifiers of slope a (He et al. 2015).
+
+    Their standard deviation is sqrt(2 / fan_in) for a = 0.
+    """
     bound = (6.0 / ((1.0 + slope**2) * fan_in)) ** 0.5
     return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
 
@@ -99,9 +104,10 @@ class MLP(eqx.Module):
     ) -> "MLP":
         """Draw He's truncated normal weights, or uniform ones of slope `he_slope`; biases are 0.
 
-        With `triangle`, only the lower triangle of a square grid of `one_hot` indices can be
-        reached. `fan_in` are inputs without padding. `outputs` are actions and atoms, in an
-        `aligned` last layer padded to a multiple of eight.
+        `inputs` are numbers of a dense observation, or indices of a `one_hot` one, of which with
+        `triangle` only the lower triangle of a square grid can be reached; `fan_in` are those
+        without padding. `outputs` are actions and atoms, in an `aligned` last layer padded to a
+        multiple of eight.
         """
         sizes = (inputs, *hidden, outputs[0] * outputs[1])
         keys = jax.random.split(key, len(sizes) - 1)
@@ -118,23 +124,30 @@ class MLP(eqx.Module):
             bias = jnp.zeros(after)
             layers.append(Lookup(weight, bias, side) if first and one_hot else Linear(weight, bias))
         if aligned and hidden:
-            last, more = layers[-1], -sizes[-1] % 8
+            last, more = layers[-1], -sizes[-1] % ALIGNMENT
             weight = jnp.pad(last.weight, ((0, 0), (0, more)))
             layers[-1] = Linear(weight, jnp.pad(last.bias, (0, more)))
         return cls(layers=tuple(layers), rows=outputs[0], columns=outputs[1])
 
     def __call__(self, obs: Array) -> Float[Array, "*M A K"]:
         """Outputs for one observation, of any shape if dense; those of all members if stacked."""
-        if self.layers[0].bias.ndim > 1:
+        if self._stacked:
             return jax.vmap(lambda member: member(obs))(self)
         return self._rest(self.layers[0](obs))
 
+    @property
+    def _stacked(self) -> bool:
+        return self.layers[0].bias.ndim > 1
+
     def tabulate(self) -> "MLP":
-        """The same function of indices as a single table, for a prior; others as they are."""
+        """The same function of indices as a single table, for a network that stays fixed: a prior.
+
+        A look-up costs next to nothing. Networks of dense observations are returned as they are.
+        """
         first = self.layers[0]
         if not isinstance(first, Lookup):
             return self
-        if first.bias.ndim > 1:
+        if self._stacked:
             return jax.vmap(MLP.tabulate)(self)
         rows = jnp.arange(first.weight.shape[0] + 1)
         outputs = jax.vmap(lambda row: self._rest(first.of_row(row)))(rows).reshape(len(rows), -1)
@@ -165,7 +178,8 @@ def add_prior(
     """Outputs plus the scaled outputs of prior networks: of all members, or of the given ones.
 
     A randomized prior function (Osband et al. 2018) is a fixed random network of the same
-    architecture; it is added to the logits of a categorical model, before the softmax.
+    architecture; it is added to the logits of a categorical model, before the softmax. Members
+    without a prior have no network for it.
     """
     if prior is None:
         return outputs

@@ -46,10 +46,15 @@ def open_environment(
 ) -> Iterator[PlayedEnvironment]:
     """Start one environment of a task; the seed decides all of its episodes."""
     require_integer("an environment's seed", seed, at_least=0, at_most=LARGEST_SEED)
-    if not task.compiled:
-        with dataclasses.replace(task, timeout=timeout).pool([seed], notice) as pool:
+    if task.compiled:
+        yield _open_compiled(task, seed)
+    else:
+        limited = dataclasses.replace(task, timeout=timeout)
+        with limited.pool([seed], notice) as pool:
             yield _open_simulator(pool, task.env.observation)
-        return
+
+
+def _open_compiled(task: Task, seed: int) -> PlayedEnvironment:
     keys = (jax.random.fold_in(jax.random.key(seed), number) for number in itertools.count(1))
     first, following, state = jax.jit(task.env.reset), jax.jit(task.env.step), None
 
@@ -63,7 +68,7 @@ def open_environment(
         state, result = following(next(keys), state, action, task.params)
         return jax.device_get(result)
 
-    yield reset, step
+    return reset, step
 
 
 def _open_simulator(pool: Pool, observation: Observation) -> PlayedEnvironment:
@@ -128,8 +133,9 @@ def play(
     clock it acts greedily. Every so many moments of an episode have a picture, and its last.
 
     Arrays are `value` and `bonus` [moments, actions] (NaN at last ones), `action` (-1 at last
-    ones), `return` so far, `episode` from 1, `step` from 0, `state`; `shown`, the moments that have
-    a picture, and those as `pictures` or `numbers`; `actions`, their names, if they have some.
+    ones), `return` so far, `episode` from 1, `step` from 0, `state` (`RUNNING`, `ENDED` or `CUT`);
+    `shown`, the moments that have a picture, and those as `pictures` or `numbers`; `actions`,
+    their names, if the task has names.
     """
     task, explore = task_of(run), None
     if clock is not None and isinstance(run, RunRecord):
@@ -210,8 +216,9 @@ def to_arrays(
 ) -> dict[str, np.ndarray]:
     """Convert a task's observations, by `newest_frame`, to what a film shows.
 
-    Returns `pictures`, uint8 [observations, rows, columns] or with a last axis of colours; or, up
-    to `max_numbers` of them, `numbers` [observations, numbers]. Padding is left out.
+    Returns `pictures`, uint8 [observations, rows, columns] or with a last axis of red, green and
+    blue; or, up to `max_numbers` of them, `numbers` [observations, numbers]. What pads a
+    setting to the largest of a sweep is left out.
     """
     observation, stacked = task.env.observation, np.stack(kept)
     if isinstance(observation, Image):

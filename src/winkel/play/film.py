@@ -17,13 +17,15 @@ from winkel.files import ensure_folder, write_atomically
 from winkel.play.episodes import CUT, ENDED
 from winkel.runs.record import Arrays
 
+MAX_FPS = 50
+"""Viewers take shorter times between the frames of a GIF for mistakes."""
 HOLD = 1.0
 """Seconds that the last frame of an episode is shown."""
 WIDTH, DPI = 540, 100
 """Pixels of a film, and of an inch."""
 
 _COLOURS = {"value": style.QUANTILE, "bonus": style.CATEGORICAL}
-_ENDINGS = {ENDED: ["the episode has ended"], CUT: ["cut here"]}
+_ENDINGS = {ENDED: "the episode has ended", CUT: "cut here"}
 
 
 def check_film(path: Path, fps: int) -> None:
@@ -32,7 +34,7 @@ def check_film(path: Path, fps: int) -> None:
         raise InputError(f"need a file that ends in .gif, got {path}")
     if path.is_dir():
         raise InputError(f"need a file to write to, got the folder {path}")
-    require_integer("--fps", fps, at_least=1, at_most=50)  # viewers slow down faster GIFs
+    require_integer("--fps", fps, at_least=1, at_most=MAX_FPS)
     ensure_folder(path.parent)
 
 
@@ -92,12 +94,12 @@ class Film:
             self._observe = lambda i: picture.set_data(played["pictures"][i])
         numbers = np.arange(played["value"].shape[1])
         names = [str(name)[:12] for name in played.get("actions", numbers)]
-        self._rows: list[Any] = []
+        self._bars, self._strips = {}, []
         for place, (name, (heading, values)) in enumerate(self._lines.items()):
             bars = self.figure.add_subplot(upper[0, 1 + place])
             shown = names if place == 0 else [""] * len(names)
             limits = _limits(played[name], zero=True)
-            show_bars = _add_bars(bars, name, _COLOURS[name], shown, limits)
+            self._bars[name] = bars, _add_bars(bars, name, _COLOURS[name], shown, limits)
             strip = self.figure.add_subplot(lower[place, 0])
             strip.set_ylim(*_limits(values, zero=False))
             strip.set_title(heading, loc="left", color=_COLOURS[name], size=8)
@@ -105,7 +107,7 @@ class Film:
             strip.spines[["top", "right"]].set_visible(False)
             (line,) = strip.plot([], [], color=_COLOURS[name], linewidth=1.1)
             (point,) = strip.plot([], [], "o", color=_COLOURS[name], markersize=4, clip_on=False)
-            self._rows.append((name, bars, show_bars, strip, line, point, values))
+            self._strips.append((strip, line, point, values))
 
     def draw(self, index: int) -> np.ndarray:
         """Return the frame of one of the `shown` moments, uint8 [height, width, 3]."""
@@ -113,17 +115,18 @@ class Film:
         number, total = played["episode"][moment], played["episode"][-1]
         parts = [f"episode {number} of {total}"] if total > 1 else []
         parts += [f"step {played['step'][moment]:,}", f"return {_short(played['return'][moment])}"]
-        parts += _ENDINGS.get(int(played["state"][moment]), [])
-        self._head.set_text(f"{self._title}\n{', '.join(parts)}")
+        ending = _ENDINGS.get(int(played["state"][moment]))
+        self._head.set_text("\n".join([self._title, ", ".join([*parts, *filter(None, [ending])])]))
         self._observe(index)
         action = int(played["action"][moment])
+        for name, (axes, show_bars) in self._bars.items():
+            axes.set_visible(action >= 0)
+            show_bars(played[name][moment], played[name][moment], action)
         within = np.flatnonzero(played["episode"] == number)
         past = within[within <= moment]
-        for name, bars, show_bars, strip, line, point, values in self._rows:
-            bars.set_visible(action >= 0)
-            show_bars(played[name][moment], played[name][moment], action)
-            strip.set_xlim(0, max(1, len(within) - 1))
-            strip.set_title(_short(values[moment]), loc="right", size=8)
+        for axes, line, point, values in self._strips:
+            axes.set_xlim(0, max(1, len(within) - 1))
+            axes.set_title(_short(values[moment]), loc="right", size=8)
             line.set_data(played["step"][past], values[past])
             point.set_data(played["step"][past[-1:]], values[past[-1:]])
         self._canvas.draw()

@@ -51,7 +51,12 @@ def inspection_arrays(run: RunRecord, obs: np.ndarray) -> Arrays:
 
 
 def draw(arrays: Arrays) -> Figure:
-    """Draw cdfs of all members for each action, its value, and which action is the best."""
+    """Draw cdfs of all members for each action, its value, and which action is the best.
+
+    `locations` and `probs` are [members, actions, atoms] in any order; `value`, `disagreement` and
+    `bonus` [actions], NaN for an agent without them; `members` and `actions` are names;
+    `observation` is a picture. Up to `MAX_NAMED` members also show their atoms, as high as masses.
+    """
     locations, probs = arrays["locations"], arrays["probs"]
     for name in ("locations", "probs", "value"):
         if not np.isfinite(arrays[name]).all():

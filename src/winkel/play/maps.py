@@ -39,8 +39,8 @@ def map_arrays(run: RunRecord) -> Arrays | None:
 def draw(arrays: Arrays) -> Figure:
     """Draw a panel for each of `titles`, in which cells are coloured by their share of its steps.
 
-    `visits` [panels, rows, columns] fill `extent` (left, right, bottom, top), row 0 at the lowest
-    y. With `walls` [walls, 2, xy], `starts` and `goal` [xy] are drawn.
+    `visits` [panels, rows, columns] count steps, row 0 at the lowest y, in cells that fill `extent`
+    (left, right, bottom, top). With `walls` [walls, 2, xy], `starts` and `goal` [xy] are drawn.
     """
     visits, titles, walls = arrays["visits"], arrays["titles"], arrays.get("walls")
     left, right, bottom, top = arrays["extent"]

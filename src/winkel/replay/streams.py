@@ -68,9 +68,10 @@ def stack_frames(
     age: Int[Array, "B"],
     stack: int,
 ) -> Shaped[Array, "B {stack} *frame"]:
-    """The last `stack` frames up to each slot of a ring, oldest first.
+    """The last `stack` frames up to each slot, oldest first.
 
-    Where an episode has only `age` frames before the slot, its first frame stands for more.
+    Every environment has a ring of T slots, filled in order. Where an episode has only `age` frames
+    before the slot, its first frame stands for the missing ones.
     """
     back = jnp.minimum(jnp.arange(stack)[None, ::-1], age[:, None])  # [B, stack]
     slots = (slot[:, None] - back) % frames.shape[1]
@@ -210,7 +211,9 @@ class Streams:
             exponent = start + (final - start) * done
             drawn = sum_tree.leaves(state.priorities, indices)
             weights = (drawn / jnp.min(drawn)) ** -exponent
-        return Batch(transitions, weights, indices, gamma_power)
+        return Batch(
+            transitions=transitions, weights=weights, indices=indices, gamma_power=gamma_power
+        )
 
     def at(
         self, state: Stored, indices: Int[Array, "B"], gamma: Float[Array, ""] | float
@@ -270,8 +273,13 @@ def _write(
     stored: Shaped[Array, "E T *item"], slot: Int[Array, "E"], new: Shaped[AnyArray, "E *item"]
 ) -> Shaped[Array, "E T *item"]:
     """Write one item for each environment, none if its slot is negative."""
-    place, new = stored.at[jnp.arange(len(slot)), slot], jnp.asarray(new, stored.dtype)
-    return place.set(new, mode="drop", unique_indices=True, wrap_negative_indices=False)
+    place = stored.at[jnp.arange(len(slot)), slot]
+    return place.set(
+        jnp.asarray(new, stored.dtype),
+        mode="drop",
+        unique_indices=True,
+        wrap_negative_indices=False,
+    )
 
 
 def _read(

@@ -38,7 +38,10 @@ def leaves(tree: SumTree, indices: Int[Array, "B"]) -> Num[Array, "B"]:
 
 
 def put(tree: SumTree, indices: Int[Array, "N"], priorities: Num[Array, "N"]) -> SumTree:
-    """Set priorities of leaves, the largest if an index repeats; negative indices are ignored."""
+    """Set the priorities of some leaves; negative indices are ignored.
+
+    If an index repeats, the largest of its priorities counts, on every platform.
+    """
     levels = list(tree)
     cleared = _set(levels[0], indices, jnp.zeros_like(priorities))
     levels[0] = cleared.at[indices // FAN_OUT, indices % FAN_OUT].max(
@@ -78,18 +81,25 @@ def draw(tree: SumTree, batch_size: int, key: PRNGKeyArray) -> Int[Array, "{batc
     keys = jax.random.split(key, len(tree))
     for level, key_level in zip(reversed(tree), keys, strict=True):
         block = level.at[node].get(mode="promise_in_bounds")
-        ends = jnp.cumsum(block, axis=-1, dtype=block.dtype)
-        total = ends[:, -1]
-        if jnp.issubdtype(block.dtype, jnp.integer):
-            number = jax.random.randint(key_level, total.shape, 0, total, block.dtype)
-        else:
-            number = jax.random.uniform(key_level, total.shape, block.dtype) * total
-        # By rounding, a cumulative sum need not increase, nor end in the total: only entries that
-        # are not 0 are drawn, and the last of them if the sum ends below the random number.
-        positions = jax.lax.broadcasted_iota(jnp.int32, block.shape, 1)
-        positive = block > 0
-        beyond = positive & (ends > number[:, None])
-        first = jnp.min(jnp.where(beyond, positions, FAN_OUT), axis=-1)
-        last = jnp.max(jnp.where(positive, positions, 0), axis=-1)
-        node = node * FAN_OUT + jnp.minimum(first, last)
+        node = node * FAN_OUT + _child(block, key_level)
     return node
+
+
+def _child(block: Num[Array, "B F"], key: PRNGKeyArray) -> Int[Array, "B"]:
+    """Draw an entry of each block, in proportion to its value.
+
+    By rounding, a cumulative sum need not increase, nor end in the total; so only entries that are
+    not 0 are considered, and the last of them is drawn if the sum ends below the random number.
+    """
+    ends = jnp.cumsum(block, axis=-1, dtype=block.dtype)
+    total = ends[:, -1]
+    if jnp.issubdtype(block.dtype, jnp.integer):
+        number = jax.random.randint(key, total.shape, 0, total, block.dtype)
+    else:
+        number = jax.random.uniform(key, total.shape, block.dtype) * total
+    positions = jax.lax.broadcasted_iota(jnp.int32, block.shape, 1)
+    positive = block > 0
+    beyond = positive & (ends > number[:, None])
+    first = jnp.min(jnp.where(beyond, positions, FAN_OUT), axis=-1)
+    last = jnp.max(jnp.where(positive, positions, 0), axis=-1)
+    return jnp.minimum(first, last)

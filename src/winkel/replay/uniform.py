@@ -90,8 +90,12 @@ class Uniform:
         del gamma, progress
         stored = jnp.minimum(state.added, self.capacity)
         indices = jax.random.randint(key, (batch_size,), 0, stored)
-        transitions = jax.tree.map(lambda x: x[indices], state.items)
-        return Batch(transitions, jnp.ones(batch_size), indices, jnp.ones(batch_size))
+        return Batch(
+            transitions=jax.tree.map(lambda x: x[indices], state.items),
+            weights=jnp.ones(batch_size),
+            indices=indices,
+            gamma_power=jnp.ones(batch_size),
+        )
 
     def reprioritise(self, state: Ring, batch: Batch, priorities: Float[Array, "B"]) -> Ring:
         """No effect on what is drawn: draws are uniform. See `read_before_write`."""

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 
 from winkel.analysis.statistics import Interval
 from winkel.errors import InputError
-from winkel.report import measures
 from winkel.report.comparisons import Measured
+from winkel.report.measures import MEASURES
 from winkel.runs.results import Results
 
 Claim = dict[str, Any]
@@ -32,9 +32,12 @@ def load_claims() -> list[Claim]:
 
 
 def assess(claim: Claim, results: Results) -> tuple[Measured, Verdict, str]:
-    """Measure a claim and apply its rule: the verdict, and why unless the claim holds."""
+    """Measure a claim and apply its rule: the verdict, and why unless the claim holds.
+
+    A claim holds in part if its rule holds in some comparisons, details included, and not in all.
+    """
     try:
-        measured = getattr(measures, claim["measure"])(results, **claim["with"])
+        measured = MEASURES[claim["measure"]](results, **claim["with"])
     except InputError as error:
         measured = Measured(missing=(str(error).removeprefix("no "),))
     places: dict[str, list[str]] = {"holds": [], "contradicted": [], "inconclusive": []}

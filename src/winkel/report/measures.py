@@ -1,7 +1,7 @@
 """Measures of the claims: what runs say, as comparisons with intervals.
 
 Each compares agents on their runs alone. It raises `InputError`, or says so in `missing`, where
-there are none. `claims.toml` has the names of those in public.
+there are none. `MEASURES` has them by name.
 """
 
 import itertools
@@ -125,7 +125,8 @@ def curve_lead(results: Results, *, agent: str, others: Sequence[str]) -> Measur
 def regret_ratio(results: Results, *, agent: str, others: Sequence[str]) -> Measured:
     """Ratio of median regrets over all common sizes, and as details at each size.
 
-    The paper does not say whether episodes are those of training or greedy ones: both are judged.
+    The paper does not say whether the episodes without reward are those of training or greedy ones.
+    Both are judged where all of these agents' runs have evaluations.
     """
     pairs = {other: (agent, other) for other in others}
     training = _compare_pairs(results, pairs, "bad", training_regret, median_ratio)
@@ -143,7 +144,10 @@ def training_regret(record: RunRecord) -> float:
 
 
 def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: str) -> Measured:
-    """Difference of the median shares of state-actions visited, at the 'end' or the 'mean'."""
+    """Difference of the median shares of state-actions visited, first minus second agent of a pair.
+
+    `pairs` are two agents by label; `when` is 'end', or 'mean' for the average over episodes.
+    """
 
     def share(record: RunRecord) -> float:
         shares = common.visited_shares(record)
@@ -153,7 +157,10 @@ def visited_gap(results: Results, *, pairs: Mapping[str, Sequence[str]], when: s
 
 
 def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
-    """Ratio of median regrets, PE-DQN's to BDQN+P's by its numbers of members, these among them."""
+    """Ratio of median regrets, PE-DQN's to BDQN+P's for each number of members that was run.
+
+    `members` are numbers that must be among them.
+    """
     bdqn = [r for r in results.of(algorithm="bdqn") if r.experiment == "deep_sea"]
     agents = {r.config.get("config", {}).get("num_members", 0): agent_of(r) for r in bdqn}
     pairs = {f"{n} members": ("pe_dqn", name) for n, name in sorted(agents.items())}
@@ -163,7 +170,10 @@ def members_ratio(results: Results, *, members: Sequence[int]) -> Measured:
 
 
 def counts_correlation(results: Results, *, agent: str, column: str) -> Measured:
-    """Rank correlation of an estimate and the number of visits, over all state-actions seen."""
+    """Rank correlation of an estimate and the number of visits, over all state-actions seen.
+
+    0 means no relation, −1 that the estimate falls wherever visits rise.
+    """
 
     def correlation(visits: np.ndarray, values: np.ndarray) -> float:
         return float(stats.spearmanr(visits[visits > 0], values[visits > 0]).statistic)
@@ -172,7 +182,10 @@ def counts_correlation(results: Results, *, agent: str, column: str) -> Measured
 
 
 def rank_of_start(results: Results, *, agent: str, column: str) -> Measured:
-    """Share of visited cells whose estimate (of the better action) is below the first cell's."""
+    """Share of visited cells with a smaller estimate (of the better action) than the first cell's.
+
+    1 means that it is largest where episodes start, before all state-actions are visited.
+    """
 
     def rank(visits: np.ndarray, values: np.ndarray) -> float:
         best, seen = values.max(axis=1), visits.any(axis=1)
@@ -190,7 +203,8 @@ def _at_snapshots(
 ) -> Measured:
     """Mean of a statistic of visits and an estimate [cells, 2] over the snapshots of each run.
 
-    The first one, of no visits, is left out; a run needs two others.
+    Only runs with snapshots during exploration count: three or more. The first one, when nothing
+    has been visited, is left out.
     """
     by_size: dict[int, list[float]] = defaultdict(list)
     for record in results.of(agent=agent):
@@ -286,6 +300,13 @@ def speed_ratio(
     return Measured(comparisons, tuple(missing))
 
 
+_MEASURES = (
+    score_lead, strongest_tag, curve_lead, regret_ratio, visited_gap, members_ratio,
+    counts_correlation, rank_of_start, computed_ratio, found_share, setting_gap, speed_ratio,
+)  # fmt: skip
+MEASURES: dict[str, Callable[..., Measured]] = {one.__name__: one for one in _MEASURES}
+
+
 def _compare_pairs(
     results: Results,
     pairs: Mapping[str, Sequence[str]],
@@ -295,7 +316,10 @@ def _compare_pairs(
     *,
     one_size: bool = False,
 ) -> Measured:
-    """Compare a value of runs in deep sea by each pair of agents, over all sizes and at each."""
+    """Compare values of the agents of each pair in deep sea, over all sizes of both and at each.
+
+    `value` is the number of one run; only runs with the column are compared.
+    """
     names = list(dict.fromkeys(itertools.chain(*pairs.values())))
     missing = _missing(results, names)
     present = {label: pair for label, pair in pairs.items() if not _missing(results, pair)}

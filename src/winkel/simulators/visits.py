@@ -21,6 +21,7 @@ TENTHS = 10
 MAX_CELLS = 128
 """Most cells along either side of a map; if places need more, cells become twice as large."""
 SMALLEST_CELL = 2.0**-20
+SAVE_SECONDS = 60.0
 
 
 class Visits:
@@ -108,7 +109,7 @@ def watch_visits(
             kept = ~batch.lost[own]
             ended = int((batch.boundary[own] & kept).sum())
             visits.add(places[own][kept], steps - task.num_envs, ended)
-        if time.monotonic() - saved_at >= 60.0:
+        if time.monotonic() - saved_at >= SAVE_SECONDS:
             save()
             saved_at = time.monotonic()
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from winkel.envs.base import Experiment, Setting, outcome
+from winkel.envs.base import Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import PerturbedReward, count, perturbed, reward_once
 from winkel.errors import LARGEST_SEED
 from winkel.types import AnyArray, Dense, EnvStep
@@ -44,14 +44,18 @@ def _ranks(_: Bandit, setting: Setting) -> Ranks:
     return rng.choice(range(NUM_ARMS), size=NUM_ARMS, replace=False).astype(np.int32)
 
 
+_ARMS = [{"mapping_seed": seed} for seed in range(20)]
 FAMILY = perturbed(
-    Experiment("bandit", "bandit", 10_000, ("basic",), [{"mapping_seed": n} for n in range(20)]),
-    defaults={"mapping_seed": 0},
-    ranges={"mapping_seed": (0, LARGEST_SEED)},
-    make_env=lambda _: Bandit(),
-    make_params=_ranks,
-    returns=reward_once(0.0, 1.0),
-    longest_episode=lambda _: 1,
-    facts=("missed_tenths",),
-    info=lambda episodes: {"total_regret": count(episodes["missed_tenths"]) / 10},
+    Family(
+        name="bandit",
+        experiments=(Experiment("bandit", "bandit", 10_000, ("basic",), _ARMS),),
+        defaults={"mapping_seed": 0},
+        ranges={"mapping_seed": (0, LARGEST_SEED)},
+        make_env=lambda _: Bandit(),
+        make_params=_ranks,
+        returns=reward_once(0.0, 1.0),
+        longest_episode=lambda _: 1,
+        facts=("missed_tenths",),
+        info=lambda episodes: {"total_regret": count(episodes["missed_tenths"]) / 10},
+    )
 )

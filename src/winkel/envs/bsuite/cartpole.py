@@ -116,8 +116,11 @@ class CartpoleSwingup(Environment):
     ) -> tuple[CartpoleState, EnvStep]:
         """Count steps as facts; the original's raw return is upright − 0.1 moves."""
         state, (height_limit, x_limit) = move(state, action), params
-        slow = jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD
-        upright = (jnp.cos(state.theta) > height_limit) & slow & (jnp.abs(state.x) < x_limit)
+        upright = (
+            (jnp.cos(state.theta) > height_limit)
+            & (jnp.abs(state.theta_dot) < THETA_DOT_THRESHOLD)
+            & (jnp.abs(state.x) < x_limit)
+        )
         moves = jnp.abs(action - 1)
         ended = (state.step >= NUM_STEPS) | (jnp.abs(state.x) > SWINGUP_X_THRESHOLD)
         reward = upright.astype(jnp.float32) - MOVE_COST * moves
@@ -146,18 +149,21 @@ def _limits(setting: Setting, x_key: str) -> Limits:
 
 _TAGS = ("basic", "credit_assignment", "generalization")
 FAMILY = perturbed(
-    Experiment("cartpole", "cartpole", 1_000, _TAGS, [{}] * 20),
+    Family(
+        name="cartpole",
+        experiments=(Experiment("cartpole", "cartpole", 1_000, _TAGS, [{}] * 20),),
+        defaults={"height_threshold": 0.8, "x_threshold": 3.0},
+        make_env=lambda _: Cartpole(),
+        make_params=lambda _, setting: _limits(setting, "x_threshold"),
+        returns=reward_each_step(0.0, 1.0),
+        longest_episode=lambda _: NUM_STEPS,
+        facts=("balanced",),
+        info=lambda episodes: {
+            "raw_return": 1.0 * count(episodes["balanced"]),
+            "best_episode": best(episodes["balanced"]),
+        },
+    ),
     "generalization",
-    defaults={"height_threshold": 0.8, "x_threshold": 3.0},
-    make_env=lambda _: Cartpole(),
-    make_params=lambda _, setting: _limits(setting, "x_threshold"),
-    returns=reward_each_step(0.0, 1.0),
-    longest_episode=lambda _: NUM_STEPS,
-    facts=("balanced",),
-    info=lambda episodes: {
-        "raw_return": 1.0 * count(episodes["balanced"]),
-        "best_episode": best(episodes["balanced"]),
-    },
 )
 _SWINGUP, _SWINGUP_TAGS = "cartpole_swingup", ("exploration", "generalization")
 _HARDER = [{"height_threshold": n / 20, "x_reward_threshold": 1 - n / 20} for n in range(20)]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Experiment, outcome
+from winkel.envs.base import Experiment, Family, outcome
 from winkel.envs.bsuite.common import PerturbedReward, perturbed, regret_of_wrong, reward_once
 from winkel.types import Dense, EnvStep
 
@@ -34,14 +34,20 @@ class Catch(PerturbedReward):
         return jnp.floor(jax.random.uniform(key) * COLUMNS).astype(jnp.int32)
 
     def start(self, draws: Int[Array, ""], episode: Int[Array, ""], params: Any) -> CatchState:
-        middle = jnp.full((), COLUMNS // 2, jnp.int32)
-        return CatchState(draws.astype(jnp.int32), ball_y=jnp.zeros((), jnp.int32), paddle_x=middle)
+        return CatchState(
+            ball_x=draws.astype(jnp.int32),
+            ball_y=jnp.zeros((), jnp.int32),
+            paddle_x=jnp.full((), COLUMNS // 2, jnp.int32),
+        )
 
     def exact_transition(
         self, state: CatchState, action: Int[Array, ""], inner: None
     ) -> tuple[CatchState, EnvStep]:
-        paddle = jnp.clip(state.paddle_x + action - 1, 0, COLUMNS - 1).astype(jnp.int32)
-        state = CatchState(state.ball_x, state.ball_y + 1, paddle)
+        state = CatchState(
+            ball_x=state.ball_x,
+            ball_y=state.ball_y + 1,
+            paddle_x=jnp.clip(state.paddle_x + action - 1, 0, COLUMNS - 1).astype(jnp.int32),
+        )
         ended = state.ball_y == ROWS - 1
         caught = state.paddle_x == state.ball_x
         reward = jnp.where(ended, jnp.where(caught, 1.0, -1.0), 0.0)
@@ -54,13 +60,17 @@ class Catch(PerturbedReward):
         return (ball | paddle).astype(jnp.float32)
 
 
+_TAGS = ("basic", "credit_assignment")
 FAMILY = perturbed(
-    Experiment("catch", "catch", 10_000, ("basic", "credit_assignment"), [{}] * 20),
+    Family(
+        name="catch",
+        experiments=(Experiment("catch", "catch", 10_000, _TAGS, [{}] * 20),),
+        defaults={},
+        make_env=lambda _: Catch(),
+        returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
+        longest_episode=lambda _: ROWS - 1,
+        facts=("wrong",),
+        info=regret_of_wrong,
+    ),
     "credit_assignment",
-    defaults={},
-    make_env=lambda _: Catch(),
-    returns=reward_once(-1.0, 1.0, num_steps=ROWS - 1),
-    longest_episode=lambda _: ROWS - 1,
-    facts=("wrong",),
-    info=regret_of_wrong,
 )

@@ -34,7 +34,8 @@ class PerturbedParams(NamedTuple):
 class PerturbedReward(Environment):
     """Multiply rewards by a scale and add Gaussian noise on every transition; facts do not change.
 
-    With scale 1 and noise 0 rewards are exactly those of `exact_transition`.
+    With scale 1 and noise 0 rewards are exactly those of `exact_transition`, so that bsuite's
+    plain, noise and scale experiments on one environment are settings of one program.
     """
 
     def draw(self, key: PRNGKeyArray, params: PerturbedParams) -> Float[Array, ""]:
@@ -54,9 +55,9 @@ class PerturbedReward(Environment):
         """Make one transition without scale and noise."""
 
 
-def perturbed(plain: Experiment, *tags: str, **fields: Any) -> Family:
-    """Make a family with noisy and scaled rewards: settings, two more experiments of these tags."""
-    family = Family(name=plain.name, **fields)
+def perturbed(family: Family, *tags: str) -> Family:
+    """Let rewards be scaled and noisy: settings, and two experiments with these tags."""
+    (plain,) = family.experiments
 
     def experiment(kind: str, key: str, scales: tuple[float, ...]) -> Experiment:
         settings = [{key: s, **plain.settings[copy]} for s in scales for copy in range(COPIES)]

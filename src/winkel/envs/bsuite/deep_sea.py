@@ -85,7 +85,9 @@ class DeepSea(Environment):
         new_column = jnp.where(right, jnp.where(moved, column + 1, column), column - 1)
         bad = state.bad | (~right & (row == column))
         ended = row + 1 == params.size
-        following = DeepSeaState(row + 1, jnp.clip(new_column, 0, last).astype(jnp.int32), bad)
+        following = DeepSeaState(
+            row=row + 1, column=jnp.clip(new_column, 0, last).astype(jnp.int32), bad=bad
+        )
         return following, outcome(reward, ended, bad=ended & bad, treasure=treasure)
 
     def observe(self, state: DeepSeaState, params: DeepSeaParams) -> Int[Array, ""]:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int8, PRNGKeyArray, UInt8
 
-from winkel.envs.base import Experiment, Setting, outcome
+from winkel.envs.base import Experiment, Family, Setting, outcome
 from winkel.envs.bsuite.common import PerturbedReward, perturbed, regret_of_wrong, reward_once
 from winkel.errors import InputError, MissingDataError
 from winkel.files import ensure_folder, write_atomically
@@ -150,12 +150,15 @@ def fetch_mnist(directory: Path, progress: Callable[[str], None] = lambda _: Non
 
 
 FAMILY = perturbed(
-    Experiment("mnist", "mnist", 10_000, ("basic", "generalization"), [{}] * 20),
+    Family(
+        name="mnist",
+        experiments=(Experiment("mnist", "mnist", 10_000, ("basic", "generalization"), [{}] * 20),),
+        defaults={},
+        make_env=_make_env,
+        returns=reward_once(-1.0, 1.0),
+        longest_episode=lambda _: 1,
+        facts=("wrong",),
+        info=regret_of_wrong,
+    ),
     "generalization",
-    defaults={},
-    make_env=_make_env,
-    returns=reward_once(-1.0, 1.0),
-    longest_episode=lambda _: 1,
-    facts=("wrong",),
-    info=regret_of_wrong,
 )

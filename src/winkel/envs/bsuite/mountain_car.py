@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from winkel.envs.base import Experiment, outcome
+from winkel.envs.base import Experiment, Family, outcome
 from winkel.envs.bsuite.common import PerturbedReward, count, perturbed, reward_each_step
 from winkel.types import Dense, EnvStep
 
@@ -39,7 +39,9 @@ class MountainCar(PerturbedReward):
     def start(
         self, draws: Float[Array, ""], episode: Int[Array, ""], params: Any
     ) -> MountainCarState:
-        return MountainCarState(draws, velocity=jnp.zeros(()), step=jnp.zeros((), jnp.int32))
+        return MountainCarState(
+            position=draws, velocity=jnp.zeros(()), step=jnp.zeros((), jnp.int32)
+        )
 
     def exact_transition(
         self, state: MountainCarState, action: Int[Array, ""], inner: None
@@ -57,12 +59,16 @@ class MountainCar(PerturbedReward):
         return jnp.stack([state.position, state.velocity, jnp.asarray(TIME)[state.step]])[None]
 
 
+_TAGS = ("basic", "generalization")
 FAMILY = perturbed(
-    Experiment("mountain_car", "mountain_car", 1_000, ("basic", "generalization"), [{}] * 20),
+    Family(
+        name="mountain_car",
+        experiments=(Experiment("mountain_car", "mountain_car", 1_000, _TAGS, [{}] * 20),),
+        defaults={},
+        make_env=lambda _: MountainCar(),
+        returns=reward_each_step(-1.0, 0.0),
+        longest_episode=lambda _: NUM_STEPS,
+        info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
+    ),
     "generalization",
-    defaults={},
-    make_env=lambda _: MountainCar(),
-    returns=reward_each_step(-1.0, 0.0),
-    longest_episode=lambda _: NUM_STEPS,
-    info=lambda episodes: {"raw_return": -1.0 * count(episodes["length"])},
 )

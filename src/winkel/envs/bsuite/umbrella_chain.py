@@ -44,11 +44,14 @@ class UmbrellaParams(NamedTuple):
 
 
 class UmbrellaChain(Environment):
-    """A chain of any length up to `max_length` with up to `max_distractors` distractors."""
+    """A chain of any length up to `max_length` with up to `max_distractors` distractors.
+
+    `stream` holds packed bits that replace random draws, or None.
+    """
 
     max_length: int = eqx.field(static=True)
     max_distractors: int = eqx.field(static=True)
-    stream: UInt8[AnyArray, "bytes"] | None = None  # packed bits that replace random draws
+    stream: UInt8[AnyArray, "bytes"] | None = None
 
     num_actions = 2
 
