@@ -185,7 +185,10 @@ def regret_of(record: RunRecord) -> float:
 
 
 def greedy_regret(record: RunRecord) -> float:
-    """Episodes without treasure if all were greedy, as at the next evaluation or the last."""
+    """The number of episodes without treasure if each had been greedy.
+
+    An evaluation stands for the episodes since the one before; the last one for all that follow.
+    """
     table = record.evaluations
     missed = (np.asarray(table["returns"]) <= 0).mean(axis=-1)
     ends = np.append(table["episodes"][:-1], num_episodes(record))

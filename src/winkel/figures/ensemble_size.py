@@ -12,7 +12,10 @@ TITLE = "Deep sea: members of the ensemble (compare Fig. 7a)"
 
 
 def collect(results: Results) -> dict[str, np.ndarray]:
-    """Regret of BDQN+P by members, and of PE-DQN (0 members); infinite if there is no treasure."""
+    """Episodes without treasure of BDQN+P by its number of members, and of PE-DQN, in one deep sea.
+
+    PE-DQN is the column with 0 members. A run that never finds the treasure is infinite.
+    """
     selection = common.deep_sea_runs(results, "bad")
     selection.records = [
         r for r in selection.records if _members(r) or r.config.get("algorithm") == "pe_dqn"
@@ -36,7 +39,11 @@ def _members(record: RunRecord) -> int:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw medians and quartiles by members beside PE-DQN's; what is infinite as in `regret`."""
+    """Draw medians and quartiles against the number of members, with PE-DQN beside them.
+
+    Small markers are seeds. What is infinite, because of runs that never found the treasure, is
+    drawn at the budget with an open marker.
+    """
     figure = style.new_figure(height=2.05, width=3.3)
     axes = figure.subplots()
     budget, members, seeds = float(results["budget"]), results["members"], results["seed_regrets"]

@@ -46,9 +46,12 @@ def snapshot_arrays(env: str, snapshots: Arrays) -> dict[str, np.ndarray]:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw 1 / (1 + visits), disagreement and bonus (rows) at six times or fewer (columns).
+    """Draw 1 / (1 + visits), disagreement and bonus (rows) over time (columns).
 
-    What is NaN everywhere has no row. The left half of a cell is the action that moves left.
+    A quantity that is NaN everywhere, such as the bonus of an agent without one, has no row. Only
+    reachable cells are drawn: the column is at most the row. The left half of a cell is the action
+    that moves left, whatever its number. Each row has one scale at all times; colours follow the
+    square root, as the ticks show.
     """
     times, size = len(results["episode"]), len(results["right"])
     shown = np.unique(np.linspace(0, times - 1, min(times, 6)).round().astype(int))

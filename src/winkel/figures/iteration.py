@@ -52,7 +52,8 @@ def propagation(size: int = 10, num_atoms: int = NUM_ATOMS) -> dict[str, np.ndar
     """Compare one-step error, bonus and true error of an estimate that knows part of deep sea.
 
     The estimate η̂ solves its own Bellman equation where the column is at most half the row, and is
-    a random guess elsewhere: at the start, the one-step error is 0 and the bonus is not.
+    a random guess elsewhere. Its one-step error is then zero at every visited state, including the
+    start, although its values there are wrong; the propagated bonus is positive there.
     """
     mdp = deep_sea(size)
     policy = uniform_policy(mdp)

@@ -124,7 +124,10 @@ def _planned(record: RunRecord) -> tuple[int, str]:
 
 
 def _returns(part: Selection, clock: str, wanted: str | None) -> tuple[list[Curve], bool]:
-    """The returns of each run, and whether they are greedy: all or none, to be comparable."""
+    """The returns of each run, and whether they are greedy.
+
+    All or none are: evaluations of some runs cannot be compared with training returns of others.
+    """
     without = [record for record in part.records if not _is_evaluated(record)]
     if wanted is None and 0 < len(without) < len(part.records):
         lacking = ", ".join(sorted(set(map(agent_of, without))))

@@ -16,7 +16,11 @@ NUM_ATOMS, REWARD, GAMMA = 11, 0.6, 0.7
 
 
 def compute() -> dict[str, np.ndarray]:
-    """A two-humped η, T^π η (which scales and shifts), both projections of that, their mixture."""
+    """A two-humped η, T^π η, both projections of that, and their mixture.
+
+    The MDP has one state and a deterministic reward, so that T^π scales and shifts. η has atoms on
+    a fine grid, so that it can be drawn as a density.
+    """
     mdp = FiniteMDP(transitions=np.ones((1, 1, 1)), rewards=Atoms.of([[[REWARD]]]), gamma=GAMMA)
     z = np.linspace(-2.5, 2.5, 2001)
     density = 0.55 * norm.pdf(z, -0.75, 0.42) + 0.45 * norm.pdf(z, 0.95, 0.25)

@@ -23,7 +23,10 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw a closed line for each agent, broken where it lacks a score."""
+    """Draw a closed line for each agent.
+
+    A capability without any score is named in grey; where an agent lacks one its line is broken.
+    """
     agents, mean = style.in_order(results["agents"]), results["estimate"]
     figure = style.new_figure(height=2.55, width=3.4)
     axes: Any = figure.add_subplot(projection="polar", theta_offset=np.pi / 2, theta_direction=-1)

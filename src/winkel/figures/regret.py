@@ -16,7 +16,8 @@ TITLE = "Deep sea: regret by size (Fig. 4b)"
 def collect(results: Results) -> dict[str, np.ndarray]:
     """Median number of episodes without treasure and its quartiles, [agents, sizes].
 
-    Runs have one budget. The regret of one that never finds the treasure is infinity.
+    Only runs of one budget are compared. A run that never finds the treasure has a regret of
+    infinity, not of the budget, so that a median or quartile that depends on it is infinite too.
     """
     selection = common.deep_sea_runs(results, "bad")
     budget = common.keep_one_budget(selection, one_size=False)
@@ -32,7 +33,11 @@ def collect(results: Results) -> dict[str, np.ndarray]:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw medians and quartiles, open and at the budget if infinite; ablations on the right."""
+    """Draw medians and quartiles: agents on the left, PE-DQN's ablations on the right.
+
+    What is infinite, because of runs that never found the treasure, is drawn at the budget with an
+    open marker.
+    """
     agents = style.in_order(results["agents"])
     ours = [name for name in agents if name.startswith("pe_dqn")]
     sides = {

@@ -49,7 +49,10 @@ def score_seeds(results: Results) -> tuple[Scores, np.ndarray]:
 
 
 def tabulate(scores: Scores, columns: Sequence[str]) -> dict[str, np.ndarray]:
-    """Agents, scores [agents, columns, seeds] with gaps of NaN, and means with 95 % t intervals."""
+    """Agents, scores [agents, columns, seeds] with NaN where a seed has none, and their means.
+
+    The means [agents, columns] have 95 % Student t intervals over seeds, within [0, 1].
+    """
     agents = list(dict.fromkeys(agent for agent, _ in scores))
     table = common.seed_table(
         scores.items(),
@@ -68,7 +71,10 @@ def tabulate(scores: Scores, columns: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def draw(results: Arrays) -> Figure:
-    """Draw a bar per agent and experiment, in as many rows as the bars need."""
+    """Draw a bar per agent and experiment, in as many rows as the bars need.
+
+    Hard exploration is in bold. A score that is missing has no bar, but a small cross.
+    """
     names, agents = results["experiments"], style.in_order(results["agents"])
     per_row = math.ceil(len(names) / math.ceil(len(names) * len(agents) / _BARS_OF_A_ROW))
     rows = math.ceil(len(names) / per_row)

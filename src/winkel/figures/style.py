@@ -176,7 +176,10 @@ def draw_bars(
     label: str,
     most_dots: int = 1000,
 ) -> None:
-    """Draw bars with intervals, a dot for each of few seeds [bars, seeds], crosses for gaps."""
+    """Draw bars with intervals, and dots for fewer than `most_dots` seeds [bars, seeds].
+
+    What is missing has a small cross.
+    """
     estimate, low, high = spread
     axes.bar(x, estimate, 0.9 * width, color=colour, alpha=0.75, label=label)
     axes.vlines(x, low, high, color=INK, linewidth=0.7)
@@ -236,7 +239,10 @@ def legend_above(
 
 
 def write_below(figure: Figure, caption: str, notes: Iterable[str]) -> None:
-    """Write a caption and notes beneath a figure that is done; it grows by their height."""
+    """Write a caption and notes beneath all panels; the figure grows by their height.
+
+    Call it last. Of many notes only the first are written; the arrays have them all.
+    """
     width, height = figure.get_size_inches()
     columns = int(width * _CHARACTERS)
     lines, notes = textwrap.wrap(caption, columns), list(notes)

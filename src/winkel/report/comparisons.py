@@ -31,7 +31,8 @@ class Comparison(NamedTuple):
 class Measured(NamedTuple):
     """The result of a measure; `missing` are runs without which something was not compared.
 
-    `scale` is how large our experiment is: the fewest seeds, episodes, steps, the largest size.
+    `scale` is how large our experiment is: the fewest seeds, episodes, steps, the largest size. It
+    has no seeds where the unit of replication is another one, such as bsuite's experiments.
     """
 
     comparisons: tuple[Comparison, ...] = ()
@@ -49,7 +50,10 @@ def of_one_sample(label: str, values: np.ndarray, statistic: Callable[..., Any])
 def compare(
     label: str, xs: Samples, ys: Samples, statistic: Statistic, *, decisive: bool = True
 ) -> Comparison:
-    """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds."""
+    """Compare two agents: a statistic with its 95 % percentile bootstrap interval over seeds.
+
+    Seeds of each agent are resampled independently in each task.
+    """
 
     def rounded(*samples: np.ndarray) -> Any:
         # Equal means of equal scores must not differ by the order of their sums.

@@ -34,7 +34,10 @@ THEMED = {
 
 
 def write_report(runs: Path, out: Path) -> tuple[Path, list[tables.Table], Counter[str]]:
-    """Read runs and write the page; return its path, the table of returns and the verdicts."""
+    """Read runs and write the page; return its path, the table of returns and the verdicts.
+
+    The same runs give the same page. No claim is assessed if none has anything to compare.
+    """
     results = read_results(runs)
     ensure_folder(out)
     assessments = [(claim, *claims.assess(claim, results)) for claim in claims.load_claims()]
@@ -91,7 +94,8 @@ def themed(colour: str) -> str:
 def svg_of(draw: Callable[[], Figure], name: str, title: str) -> Markup:
     """Draw a figure in the style of the paper, as an <svg> element for a template.
 
-    Letters are paths, as the width of a reader's fonts is unknown. Ids begin with the name.
+    Letters are paths, because the width of a reader's fonts is unknown. Ids begin with the name, so
+    that figures share none.
     """
     file = io.StringIO()
     with style.paper_style(), mpl.rc_context({"svg.fonttype": "path"}):

@@ -47,7 +47,10 @@ def name_step(environments: Sequence[SearchEnvironment], step: int) -> str:
 
 
 def _draw_slices(summary: Summary) -> Figure:
-    """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones."""
+    """Draw a panel for each parameter: dots for complete trials, crosses for pruned ones.
+
+    Where a parameter has a list of values, a bar is the median at each.
+    """
     parameters, scores = summary.study.problem.parameters, summary.totals
     columns = min(3, len(parameters))
     rows = math.ceil(len(parameters) / columns)

@@ -32,7 +32,11 @@ Table = dict[str, Any]
 
 
 def return_rows(results: Results) -> list[Table]:
-    """What was measured, by environment and agent, with 95 % Student t intervals over seeds."""
+    """What was measured, by environment and agent: runs, final and greedy returns, first goal.
+
+    Means have 95 % Student t intervals over seeds. bsuite's settings are averaged for each seed
+    first, as in learning curves.
+    """
     groups: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
     for r in results.records:
         if num_episodes(r):
@@ -96,7 +100,10 @@ def _score_table(arrays: Arrays, names: np.ndarray) -> Table:
 
 
 def _aggregates(arrays: Arrays) -> Table:
-    """Aggregates of agents with every experiment that the most complete one has for all seeds."""
+    """IQM, optimality gap and probability of improvement of agents that have every experiment.
+
+    Every experiment means those that the most complete agent has for each of its seeds.
+    """
     names = arrays["agents"].tolist()
     by_agent = [rows[:, ~np.isnan(rows).all(axis=0)] for rows in arrays["seed_scores"]]
     full = [~np.isnan(rows).any(axis=1) for rows in by_agent]  # for each agent [experiments]
@@ -163,7 +170,10 @@ def _budgets(runs: list[RunRecord]) -> Table:
 
 
 def changes(agent: str, runs: Iterable[RunRecord]) -> dict[str, list[str]]:
-    """Fields but the support that are not always at the agent's default, with all their values."""
+    """Fields that are not always at the agent's default, each with all its values.
+
+    The support is left out, as its default depends on the environment.
+    """
     known: dict[str, Any] = {}
     if kind := AGENTS.get(agent):
         known = vars(kind.config_type()) | kind.hyper_type._field_defaults

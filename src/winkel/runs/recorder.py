@@ -204,7 +204,11 @@ class Recorder:
         save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
 
     def resume(self) -> tuple[Arrays, list[str]]:
-        """Take over the records of the newest checkpoint; return its state, and notices."""
+        """Take over the records of the newest checkpoint; return its state, and notices.
+
+        They say which newer checkpoints cannot be read, and why the results may not be those of an
+        uninterrupted run.
+        """
         assert self.folder is not None
         found, meta, damaged = records.load_run_checkpoint(self.folder)
         check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINTS))

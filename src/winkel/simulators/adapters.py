@@ -55,7 +55,11 @@ class GymSimulator:
 
 
 class DmSimulator:
-    """A dm_env environment; the reward None is 0. Only `remake`, called with a `seed`, seeds it."""
+    """A dm_env environment. The discount is that of the time step, the reward None is 0.
+
+    `remake` makes it again with a `seed` at the first reset: dm_env has no other way to seed an
+    environment. It is None if the environment takes no seed.
+    """
 
     facts: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()

@@ -175,10 +175,12 @@ class MyWayHome:
     """One environment: each action presses one of five buttons for one tic, without frame skip.
 
     The engine gives the vest's reward (0.9999) on a step that does not end the episode. The next
-    step ends it, with the frame of the step before, because a finished episode has no frame. So do
-    2,100 steps with `timeout` "termination"; with "truncation" there is a last frame.
+    step ends it, with the frame of the step before, because a finished episode has no frame. With
+    the `timeout` "termination" the engine ends an episode after 2,100 steps in the same way; with
+    "truncation" the last observation is the frame after the last step.
 
-    The engine starts with the first reset. Calling an environment makes another one, for pools.
+    The engine starts with the first reset. Calling an environment makes another one, so that it
+    can be the maker of a pool.
     """
 
     num_actions = len(ACTIONS)

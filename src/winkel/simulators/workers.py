@@ -68,7 +68,10 @@ class Worker:
         return f"worker {self.index} ({what})"
 
     def start(self) -> None:
-        """Start a process in its own folder and group, which reports errors in a nameless file."""
+        """Start a process in a folder and a process group of its own; it answers with its specs.
+
+        It reports where it crashed, and what its simulators raise in `close`, in a nameless file.
+        """
         if self.index or self.restarts:  # warnings are the same in all workers
             self._environment["PYTHONWARNINGS"] = "ignore"
         with contextlib.ExitStack() as undo:

@@ -175,10 +175,11 @@ def where_lanes(which: Bool[Array, "S"], yes: Any, no: Any) -> Any:
 def cuda_graphs() -> dict[str, str] | None:
     """Compiler options for programs that the host calls at every step; None for XLA's defaults.
 
-    An update on images is some hundred short kernels, which the host launches more slowly than the
-    GPU runs them; a CUDA graph of them is one launch, but has convolutions only with these options
-    (decision 022). Not for other GPUs or older versions of XLA, nor if users set flags of command
-    buffers. Nor with JAX's persistent cache: recorded convolutions that come from it fail.
+    An update on images is some hundred short kernels, and launching them one by one takes the host
+    longer than the GPU takes to run them. XLA can record them as a CUDA graph, which is one launch,
+    but records convolutions only with these options. Only for NVIDIA's GPUs and versions of XLA
+    that know them; users who set flags of command buffers decide for themselves. Recorded
+    convolutions that come from JAX's persistent cache fail: no options with that cache.
     """
     recorded = (
         jax.default_backend() == "gpu"
