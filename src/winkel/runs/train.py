@@ -242,7 +242,8 @@ def train(
     require_type("notice", notice, Callable, "a function")
     agent = name_agent(agent, fields)
     task = make_task(env, notice, num_envs=num_envs, workers=workers, timeout=timeout)
-    fields = preset_fields(task.id, agent, preset) | fields
+    if preset is not None or task.id.startswith("doom:"):
+        fields = preset_fields(task.id, agent, preset) | fields
     specs = [
         make_spec(
             task, agent, fields, seed=seed, episodes=episodes, steps=steps, until=until,
