@@ -40,6 +40,14 @@ def test_other_files_named_on_the_page_exist():
     assert not lost
 
 
+def test_names_in_sentences_stand_in_their_files():
+    named = re.findall(r"`(?:\w+\.)?(\w+)` (?:in |\()`([\w/]+\.py)`", PAGE)
+    assert len(named) > 5
+    assert not [
+        pair for pair in named if not re.search(rf"\b{pair[0]}\b", (PACKAGE / pair[1]).read_text())
+    ]
+
+
 def test_every_test_that_the_page_on_reliability_names_exists():
     page = (ROOT / "docs" / "reliability.md").read_text()
     faults = re.findall(r"^\| (\d+) \|", page.split("## Faults")[1], re.MULTILINE)

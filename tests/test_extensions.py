@@ -66,6 +66,12 @@ class Grows(Boltzmann):
         learner, update = super().update(learner, batch, clock, hyper, key)
         return (learner, learner), update
 
+@dataclass(frozen=True)
+class Silent(Boltzmann):
+    def update(self, learner, batch, clock, hyper, key):
+        learner, update = super().update(learner, batch, clock, hyper, key)
+        return learner, update._replace(metrics={"td": update.metrics["loss"]})
+
 class Own(Quantile):
     """A projection."""
 
@@ -183,6 +189,7 @@ def test_sweeps_compare_it_with_others(here, capsys):
         ("boltzmann:Wrong", "a default for every field, as hyper_type of boltzmann:Wrong"),
         ("boltzmann:Raises", "agent boltzmann:Raises raised TypeError: .* \\(boltzmann.py, line"),
         ("boltzmann:Grows", "input carry learner .* corresponding component .* <class 'tuple'>"),
+        ("boltzmann:Silent", r"Silent: need the metric 'loss' of update, got \['td'\]"),
         ("boltzmannn", "unknown agent 'boltzmannn'; see `winkel list agents`"),
     ],
 )

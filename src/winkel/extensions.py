@@ -2,8 +2,8 @@
 
 An agent, a projection or an environment from outside has one of two names:
 
-    boltzmann              an entry point of an installed package, in the group `winkel.agents`,
-                           `winkel.projections` or `winkel.environments`
+    boltzmann              an entry point of an installed package, in the group `winkel.agents`
+                           or `winkel.projections`; not for environments
     my_module:Boltzmann    a class or function of a module, installed or in the current folder
 
 The folder of a run may be a stranger's. A module that only a folder names is not imported:

@@ -15,10 +15,10 @@ KEY = jax.random.key(3)
 GAMMA = 0.9
 SETTINGS = {
     "one step": Streams(capacity=5, num_envs=1),
-    "one step, drawn by worth": Streams(capacity=12, num_envs=3, alpha=0.5),
-    "three steps": Streams(capacity=4, num_envs=1, n_step=3, alpha=0.5),
+    "one step, drawn by worth": Streams(capacity=12, num_envs=3, priority_exponent=0.5),
+    "three steps": Streams(capacity=4, num_envs=1, n_step=3, priority_exponent=0.5),
     "stacks": Streams(capacity=5, num_envs=1, stack=3),
-    "both": Streams(capacity=17, num_envs=3, n_step=3, stack=4, alpha=0.5),
+    "both": Streams(capacity=17, num_envs=3, n_step=3, stack=4, priority_exponent=0.5),
     "steps longer than the share": Streams(capacity=6, num_envs=3, n_step=4, stack=2),
 }
 SETTING = pytest.mark.parametrize("name", SETTINGS)
@@ -162,7 +162,7 @@ def test_uniform_draws_are_uniform_over_all_streams(rng):
 
 def test_priorities_are_drawn_by_and_weighed_away():
     """After learning of every start, all frequencies and weights follow from |p|^α alone."""
-    replay = Streams(capacity=60, num_envs=3, n_step=3, stack=2, alpha=0.5)
+    replay = Streams(capacity=60, num_envs=3, n_step=3, stack=2, priority_exponent=0.5)
     story = [[GO, TRUNCATE if i % 4 == 0 else GO, GO] for i in range(2 * replay.slots)]
     model, state = played(replay, story)
     starts = np.array(sorted(model.starts()))
@@ -192,7 +192,7 @@ def test_priorities_are_drawn_by_and_weighed_away():
 
 
 def test_new_samples_get_the_highest_priority_so_far():
-    replay = Streams(capacity=40, num_envs=2, n_step=2, alpha=1.0)
+    replay = Streams(capacity=40, num_envs=2, n_step=2, priority_exponent=1.0)
     add, _, sample, reprioritise = compiled(replay)
     model, state = played(replay, [[GO, GO]] * 4)
     np.testing.assert_array_equal(np.unique(worth(replay, state)), [0.0, 1.0])
@@ -208,7 +208,7 @@ def test_new_samples_get_the_highest_priority_so_far():
 
 
 def test_a_loss_completes_what_was_pending_and_changes_nothing_else():
-    replay = Streams(capacity=10, num_envs=1, n_step=2, alpha=1.0)
+    replay = Streams(capacity=10, num_envs=1, n_step=2, priority_exponent=1.0)
     add, _, sample, reprioritise = compiled(replay)
     model, state = played(replay, [[GO]] * 4)
     state = reprioritise(state, sample(state, KEY), jnp.full(64, 0.25))
@@ -222,7 +222,7 @@ def test_a_loss_completes_what_was_pending_and_changes_nothing_else():
 
 def test_what_can_no_longer_be_drawn_is_not_brought_back():
     """Not even where steps were added between a draw and its priorities."""
-    replay = Streams(capacity=8, num_envs=2, n_step=2, stack=3, alpha=0.5)
+    replay = Streams(capacity=8, num_envs=2, n_step=2, stack=3, priority_exponent=0.5)
     add, _, sample, reprioritise = compiled(replay)
     model, state = played(replay, [[GO, GO]] * 12)
     batch = sample(state, KEY)

@@ -19,7 +19,7 @@ def frames(num_envs=32):
 
 
 def test_a_million_frames_fit_in_two_gigabytes():
-    replay = Streams(capacity=1_000_000, num_envs=32, n_step=10, stack=6, alpha=0.5)
+    replay = Streams(capacity=1_000_000, num_envs=32, n_step=10, stack=6, priority_exponent=0.5)
     state = jax.eval_shape(replay.init, frames())
     assert state.steps.obs.dtype == jnp.uint8
     assert state.steps.obs.shape == (32, 31_265, 42, 42)
@@ -27,10 +27,12 @@ def test_a_million_frames_fit_in_two_gigabytes():
     assert size == 1_785_889_700  # 1,764 bytes of a frame and 21 more for each step
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_no_program_makes_anything_as_large_as_the_store(alpha):
+@pytest.mark.parametrize("exponent", [0.0, 0.5])
+def test_no_program_makes_anything_as_large_as_the_store(exponent):
     """Of a million steps even one bit for each would be 125 kB; the frames of a batch are 11 MB."""
-    replay = Streams(capacity=1_000_000, num_envs=32, n_step=10, stack=6, alpha=alpha)
+    replay = Streams(
+        capacity=1_000_000, num_envs=32, n_step=10, stack=6, priority_exponent=exponent
+    )
     state = jax.eval_shape(replay.init, frames())
     key = jax.eval_shape(lambda: jax.random.key(0))
 

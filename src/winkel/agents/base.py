@@ -243,10 +243,16 @@ class Agent(ABC):
     def update(
         self, learner: Any, batch: Batch, clock: Clock, hyper: Any, key: PRNGKeyArray
     ) -> tuple[PyTree, Update]:
-        """Learn from a batch."""
+        """Learn from a batch: return the learner after it, metrics and a priority per transition.
+
+        Losses are weighted with `batch.weights`. The factor of a successor's value is γ times
+        `transitions.discount`, which is 0 at the end of an episode and γ^(k−1) for k steps. The
+        metric `loss` is required: runs stop when it is no longer finite. Priorities are not
+        negative; replay raises them to `priority_exponent`.
+        """
 
     def schedules(self, clock: Clock, hyper: Any) -> dict[str, Float[Array, ""]]:
-        """Values of the agent's schedules, for its update to add to the metrics; by default ε."""
+        """Values of schedules that the agent's update adds to its metrics; by default ε."""
         return {"epsilon": epsilon_schedule(clock, hyper)} if hasattr(hyper, "epsilon") else {}
 
     @abstractmethod

@@ -1,19 +1,19 @@
 """PE-DQN: deep exploration by the disagreement of a diverse projection ensemble.
 
 Zanger, Böhmer and Spaan (2024), section 5, Algorithm 1 and App. B. Comments name the lines of
-Algorithm 1: 1–4 are `init`, `Config` and `Hyper`, 8–11 `predict` and `scores`, 14–24 `update`
-with `targets` and `loss`. Lines 5–7, 12–13 and 25–27 are the loop of all agents, `winkel.training`.
+Algorithm 1: 1–4 are `init`, `Config` and `Hyper`, 8–11 `predict` and `scores` (its argmax is in
+`base`), 14–24 `update`, `targets` and `loss`; 5–7, 12–13 and 25–27 are the loop, `winkel.training`.
 
 The listing is simplified; this is the agent of the paper's experiments, as App. B describes it:
 
-- Line 23 says MSE for the bonus. Here the bonus is a projection ensemble of its own, learned with
-  the losses of eqs. 11–12 ("Distributional estimation of bonuses").
-- Line 22 follows the greedy a'. Here it is a'_ε (eq. 17, which prints s where s' is meant).
-- Line 19: the loss is eq. 11 divided by K M (decision 006).
+- Line 4: β decays linearly over a third of the horizon ("Bonus decay"), see `PEDQN._beta`.
+- Lines 8 and 14–16: fixed prior networks are added to the outputs of the quantile model.
+- Line 19 is the listing's loss, Σ_k of eq. 6; eq. 11 is K M times as large (decision 006).
 - Lines 21–22 learn w_avg as a reward. Here it is added to the network's output b_raw, b_φ =
   b_raw + w_avg ("Intrinsic reward priors"); `intrinsic_reward="learned"` is the listing's version.
-- Lines 8 and 14–16: fixed prior networks are added to the outputs of the quantile model.
-- Line 4: β decays linearly over a third of the horizon ("Bonus decay"), see `PEDQN._beta`.
+- Line 22 follows the greedy a'. Here it is a'_ε (eq. 17, which prints s where s' is meant).
+- Line 23 says MSE for the bonus. Here the bonus is a projection ensemble of its own, learned with
+  the losses of eqs. 11–12 ("Distributional estimation of bonuses").
 
 What the paper leaves open is in decision 014.
 """
@@ -96,7 +96,7 @@ ONLY_DEFAULTS = (
     "kernels", "backup", "propagate", "intrinsic_reward", "normalise_intrinsic", "average_bonus",
     "distance", "huber_width", "adam_epsilon", "clip_norm",
 )  # fmt: skip
-"""Fields of `Config` whose defaults alone have GPU kernels."""
+"""Fields of `Config` for which GPU kernels exist only with the default."""
 
 
 class Hyper(NamedTuple):
@@ -217,7 +217,7 @@ class PEDQN(base.Agent):
         # w_avg(s, ·): w_1 averaged over pairs of members (section 5.1); w_1 of line 21 if M = 2.
         w_avg = self._disagreement(members, hyper)
         # Line 10: b_φ(s, ·), by default b_raw(s, ·) + w_avg(s, ·); w_avg alone without propagation.
-        intrinsic = self.intrinsic_reward(w_avg, learner, hyper)
+        intrinsic = self.disagreement_reward(w_avg, learner, hyper)
         if learner.params.bonus is None:
             bonus = intrinsic
         else:
@@ -239,8 +239,8 @@ class PEDQN(base.Agent):
 
         `target_next_obs` is s' for the target networks, which on images have their own features.
         `gamma_power` is γⁿ⁻¹ for a sample of n steps, also after termination. Such a sample leads
-        from s_0 to s_n. Of its disagreements the bonus' target has only w_avg(s_n, a'_ε), or only
-        w_avg(s_0, a_0) with `intrinsic_reward="learned"`.
+        from s_0 to s_n; the disagreements on its way are no part of the bonus' target, which has
+        only w_avg(s_n, a'_ε), or with `intrinsic_reward="learned"` only w_avg(s_0, a_0).
         """
         config, mask, target_params = self.config, self.spec.mask_unavailable, learner.target_params
         # Line 15: η_θ̃i(s', ·).
@@ -250,7 +250,7 @@ class PEDQN(base.Agent):
         # Line 17: a' = argmax_a Q(s', a), and a'_ε for the bonus, by eq. 17 at s'.
         value = mask(online.value)
         greedy, exploratory = jnp.argmax(value), jnp.argmax(value + beta * online.bonus)
-        # Line 18 and eq. 10: r + γ Z, Z from the mixture at (s', a'), is every member's target.
+        # Line 18, eq. 10: r + γ Z, Z from the mixture at (s', a'), for all members; r at an end.
         if config.backup == "mixture":
             chosen = [at_action(mixture(successors), greedy)] * len(successors)
         else:  # "independent": each member's own distribution at its own greedy action
@@ -260,23 +260,23 @@ class PEDQN(base.Agent):
         discount = hyper.gamma * transition.discount
         value_targets = [bootstrap(transition.reward, discount, z) for z in chosen]
 
-        # Lines 21–22: b_φ = b_raw + w_avg shall be w_avg(s, a) + γ b_φ(s', a'_ε). w_avg(s, a) is on
-        # both sides, so b_raw learns γ (b̃_raw + w_avg)(s', a'_ε), with b̃_raw by φ̃ and w_avg by the
-        # online θ. With "learned", b_raw learns w_avg(s, a) + γ b̃_raw(s', a'_ε).
+        # Lines 21–22: b_φ(s, a) shall be w_avg(s, a) + γ b_φ(s', a'_ε). By default b_φ = b_raw +
+        # w_avg, so b_raw learns the rest, γ (b̃_raw + w_avg)(s', a'_ε): b̃_raw by φ̃, w_avg by the
+        # online θ. With "learned", b_φ is b_raw, which learns w_avg(s, a) + γ b̃_raw(s', a'_ε).
         bonus_target = None
         if config.propagate:
             bonuses = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
             successor_bonus = at_action(bonuses, exploratory)
-            after_end = transition.discount if config.episodic_bonus else gamma_power
+            undiscounted = transition.discount if config.episodic_bonus else gamma_power
             factor = config.bonus_discount**config.n_step
-            intrinsic_discount = jnp.asarray(hyper.gamma) * factor * after_end
+            intrinsic_discount = jnp.asarray(hyper.gamma) * factor * undiscounted
             if config.intrinsic_reward == "prior":
                 w_avg = online.disagreement[exploratory]
-                r_intr = intrinsic_discount * self.intrinsic_reward(w_avg, learner, hyper)
+                r_intr = intrinsic_discount * self.disagreement_reward(w_avg, learner, hyper)
             else:
                 here = self.predict(learner, transition.obs, hyper)
                 w_avg = here.disagreement[transition.action]
-                r_intr = self.intrinsic_reward(w_avg, learner, hyper)
+                r_intr = self.disagreement_reward(w_avg, learner, hyper)
             bonus_target = bootstrap(r_intr, intrinsic_discount, successor_bonus)
         return Targets(
             value=value_targets,
@@ -383,7 +383,7 @@ class PEDQN(base.Agent):
             members = [jax.vmap(grid.project)(member) for member in members]
         return jax.vmap(disagreement)(members)
 
-    def intrinsic_reward(
+    def disagreement_reward(
         self, w_avg: Float[Array, "*A"], learner: Learner, hyper: Hyper
     ) -> Float[Array, "*A"]:
         """Disagreement as a reward: above a floor, normalised or scaled if the settings say so."""

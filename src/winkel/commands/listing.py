@@ -59,6 +59,8 @@ def list_names(
     else:
         for key, entry in (PROJECTIONS if what == "projections" else FIGURES).items():
             say(f"{key:15} {_summary(entry)}")
+        for key, point in entry_points(what).items() if what == "projections" else ():
+            say(f"{key:15} {point.value}, installed")
 
 
 def _list_agents() -> None:

@@ -66,7 +66,7 @@ class SweepCommand:
     episodes: int | None = None
     """Horizon of every run; bsuite's own by default."""
     solved_streak: int | None = None
-    """End a run of deep sea after so many treasures in a row, once β and ε no longer change."""
+    """End a run of deep sea after so many treasures in a row, once linear schedules have ended."""
     label: str | None = None
     """Name of the only agent in folders and figures."""
     until: int | None = None

@@ -39,7 +39,7 @@ def value_and_bonus(
         return value[0], jnp.zeros_like(value[0])
     outputs = Outputs(mlp.row_products(phi, obs)[:, None], phi.last_bias)
     raw_bonus, _ = q_values_and_disagreement(outputs, layout, bonus_scales, with_disagreement=False)
-    return value[0], (raw_bonus + agent.intrinsic_reward(w_avg, learner, hyper))[0]
+    return value[0], (raw_bonus + agent.disagreement_reward(w_avg, learner, hyper))[0]
 
 
 def update(
@@ -58,7 +58,7 @@ def update(
     gamma = jnp.full(len(batch.weights), hyper.gamma, jnp.float32)
     discount = gamma * transitions.discount
 
-    # Lines 15–17: Q(s', ·) and w_avg(s', ·) by the online networks; a' by Q.
+    # Lines 16–17: Q(s', ·) and w_avg(s', ·) by the online networks; a' by Q.
     theta, target = weights_of(learner.params.value), weights_of(learner.target_params.value)
     prior, next_prior = (_prior(agent, learner.prior, o) for o in (obs, next_obs))
     value, w_avg = q_values_and_disagreement(
@@ -66,7 +66,7 @@ def update(
     )
     greedy = jnp.argmax(mask(value), axis=-1)
 
-    # Lines 14 and 18–20: losses of the value members against the mixture target.
+    # Lines 14–15 and 18–20: losses of the value members against the mixture of target networks.
     hidden = mlp.hidden(theta, obs, active=True)
     gradient, total, clipped = loss_and_gradient(
         Outputs(mlp.products(hidden[0], theta), theta.last_bias, prior),
@@ -81,7 +81,7 @@ def update(
         raw, _ = q_values_and_disagreement(
             _outputs(phi, next_obs), layout, bonus_scales, with_disagreement=False
         )
-        reward = agent.intrinsic_reward(w_avg, learner, hyper)
+        reward = agent.disagreement_reward(w_avg, learner, hyper)
         exploratory = jnp.argmax(mask(value + beta * (raw + reward)), axis=-1)
         reward = jnp.take_along_axis(reward, exploratory[:, None], axis=1)[:, 0]
         intrinsic_discount = discount if agent.config.episodic_bonus else gamma

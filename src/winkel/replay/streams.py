@@ -17,6 +17,9 @@ from winkel.replay.sum_tree import SumTree
 from winkel.replay.uniform import read_before_write
 from winkel.types import AnyArray, Batch, Transition
 
+OFFSET = 1e-6
+"""Added to a loss before the exponent, so that everything stored can be drawn."""
+
 
 class Stored(NamedTuple):
     """A ring of T slots for every environment."""
@@ -32,7 +35,8 @@ class Stored(NamedTuple):
     age: Int[Array, "*batch E"]
     """Steps stored of the current episode."""
     priorities: SumTree
-    """Priority of every slot as the start of a sample, 0 if no sample can start there."""
+    """Priority of every slot as the start of a sample, (loss + OFFSET)^`priority_exponent`; 0 if no
+    sample can start there."""
     highest: Num[Array, "*batch"]
     """The largest priority so far, which new samples get."""
 
@@ -96,7 +100,7 @@ class Streams:
     n_step: int = 1
     stack: int | None = None
     """Frames in an observation, which are then stored one by one; None to store it whole."""
-    alpha: float = 0.0
+    priority_exponent: float = 0.0
     """The exponent of priorities; 0 draws uniformly."""
     importance_exponent: float = 0.45
     """Exponent of the importance weights at the start of a run."""
@@ -125,7 +129,7 @@ class Streams:
             return jnp.zeros((self.num_envs, self.slots, *jnp.shape(x)[1:]), jnp.asarray(x).dtype)
 
         age = jnp.zeros(self.num_envs, jnp.int32)
-        kind = jnp.int32 if self.alpha == 0.0 else jnp.float32
+        kind = jnp.int32 if self.priority_exponent == 0.0 else jnp.float32
         return Stored(
             steps=jax.tree.map(empty, self._stored_part(example)),
             ages=empty(age),
@@ -203,7 +207,7 @@ class Streams:
         indices = sum_tree.draw(state.priorities, batch_size, key)
         transitions, gamma_power = self.at(state, indices, gamma)
         weights = jnp.ones(batch_size)
-        if self.alpha != 0.0:
+        if self.priority_exponent != 0.0:
             # (N P(i))^(−b) over the largest in the batch (Schaul et al. 2016), where P(i) is the
             # priority over the sum of all; that sum and N cancel. b is linear in progress.
             done = jnp.clip(jnp.asarray(progress, float), 0.0, 1.0)
@@ -247,11 +251,11 @@ class Streams:
         return transitions, gamma_power
 
     def reprioritise(self, state: Stored, batch: Batch, priorities: Float[Array, "B"]) -> Stored:
-        """Set (|p| + 1e-6)^α for the drawn starts, except those that were overwritten since."""
+        """Set (p + 1e-6)^`priority_exponent` for the drawn starts, if none has been overwritten."""
         state = state._replace(cursor=state.cursor + read_before_write(priorities))
-        if self.alpha == 0.0:
+        if self.priority_exponent == 0.0:
             return state
-        raised = (jnp.abs(priorities) + sum_tree.FLOOR) ** self.alpha
+        raised = (jnp.abs(priorities) + OFFSET) ** self.priority_exponent
         still = sum_tree.leaves(state.priorities, batch.indices) > 0
         return state._replace(
             priorities=sum_tree.put(state.priorities, jnp.where(still, batch.indices, -1), raised),

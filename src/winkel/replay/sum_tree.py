@@ -14,9 +14,6 @@ from jaxtyping import Array, Int, Num, PRNGKeyArray
 
 FAN_OUT = 128
 """Children of a node."""
-FLOOR = 1e-6
-"""Added to a priority, so that everything stored can be drawn."""
-
 
 SumTree = tuple[Num[Array, "..."], ...]
 """Levels [blocks, FAN_OUT], from the leaves to the one block at the top: the sum of block i of a

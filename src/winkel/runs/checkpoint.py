@@ -39,7 +39,7 @@ OPTIONAL: dict[str, Any] = {
     "padded": bool,
 }
 """Types of a config's entries."""
-CHECKPOINT = {"run": dict, "lanes": int, "log_position": int}
+META_TYPES = {"run": dict, "lanes": int, "log_position": int}
 """Types of what a checkpoint says beside its arrays."""
 
 

@@ -35,7 +35,7 @@ RECENT = 50
 SHOWN = 10
 """Seeds that `repr` shows."""
 
-CONFIG, METRICS, CHECKPOINTS = "config.json", "metrics.jsonl", "checkpoint"
+CONFIG, METRICS, CHECKPOINT_FOLDER = "config.json", "metrics.jsonl", "checkpoint"
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,9 +338,9 @@ def load_run_checkpoint(
     folder: Path, only: str | tuple[str, ...] = ""
 ) -> tuple[dict[str, Arrays], dict[str, Any], dict[Path, str]]:
     """Read a run's newest checkpoint as `load_checkpoint` does; its arrays are split by table."""
-    arrays, meta, damaged = checkpoints.load_checkpoint(folder / CHECKPOINTS, only)
-    checkpoints.check_types(meta, checkpoints.CHECKPOINT, str(folder / CHECKPOINTS))
-    checkpoints.check_config(meta["run"], folder / CHECKPOINTS)
+    arrays, meta, damaged = checkpoints.load_checkpoint(folder / CHECKPOINT_FOLDER, only)
+    checkpoints.check_types(meta, checkpoints.META_TYPES, str(folder / CHECKPOINT_FOLDER))
+    checkpoints.check_config(meta["run"], folder / CHECKPOINT_FOLDER)
     return split_tables(arrays), meta, damaged
 
 

@@ -17,7 +17,7 @@ from winkel.errors import InputError, import_extra
 from winkel.files import ensure_folder
 from winkel.runs import record as records
 from winkel.runs.checkpoint import check_same_run, has_checkpoint, save_checkpoint
-from winkel.runs.record import CHECKPOINTS, CONFIG, METRICS, RECENT, Arrays, RunRecord
+from winkel.runs.record import CHECKPOINT_FOLDER, CONFIG, METRICS, RECENT, Arrays, RunRecord
 from winkel.runs.spec import RunSpec
 from winkel.training.lanes import Report
 from winkel.training.steps import UNLIMITED
@@ -201,7 +201,7 @@ class Recorder:
             "log_position": self.log_length,
             "outcome": outcome,
         }
-        save_checkpoint(self.folder / CHECKPOINTS, arrays, meta)
+        save_checkpoint(self.folder / CHECKPOINT_FOLDER, arrays, meta)
 
     def resume(self) -> tuple[Arrays, list[str]]:
         """Take over the records of the newest checkpoint; return its state, and notices.
@@ -211,7 +211,7 @@ class Recorder:
         """
         assert self.folder is not None
         found, meta, damaged = records.load_run_checkpoint(self.folder)
-        check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINTS))
+        check_same_run(self.spec.config, meta["run"], str(self.folder / CHECKPOINT_FOLDER))
         notices = [f"{text}; went back to the checkpoint before" for text in damaged.values()]
         for path in damaged:  # it must not count among those that are kept
             path.rename(path.with_suffix(".damaged"))
@@ -279,7 +279,7 @@ def load_ended(spec: RunSpec, out: Path, resume: bool, write: bool = True) -> Ru
     folder = spec.folder(out)
     if folder.exists() and not resume:
         raise InputError(f"{folder} exists; resume it (--resume), or choose another folder")
-    if write and not (folder / CONFIG).is_file() and has_checkpoint(folder / CHECKPOINTS):
+    if write and not (folder / CONFIG).is_file() and has_checkpoint(folder / CHECKPOINT_FOLDER):
         for only in ("episodes/", ""):  # all bytes are read only if this part says that it ended
             _, meta, _ = records.load_run_checkpoint(folder, only)
             if meta.get("outcome") is None:

@@ -16,7 +16,15 @@ from winkel.errors import InputError, require_type
 from winkel.extensions import permit
 from winkel.files import load_arrays
 from winkel.runs.compact import fill_solved, find_compact, read_compact
-from winkel.runs.record import CHECKPOINTS, CONFIG, Arrays, RunRecord, Training, find_runs, load_run
+from winkel.runs.record import (
+    CHECKPOINT_FOLDER,
+    CONFIG,
+    Arrays,
+    RunRecord,
+    Training,
+    find_runs,
+    load_run,
+)
 from winkel.runs.spec import RunSpec, run_folder
 from winkel.runs.sweep import SWEEPS
 from winkel.runs.train import add_learner
@@ -39,7 +47,7 @@ def load(
     permit(*([code] if isinstance(code, str | type) else code))
     path = Path(path)
     folders = [seed for seed in sorted(path.glob("seed-*")) if seed.is_dir()]
-    if (path / CONFIG).is_file() or (path / CHECKPOINTS).is_dir():
+    if (path / CONFIG).is_file() or (path / CHECKPOINT_FOLDER).is_dir():
         folders = [path]
     runs = []
     for folder in folders or find_runs(path):
@@ -160,7 +168,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def _read_run(root: Path, folder: Path, unfinished: bool) -> tuple[RunRecord | None, str]:
     """The run of a folder, if it can be used, and what is wrong with it."""
-    finished, begun = (folder / CONFIG).is_file(), (folder / CHECKPOINTS).is_dir()
+    finished, begun = (folder / CONFIG).is_file(), (folder / CHECKPOINT_FOLDER).is_dir()
     if not finished and not (unfinished and begun):
         return None, "unfinished" if begun else "empty"
     record = load_run(folder, unfinished)

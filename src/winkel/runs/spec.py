@@ -46,7 +46,9 @@ NOT_SETTINGS = ("fingerprint", "versions", "hardware", "status", "reason", "rows
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to record and schedule runs. Nothing here changes what an agent learns.
+    """How to record and schedule runs.
+
+    What agents learn does not depend on it, but for `compact_lanes` and `freeze_bonus`.
 
     Evaluations and snapshots are made at the end of the first chunk in which they are due.
     """
@@ -57,8 +59,8 @@ class Options:
     snapshots: int = 6
     """Snapshots of visits, value, disagreement and bonus at every countable observation."""
     checkpoint_seconds: float = 60.0
-    """Least time between checkpoints; 0 for one after every chunk. It grows so that writing takes
-    at most 5 % of the time. There is always a checkpoint at the end."""
+    """Least time between checkpoints. It grows so that writing takes at most 5 % of the time. 0 for
+    a checkpoint after every chunk, however long that takes. There is always one at the end."""
     chunk_steps: int = 100
     """Steps between two reports to the host."""
     log_every: int = 1
@@ -70,7 +72,7 @@ class Options:
     """Stop learning PE-DQN's bonus once β is 0 (only with GPU kernels); scores stay the same."""
     solved_streak: int | None = None
     """End a run of deep sea after so many episodes in a row with the treasure, counted once all
-    schedules over the horizon have ended. The episodes that are left count as rewarded."""
+    linear schedules have ended. The episodes that are left count as rewarded."""
 
     def __post_init__(self) -> None:
         require_integer("snapshots", self.snapshots, at_least=0)
@@ -116,7 +118,11 @@ class RunSpec:
 
     @property
     def schedules_end(self) -> int:
-        """Number of episodes after which no schedule of the agent over its horizon changes."""
+        """Number of episodes after which no linear schedule of the agent changes.
+
+        Those of `*_decay` and `epsilon_steps`. DLTV's β and importance weights change until the
+        horizon ends and do not count.
+        """
         shares = [value for name, value in self.hyper._asdict().items() if name.endswith("_decay")]
         steps = getattr(self.hyper, "epsilon_steps", 0.0)
         by_share = max([0.0, *shares]) * int(self.horizon.episodes)

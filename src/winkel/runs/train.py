@@ -23,7 +23,7 @@ from winkel.files import hold_runs
 from winkel.projections import PROJECTIONS
 from winkel.runs.checkpoint import has_checkpoint, pack, unpack
 from winkel.runs.presets import preset_fields
-from winkel.runs.record import CHECKPOINTS, RunRecord, Training, load_run_checkpoint
+from winkel.runs.record import CHECKPOINT_FOLDER, RunRecord, Training, load_run_checkpoint
 from winkel.runs.recorder import Mirror, Recorder, Status, load_ended
 from winkel.runs.spec import (
     DEFAULTS,
@@ -104,7 +104,7 @@ class Session:
         folder = None if self.out is None else spec.folder(self.out)
         recorder = Recorder(spec, folder, self.num_lanes, self.mirrors)
         self.recorders.append(recorder)
-        if folder is None or not has_checkpoint(folder / CHECKPOINTS):
+        if folder is None or not has_checkpoint(folder / CHECKPOINT_FOLDER):
             return spec.plan()
         arrays, notices = recorder.resume()
         for text in notices:
@@ -277,7 +277,7 @@ def train(
             watching: Any = contextlib.nullcontext()
             if root is not None and not task.compiled:
                 ends = {spec.folder(root): spec.end for spec in batch}
-                runs = [(f, end, has_checkpoint(f / CHECKPOINTS)) for f, end in ends.items()]
+                runs = [(f, end, has_checkpoint(f / CHECKPOINT_FOLDER)) for f, end in ends.items()]
                 watching = watch_visits(task, runs, notice)
             with watching as watch:
                 Session(
@@ -294,7 +294,7 @@ def _simulator_batches(
     """Group runs in simulators, which begin together, after equally many steps."""
 
     def steps_made(spec: RunSpec) -> int:
-        if root is None or not has_checkpoint(spec.folder(root) / CHECKPOINTS):
+        if root is None or not has_checkpoint(spec.folder(root) / CHECKPOINT_FOLDER):
             return 0
         # All of it is read, since a run goes back to an older checkpoint if any byte is damaged.
         return int(load_run_checkpoint(spec.folder(root))[0]["state"]["clock.env_steps"])
@@ -362,12 +362,15 @@ def _check_agent(spec: RunSpec) -> None:
     if all(name in (*AGENTS, *VARIANTS, *PROJECTIONS) for name in names):
         return
 
-    def learn(run: RunState) -> Any:
+    def learn(state: RunState) -> Any:
         def update(learner: Any, _: None) -> tuple[Any, None]:
-            agent.estimates(learner, run.obs[0] if run.first.ndim else run.obs, hyper)
-            return learn_step(agent, run._replace(learner=learner), hyper, run.key)[0].learner, None
+            agent.estimates(learner, state.obs[0] if state.first.ndim else state.obs, hyper)
+            run, update = learn_step(agent, state._replace(learner=learner), hyper, state.key)
+            if "loss" not in update.metrics:
+                raise InputError(f"need the metric 'loss' of update, got {[*update.metrics]}")
+            return run.learner, None
 
-        return jax.lax.scan(update, run.learner, length=1)  # needs learners of one form
+        return jax.lax.scan(update, state.learner, length=1)  # needs learners of one form
 
     try:
         jax.eval_shape(learn, state_shapes(spec))

@@ -283,7 +283,7 @@ def make_replay(config: Any, observation: Observation, num_envs: int = 1) -> Uni
         num_envs=num_envs,
         n_step=config.n_step,
         stack=stack,
-        alpha=config.priority_exponent,
+        priority_exponent=config.priority_exponent,
         importance_exponent=config.importance_exponent,
         importance_final=config.importance_final,
     )
