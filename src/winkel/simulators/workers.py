@@ -11,17 +11,17 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from multiprocessing.connection import Pipe
 from typing import Any
 
 from winkel.errors import InputError
 from winkel.simulators.base import Maker, Notice, SimulatorDied
-from winkel.simulators.worker_main import Copies
+from winkel.simulators.worker_main import Copies, receive_message, send_message
 
 CLOSE_TIMEOUT = 3.0
 """Seconds that all workers together may take to close their simulators."""
@@ -78,7 +78,7 @@ class Worker:
             self._folder = tempfile.mkdtemp(prefix="winkel-worker-")
             undo.callback(os.rmdir, self._folder)  # which needs no descriptor
             self._report = undo.enter_context(open(open_memory(), "rb", buffering=0))
-            self._connection, theirs = Pipe()
+            self._connection, theirs = socket.socketpair()
             undo.enter_context(self._connection)
             self._readable = select.poll()
             self._readable.register(self._connection.fileno(), select.POLLIN)
@@ -102,7 +102,7 @@ class Worker:
         message = b"" if request is None else pickle.dumps(request)
         self._sent = time.monotonic()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.send_bytes(message)
+            send_message(self._connection.fileno(), message)
 
     def receive(self, seconds: float, doing: str) -> Any:
         """Return the answer; raise an error of the environment, or `SimulatorDied` with how."""
@@ -115,7 +115,7 @@ class Worker:
                 how += " (--timeout SECONDS allows more)"
                 raise SimulatorDied(how) if doing is STEP else InputError(f"{self} {how}")
         try:
-            message = self._connection.recv_bytes()
+            message = receive_message(self._connection.fileno())
         except (EOFError, ConnectionResetError):
             raise SimulatorDied(self._describe_end(doing)) from None
         answer = pickle.loads(message) if message else None
