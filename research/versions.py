@@ -3,13 +3,15 @@
     git worktree add ../before 7ca4863
     python research/versions.py ../before/src src --cases lanes doom
 
-Every case of every tree trains in a process of its own through `winkel.train`; once everything is
-compiled and learning has begun, each of them pauses while another is measured. Prints updates/s
-of every turn, and the ratio of each tree's best turn to that of the first tree.
+Every case of every tree trains in a process of its own through `winkel.train`. They start one after
+the other, since XLA chooses among kernels by their measured time. Once learning has begun, each of
+them pauses while another is measured. Prints updates/s of every turn, and the ratio of each tree's
+best turn to that of the first tree.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -89,8 +91,9 @@ def main() -> None:
     trees = options.trees
     command = [sys.executable, __file__, "--seconds", str(options.seconds)]
     command += ["--cases", *options.cases, "--one"]
-    processes = {(n, tree): start(tree, [*command, n]) for n in cases for tree in trees}
-    for process in processes.values():
+    processes = {}
+    for name, tree in itertools.product(cases, trees):
+        processes[name, tree] = process = start(tree, [*command, name])
         process.stdout.readline()
     for name in cases:
         speeds: dict[str, list[float]] = {tree: [] for tree in trees}
