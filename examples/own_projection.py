@@ -47,10 +47,12 @@ class Histogram(eqx.Module):
 
 
 def main(argv=("200",)):
-    """Train PE-DQN with it in a small deep sea, and print how often it found the treasure."""
-    settings = {"hidden": (64,), "beta": 1.0, "beta_final": 1.0, "learning_rate": 2e-3}
-    episodes, members = int(argv[0]), ("quantile", Histogram)
-    run = winkel.train("deep_sea:size=5", projections=members, episodes=episodes, **settings)
+    """Train PE-DQN+ with it in a small deep sea, and print how often it found the treasure."""
+    episodes, small = int(argv[0]), {"hidden": (64,), "num_atoms": 31}
+    members = ("quantile", Histogram)
+    run = winkel.train(
+        "deep_sea:size=5", "pe_dqn_plus", projections=members, episodes=episodes, **small
+    )
     print(f"found the treasure in {run.episodes['treasure'].sum():.0f} of {episodes} episodes")
 
 

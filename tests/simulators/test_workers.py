@@ -282,6 +282,8 @@ def test_too_few_file_descriptors_are_one_line_and_leave_nothing(tmp_path, monke
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     refused = []
+    gc.collect()
+    gc.freeze()  # what other tests left need not be searched again and again
     for spare in itertools.count():
         gc.collect()
         opened = sorted(map(int, os.listdir("/proc/self/fd")))
@@ -296,6 +298,7 @@ def test_too_few_file_descriptors_are_one_line_and_leave_nothing(tmp_path, monke
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert sorted(map(int, os.listdir("/proc/self/fd"))) == opened
+    gc.unfreeze()
     assert len(refused) > 5
     assert set(refused) == {
         "cannot start worker processes: Too many open files; need a higher limit (ulimit -n) or "
