@@ -48,7 +48,7 @@ class Histogram(eqx.Module):
 
 def main(argv=("200",)):
     """Train PE-DQN+ with it in a small deep sea, and print how often it found the treasure."""
-    episodes, small = int(argv[0]), {"hidden": (64,), "num_atoms": 31}
+    episodes, small = int(argv[0]), {"hidden": (64,), "num_atoms": 21}
     members = ("quantile", Histogram)
     run = winkel.train(
         "deep_sea:size=5", "pe_dqn_plus", projections=members, episodes=episodes, **small

@@ -89,6 +89,15 @@ def wide(monkeypatch):
 
 
 @pytest.fixture
+def small_heap():
+    """What other tests left is not searched: for tests that collect garbage or look for leaks."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
 def rng():
     return np.random.default_rng(0)
 

@@ -165,6 +165,7 @@ def test_planes_of_a_policy_must_be_symbols():
         ("jax:envs.own:Worded", "need observation of jax:envs.own:Worded, a shape such as (4,)"),
     ],
 )
+@pytest.mark.usefixtures("small_heap")
 def test_what_is_no_environment_is_one_line(name, message, capsys, tmp_path):
     said = refused(["train", name, "--out", tmp_path / "runs", "--steps", "9"], capsys)
     assert message in said

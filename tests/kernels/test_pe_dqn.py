@@ -68,20 +68,21 @@ def with_two(agent):
     return dataclasses.replace(agent, spec=agent.spec._replace(available=jnp.asarray(2)))
 
 
-@pytest.mark.parametrize("spec", [DENSE, ONE_HOT], ids=["dense", "one-hot"])
+BOTH = {"projections": ("categorical", "quantile"), "priors": ("quantile", "categorical")}
+NEITHER = {"priors": (), "episodic_bonus": False}
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("spec", "changes"),
     [
-        pytest.param({}, id="paper"),
-        pytest.param({"bonus_floor": True}, id="floor"),
-        pytest.param(
-            {"projections": ("categorical", "quantile"), "priors": ("quantile", "categorical")},
-            id="both-priors",
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            {"priors": (), "episodic_bonus": False}, id="no-priors", marks=pytest.mark.long
-        ),
+        pytest.param(DENSE, {}, id="dense, paper"),
+        pytest.param(ONE_HOT, {}, id="one-hot, paper"),
+        pytest.param(ONE_HOT, {"bonus_floor": True}, id="one-hot, floor"),
+        pytest.param(DENSE, {"bonus_floor": True}, id="dense, floor", marks=pytest.mark.long),
+        pytest.param(DENSE, BOTH, id="dense, both priors", marks=pytest.mark.long),
+        pytest.param(ONE_HOT, BOTH, id="one-hot, both priors", marks=pytest.mark.long),
+        pytest.param(DENSE, NEITHER, id="dense, no priors", marks=pytest.mark.long),
+        pytest.param(ONE_HOT, NEITHER, id="one-hot, no priors", marks=pytest.mark.long),
     ],
 )
 def test_updates_and_choices_equal_the_plain_ones(spec, changes):

@@ -71,10 +71,9 @@ def test_cells_of_a_grid_give_the_same_actions_as_in_jax(agent, fields, tmp_path
     assert policy(grids[5]) == policy(5) == singly[5]
 
 
-@pytest.mark.parametrize("values", [None, (2, 3)])
 @EVERY
-def test_planes_give_the_same_actions_as_in_jax(agent, fields, values, tmp_path):
-    env = Symbols()
+def test_planes_give_the_same_actions_as_in_jax(agent, fields, tmp_path):
+    env, values = Symbols(), (2, 3) if agent == "pe_dqn" else None
     env.observation = Planes((4, 5, 2), values=values)
     env.observe = lambda state: jnp.zeros((4, 5, 2))
     run = untrained(make_jax_task(env), agent, **fields)
