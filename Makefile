@@ -14,7 +14,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder
 
 test-long: $(VENV)/.test
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -n 2 --dist=loadfile
 
 test-cluster: $(VENV)/.test $(VENV)/.cluster
 	$(BIN)/python -m pytest -m cluster
