@@ -1,6 +1,9 @@
 """One study, several processes: trials of processes that died, and of two that ask at once."""
 
+import sqlite3
+import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -168,3 +171,23 @@ def test_a_trial_that_another_process_took_for_dead_is_dropped(tmp_path):
     assert any("was requeued by another process" in note for note in notes)
     assert states(found.study).count("FAIL") >= 1
     assert sum(map(is_counted, found.study.trials())) == 2
+
+
+def test_nobody_finds_half_of_the_tables_of_a_new_study(tmp_path):
+    """Optuna creates them one by one; a reader that opens the file meanwhile would create some."""
+    file, counts, ended = tmp_path / "study.db", set(), threading.Event()
+
+    def look():
+        while not ended.is_set():
+            if file.exists():
+                with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+                    counts.add(database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    open_study(tmp_path, None, "tiny", problem(), resume=False)
+    time.sleep(0.1)
+    ended.set()
+    reader.join()
+    assert len(counts) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db"]

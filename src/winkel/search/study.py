@@ -5,6 +5,8 @@ A process records Optuna's heartbeat of the trials that it runs. A trial without
 """
 
 import itertools
+import os
+import tempfile
 import threading
 import time
 import warnings
@@ -324,6 +326,8 @@ def _connect(
             "begin a study without --resume"
         )
     with storage_errors(where):
+        if begin and url is None and not file.exists():
+            _create_database(file)
         try:
             storage = _open_storage(place)
         except (SQLAlchemyError, StorageInternalError):
@@ -343,6 +347,17 @@ def _connect(
             names = ", ".join(known.study_name for known in storage.get_all_studies()) or "none"
             raise InputError(f"need the name of a study in {where}: {names}, got {name}") from error
         return where, storage, study, study.user_attrs.get(DESCRIPTION)
+
+
+def _create_database(file: Path) -> None:
+    """Create the tables of a study under another name first, so that nobody finds half of them.
+
+    If another process is faster, or if there are no hard links, nothing is done here.
+    """
+    with suppress(OSError), tempfile.TemporaryDirectory(dir=file.parent, prefix=".new-") as folder:
+        made = Path(folder, file.name)
+        _open_storage(URL.create("sqlite", database=str(made))).engine.dispose()
+        os.link(made, file)
 
 
 @contextmanager
