@@ -250,6 +250,8 @@ def test_entry_points_of_installed_packages_have_plain_names(installed, here, ca
         find_agent("sift")
     cli.main(["list", "agents"])
     assert "soft" in capsys.readouterr().out
+    cli.main(["list", "projections"])
+    assert "own             offered:Own, installed" in capsys.readouterr().out
 
 
 def test_the_current_folder_is_no_installation(installed, monkeypatch):

@@ -94,7 +94,7 @@ def test_the_observation_before_a_reset_is_kept_and_time_limits_do_not_terminate
 
 
 def test_runs_train_in_lanes_and_resume_bitwise(task, tmp_path):
-    agent = "pe_dqn" if task.id in NAMES[:2] else "dqn"
+    agent = "pe_dqn" if task.id in NAMES[:2] else "dqn"  # numbers, and cells of a grid
     support = {"z_min": -1.0, "z_max": 1.0} if agent == "pe_dqn" else {}
     fields = {name: x for name, x in TINY.items() if agent == "pe_dqn" or name != "num_atoms"}
 

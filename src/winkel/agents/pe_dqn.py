@@ -267,9 +267,9 @@ class PEDQN(base.Agent):
         if config.propagate:
             bonuses = mixture(self._bonus_distributions(target_params, target_next_obs, hyper))
             successor_bonus = at_action(bonuses, exploratory)
-            undiscounted = transition.discount if config.episodic_bonus else gamma_power
+            sample_discount = transition.discount if config.episodic_bonus else gamma_power
             factor = config.bonus_discount**config.n_step
-            intrinsic_discount = jnp.asarray(hyper.gamma) * factor * undiscounted
+            intrinsic_discount = jnp.asarray(hyper.gamma) * factor * sample_discount
             if config.intrinsic_reward == "prior":
                 w_avg = online.disagreement[exploratory]
                 r_intr = intrinsic_discount * self.disagreement_reward(w_avg, learner, hyper)

@@ -6,6 +6,7 @@ A process records Optuna's heartbeat of the trials that it runs. A trial without
 
 import itertools
 import os
+import random
 import tempfile
 import threading
 import time
@@ -331,7 +332,7 @@ def _connect(
         try:
             storage = _open_storage(place)
         except (SQLAlchemyError, StorageInternalError):
-            time.sleep(2.0)  # another process may just be creating its tables
+            time.sleep(random.uniform(1.0, 3.0))  # another process may be creating its tables
             storage = _open_storage(place)
         try:
             if begin:
